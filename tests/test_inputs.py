@@ -145,8 +145,18 @@ def test_none_is_written_only_where_it_is_the_default():
 
 
 ODD_PATHS = [
-    "/", "/proc", "x" * 5000, "a/" * 3000, "a\0b", "/dev/zero", "~no-such-user/x", "\ud800", "", " ", ".",
-]  # fmt: skip
+    "/",
+    "/proc",
+    "x" * 5000,
+    "a/" * 3000,
+    "a\0b",
+    "/dev/zero",
+    "~no-such-user/x",
+    "\ud800",
+    "",
+    " ",
+    ".",
+]
 
 
 @pytest.mark.parametrize("path", ODD_PATHS)

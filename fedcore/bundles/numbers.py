@@ -116,8 +116,17 @@ def _run_row(run: RunRecipe, reported: int, digest: str) -> dict[str, object]:
         text = f"imported from the bundle {digest}, which holds the reported round only"
         notices.append({"message": text, "repeats_exactly": True})
     return {
-        "method": config.method.name, "label": run.label, "seed": config.seed, "held_out": config.held_out,
-        "config": config.model_dump_json(), "group_hash": group_hash(config), "origin": run.origin,
-        "status": "done", "rounds_total": config.rounds, "rounds_done": reported,
-        "environment": json.dumps(run.environment), "notices": json.dumps(notices), "created_at": time.time(),
-    }  # fmt: skip
+        "method": config.method.name,
+        "label": run.label,
+        "seed": config.seed,
+        "held_out": config.held_out,
+        "config": config.model_dump_json(),
+        "group_hash": group_hash(config),
+        "origin": run.origin,
+        "status": "done",
+        "rounds_total": config.rounds,
+        "rounds_done": reported,
+        "environment": json.dumps(run.environment),
+        "notices": json.dumps(notices),
+        "created_at": time.time(),
+    }

@@ -96,8 +96,12 @@ def _described(
     hashes = yield from hasher.hashes(images, np.array(rows, dtype=np.int64))
     return [
         Sample(
-            images.keys[row], sha256, images.domains[images.domain[row]], images.classes[images.labels[row]],
-            *held[row], test_sets.get(row, ""),
+            images.keys[row],
+            sha256,
+            images.domains[images.domain[row]],
+            images.classes[images.labels[row]],
+            *held[row],
+            test_sets.get(row, ""),
         )
         for row, sha256 in zip(rows, hashes, strict=True)
-    ]  # fmt: skip
+    ]

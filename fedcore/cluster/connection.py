@@ -141,9 +141,12 @@ def connect(address: str = AUTO) -> Any:
         try:
             with _errors_to(written):
                 ray.init(
-                    address=address, namespace="fedlens", log_to_driver=False, configure_logging=False,
+                    address=address,
+                    namespace="fedlens",
+                    log_to_driver=False,
+                    configure_logging=False,
                     logging_level=logging.CRITICAL,
-                )  # fmt: skip
+                )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             written.seek(0)
             is_refused = b"InvalidAuthToken" in written.read()

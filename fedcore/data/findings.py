@@ -15,7 +15,8 @@ from fedcore.records.codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str, str]] = {
     "link": (
-        "link that leaves the folder", "links that leave the folder",
+        "link that leaves the folder",
+        "links that leave the folder",
         "refused: copy the files they point to, or give that folder",
     ),
     "missing": ("file that is listed but missing", "files that are listed but missing", "left out"),
@@ -24,32 +25,39 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "unreadable": ("unreadable image", "unreadable images", "left out"),
     "huge": ("image beyond the limit on pixels", "images beyond the limit on pixels", "left out"),
     "not an image": (
-        "file with an image's name that is not an image", "files with an image's name that are not images",
+        "file with an image's name that is not an image",
+        "files with an image's name that are not images",
         "left out",
     ),
     "no label": ("row without a label", "rows without a label", "left out"),
     "no grade": (
-        "image that the data set marks as ungradable", "images that the data set marks as ungradable",
+        "image that the data set marks as ungradable",
+        "images that the data set marks as ungradable",
         "left out",
     ),
     "no images": (
-        "class without images in a domain", "classes without images in a domain",
+        "class without images in a domain",
+        "classes without images in a domain",
         "kept: clients of that domain cannot learn them",
     ),
     "train and test": (
-        "group of identical images in train and in test", "groups of identical images in train and in test",
+        "group of identical images in train and in test",
+        "groups of identical images in train and in test",
         "used as they are: remove one of each",
     ),
     "labels": (
-        "group of identical images of different classes", "groups of identical images of different classes",
+        "group of identical images of different classes",
+        "groups of identical images of different classes",
         "used as they are: decide on one class",
     ),
     "domains": (
-        "group of identical images in different domains", "groups of identical images in different domains",
+        "group of identical images in different domains",
+        "groups of identical images in different domains",
         "used as they are: a held-out domain shares them with training",
     ),
     "copies": (
-        "group of identical images of one class", "groups of identical images of one class",
+        "group of identical images of one class",
+        "groups of identical images of one class",
         "used as they are: a seeded split may separate them",
     ),
     "animated": ("animated image", "animated images", "the first frame is used"),
@@ -57,11 +65,12 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "16 bit": ("image of 16 bits per channel", "images of 16 bits per channel", "scaled to 8 bits"),
     "turned": ("image with an EXIF rotation", "images with an EXIF rotation", "rotated upright"),
     "unused": (
-        "image outside the domains and classes in use", "images outside the domains and classes in use",
+        "image outside the domains and classes in use",
+        "images outside the domains and classes in use",
         "ignored",
     ),
     "other": ("file that is not an image", "files that are not images", "ignored"),
-}  # fmt: skip
+}
 """Kind of finding -> its description for one and for several, and its treatment; the most serious first."""
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 MAX_LISTED = 50

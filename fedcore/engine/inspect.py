@@ -225,9 +225,12 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
     predicted_or_none = np.full(len(points), -1)
     predicted_or_none[: len(images)] = predicted.numpy()
     return {
-        "xy": xy.astype(np.float32), "kind": kind, "label": label, "predicted": predicted_or_none,
+        "xy": xy.astype(np.float32),
+        "kind": kind,
+        "label": label,
+        "predicted": predicted_or_none,
         "sample": rows[0].numpy(),
-    }  # fmt: skip
+    }
 
 
 def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:

@@ -127,9 +127,17 @@ class Loop:
         self.run_state.done = 0
         path = self._save()
         yield RoundFinished(
-            round=0, seconds_train=0.0, seconds_aggregate=0.0, seconds_evaluate=time.perf_counter() - begin,
-            scalars_up=0, scalars_down=0, bytes_up=0, bytes_down=0, cells=tuple(cells), checkpoint=path,
-        )  # fmt: skip
+            round=0,
+            seconds_train=0.0,
+            seconds_aggregate=0.0,
+            seconds_evaluate=time.perf_counter() - begin,
+            scalars_up=0,
+            scalars_down=0,
+            bytes_up=0,
+            bytes_down=0,
+            cells=tuple(cells),
+            checkpoint=path,
+        )
 
     def _round(self, round_: int) -> Iterator[Event]:
         clients, trains = self.participants(round_), self.method.trains
@@ -292,11 +300,14 @@ def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic
     columns = (t.tolist() for t in (clients + 1, trained.steps, trained.loss, up.bytes, down.bytes))
     return tuple(
         ClientRound(
-            client=client, steps=steps, train_loss=loss if math.isfinite(loss) else None,
-            bytes_up=bytes_up, bytes_down=bytes_down,
+            client=client,
+            steps=steps,
+            train_loss=loss if math.isfinite(loss) else None,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
         )
         for client, steps, loss, bytes_up, bytes_down in zip(*columns, strict=True)
-    )  # fmt: skip
+    )
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:

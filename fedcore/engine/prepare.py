@@ -89,9 +89,14 @@ def _load_several(run: RunConfig, read: Reader | None) -> tuple[ImageSet, list[s
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
     """Read a data set as ``[data]`` describes it, for backbones with ``side`` pixels; see ``load_images``."""
     images, left_out = catalog.load_checked(
-        data.name, data.root, data.domains, data.template, data.columns, coop_split=data.split == "coop",
+        data.name,
+        data.root,
+        data.domains,
+        data.template,
+        data.columns,
+        coop_split=data.split == "coop",
         coop_classes=data.classes == "coop",
-    )  # fmt: skip
+    )
     return (with_draft_decoding(images, side) if data.decode == "draft" else images), left_out
 
 
@@ -111,9 +116,12 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         among = images.domain != held_out
         marks, shots = limit_shots(marks, images.labels, images.keys, shots, run.seed, among), None
     settings = PartitionSettings(
-        **run.partition.model_dump(exclude={"unseen"}), shots=shots, held_out=run.held_out,
-        held_out_share=run.held_out_share, seed=run.seed,
-    )  # fmt: skip
+        **run.partition.model_dump(exclude={"unseen"}),
+        shots=shots,
+        held_out=run.held_out,
+        held_out_share=run.held_out_share,
+        seed=run.seed,
+    )
     found = None
     if run.data.training_classes == "all":
         assignment = partition(images, marks, settings)

@@ -158,10 +158,15 @@ def set_up(
         everyone = range(len(inputs.assignment.clients))
         cohorts = build_cohorts(run, federations) or (Cohort(method, federation, everyone),)
     return RunSetup(
-        method=method, federation=federation, cohorts=cohorts,
-        entities=listed + adapted_entities(federation), images=images, backbones=tuple(loaded.values()),
-        encodings=files, content=content,
-    )  # fmt: skip
+        method=method,
+        federation=federation,
+        cohorts=cohorts,
+        entities=listed + adapted_entities(federation),
+        images=images,
+        backbones=tuple(loaded.values()),
+        encodings=files,
+        content=content,
+    )
 
 
 def _encode(

@@ -164,9 +164,14 @@ def _add(
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
             value = PrintedValue(
-                published.value, published.std, published.method, library.find(published.paper).title,
-                published.table, published.rule, _comparability_of_row(published, group, comparison.rule),
-            )  # fmt: skip
+                published.value,
+                published.std,
+                published.method,
+                library.find(published.paper).title,
+                published.table,
+                published.rule,
+                _comparability_of_row(published, group, comparison.rule),
+            )
             if value not in by_metric.get(metric, ()):
                 by_metric[metric] = (*by_metric.get(metric, ()), value)
         if not rows:

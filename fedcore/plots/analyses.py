@@ -72,13 +72,20 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
     )
     # By default, plotly hides labels that reach beyond the axis, as half of "100 %" does.
     figure.update_xaxes(
-        range=[0, 100], dtick=20, ticksuffix=" %", ticklabeloverflow="allow", color=theme.ink,
+        range=[0, 100],
+        dtick=20,
+        ticksuffix=" %",
+        ticklabeloverflow="allow",
+        color=theme.ink,
         gridcolor=theme.grid,
-    )  # fmt: skip
+    )
     figure.update_yaxes(
-        type="category", autorange="reversed", color=theme.ink, tickvals=[str(i) for i in order],
+        type="category",
+        autorange="reversed",
+        color=theme.ink,
+        tickvals=[str(i) for i in order],
         ticktext=[short_name(matrix.classes[i]) for i in order],
-    )  # fmt: skip
+    )
     figure.update_layout(
         height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=MARGIN
     )
@@ -103,16 +110,23 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
             ]
             figure.add_trace(
                 go.Scatter(
-                    x=xy[at, 0], y=xy[at, 1], mode="markers", name=short_name(name), legendgroup=str(c),
-                    showlegend=k == 0, customdata=hover_texts,
+                    x=xy[at, 0],
+                    y=xy[at, 1],
+                    mode="markers",
+                    name=short_name(name),
+                    legendgroup=str(c),
+                    showlegend=k == 0,
+                    customdata=hover_texts,
                     hovertemplate=hover(f"{what}: {escape(name)}<br>%{{customdata}}"),
                     marker={
-                        "symbol": symbol, "size": size, "color": colour,
+                        "symbol": symbol,
+                        "size": size,
+                        "color": colour,
                         "opacity": 1 if k else 0.75 if theme.dark else 0.55,
                         "line": {"width": 0 if k == 0 else 1.5, "color": theme.ink},
                     },
                 )
-            )  # fmt: skip
+            )
     for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
         if (kind == k).any():
             figure.add_trace(legend_key(what, {"symbol": symbol, "size": 10, "color": theme.faint}))
@@ -166,21 +180,40 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
     )  # fmt: skip
     figure.add_trace(
         go.Scatter(
-            x=x, y=[f.accuracy.mean for f in rows], name="personal accuracy", mode="lines+markers",
+            x=x,
+            y=[f.accuracy.mean for f in rows],
+            name="personal accuracy",
+            mode="lines+markers",
             error_y={"type": "data", "array": [f.accuracy.std or 0 for f in rows], "color": colour},
-            line={"color": colour, "width": 2}, marker={"size": 9, "color": colour},
-            customdata=[f.accuracy.n for f in rows], hovertemplate=hover("%{y:.2f} % (n = %{customdata})"),
+            line={"color": colour, "width": 2},
+            marker={"size": 9, "color": colour},
+            customdata=[f.accuracy.n for f in rows],
+            hovertemplate=hover("%{y:.2f} % (n = %{customdata})"),
         )
-    )  # fmt: skip
+    )
     figure.update_xaxes(title=axis, type="category", color=theme.ink)
     figure.update_layout(
         height=380,
-        yaxis={"title": "Personal accuracy", "ticksuffix": " %", "color": theme.ink, "gridcolor": theme.grid,
-               "overlaying": "y2", "tickmode": "auto"},
-        yaxis2={"title": chart.title, "side": "right", "color": theme.faint, "showgrid": False,
-                "tickformat": ",", "rangemode": "tozero"},
-        legend={"orientation": "h", "y": -0.25}, **theme.layout, margin=MARGIN,
-    )  # fmt: skip
+        yaxis={
+            "title": "Personal accuracy",
+            "ticksuffix": " %",
+            "color": theme.ink,
+            "gridcolor": theme.grid,
+            "overlaying": "y2",
+            "tickmode": "auto",
+        },
+        yaxis2={
+            "title": chart.title,
+            "side": "right",
+            "color": theme.faint,
+            "showgrid": False,
+            "tickformat": ",",
+            "rangemode": "tozero",
+        },
+        legend={"orientation": "h", "y": -0.25},
+        **theme.layout,
+        margin=MARGIN,
+    )
     summary = "; ".join(
         f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows
     )

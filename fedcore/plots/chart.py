@@ -77,6 +77,12 @@ def legend_key(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
 def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:
     """Return the trace that writes texts into the cells of a heatmap. Shape: x, y, colours (cells,)."""
     return {
-        "type": "scatter", "x": x, "y": y, "text": texts, "mode": "text",
-        "textfont": {"size": 11, "color": colours.tolist()}, "hoverinfo": "skip", "showlegend": False,
-    }  # fmt: skip
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "text": texts,
+        "mode": "text",
+        "textfont": {"size": 11, "color": colours.tolist()},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

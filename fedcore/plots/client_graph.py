@@ -79,9 +79,13 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
             data.append(mark)
         data.append(_clients(places, nth, theme))
     layout |= theme.layout | {
-        "annotations": texts, "height": height + TOOLBAR, "margin": {**MARGIN, "b": 0}, "showlegend": False,
-        "hovermode": "closest", "uirevision": "helps",
-    }  # fmt: skip
+        "annotations": texts,
+        "height": height + TOOLBAR,
+        "margin": {**MARGIN, "b": 0},
+        "showlegend": False,
+        "hovermode": "closest",
+        "uirevision": "helps",
+    }
     return Chart(go.Figure({"data": data, "layout": layout}), " ".join(findings(panels)))
 
 
@@ -91,12 +95,19 @@ def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str,
     sides = np.where(points[:, 0] > 0.3, "right", np.where(points[:, 0] < -0.3, "left", "center"))
     heights = np.where(points[:, 1] > 0.3, "top", np.where(points[:, 1] < -0.3, "bottom", "middle"))
     return {
-        "type": "scatter", "x": points[:, 0], "y": points[:, 1], "xaxis": f"x{nth}", "yaxis": f"y{nth}",
-        "mode": "markers+text", "hoverinfo": "skip", "cliponaxis": False,
+        "type": "scatter",
+        "x": points[:, 0],
+        "y": points[:, 1],
+        "xaxis": f"x{nth}",
+        "yaxis": f"y{nth}",
+        "mode": "markers+text",
+        "hoverinfo": "skip",
+        "cliponaxis": False,
         "marker": {"size": 12, "color": theme.paper, "line": {"width": 2, "color": theme.ink}},
-        "text": [short_name(n) for n in places], "textfont": {"size": 11, "color": theme.ink},
+        "text": [short_name(n) for n in places],
+        "textfont": {"size": 11, "color": theme.ink},
         "textposition": [f"{h} {s}" for h, s in zip(heights, sides, strict=True)],
-    }  # fmt: skip
+    }
 
 
 def _arrow(

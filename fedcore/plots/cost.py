@@ -109,11 +109,14 @@ def cost_chart(
     figure = go.Figure()
     figure.add_trace(
         go.Scatter(
-            x=[axis.drawn(getattr(c, against)) for c in front], y=[c.accuracy for c in front], mode="lines",
-            name="Pareto front", hoverinfo="skip",
+            x=[axis.drawn(getattr(c, against)) for c in front],
+            y=[c.accuracy for c in front],
+            mode="lines",
+            name="Pareto front",
+            hoverinfo="skip",
             line={"shape": "hv", "dash": "dot", "width": 2, "color": theme.faint},
         )
-    )  # fmt: skip
+    )
     for m, label in zip(marks, _labels(marks, x_range, y_range, widths), strict=True):
         figure.add_trace(_marker(m, getattr(m.cost, against), axis, label, theme))
     legend = {"orientation": "h", "y": 1.08, "x": 0}
@@ -148,9 +151,16 @@ def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -
     text, position = label
     on_front = "<br>on the Pareto front" if m.on_front else ""
     return go.Scatter(
-        x=[axis.drawn(cost)], y=[m.y], customdata=[cost], name=escape(m.cost.label), mode="markers+text",
-        text=[f"<b>{text}</b>" if m.on_front and text else text], textposition=position,
-        textfont={"color": theme.ink}, cliponaxis=False, showlegend=False,
+        x=[axis.drawn(cost)],
+        y=[m.y],
+        customdata=[cost],
+        name=escape(m.cost.label),
+        mode="markers+text",
+        text=[f"<b>{text}</b>" if m.on_front and text else text],
+        textposition=position,
+        textfont={"color": theme.ink},
+        cliponaxis=False,
+        showlegend=False,
         marker={
             "symbol": style(m.cost.method).marker,
             "size": 15 if m.on_front else 11,
@@ -158,7 +168,7 @@ def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -
             "line": {"width": 2, "color": theme.ink if m.on_front else colour},
         },
         hovertemplate=hover(f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{customdata:.2f}}{on_front}"),
-    )  # fmt: skip
+    )
 
 
 def _axis_range(values: Sequence[float], least: float | None = None) -> Range:

@@ -30,24 +30,40 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
         interval = "" if width is None else f", 95 % interval ± {width:.2f}"
         data.append(
             {
-                "type": "scatter", "x": [stat.mean], "y": [y], "mode": "markers+text", "cliponaxis": False,
+                "type": "scatter",
+                "x": [stat.mean],
+                "y": [y],
+                "mode": "markers+text",
+                "cliponaxis": False,
                 "marker": {"color": colour, "size": 11, "symbol": "circle" if ranked else "circle-open"},
-                "error_x": {"array": [width or 0.0], "visible": width is not None, "color": colour,
-                            "thickness": 2, "width": 6},
-                "text": [f"{stat.mean:.1f}"], "textposition": "top center", "textfont": {"size": 11},
+                "error_x": {
+                    "array": [width or 0.0],
+                    "visible": width is not None,
+                    "color": colour,
+                    "thickness": 2,
+                    "width": 6,
+                },
+                "text": [f"{stat.mean:.1f}"],
+                "textposition": "top center",
+                "textfont": {"size": 11},
                 "customdata": [
                     f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"
                 ],
                 "hovertemplate": hover("%{customdata}"),
             }
-        )  # fmt: skip
+        )
         ranks.append(
             {
-                "x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "y": y, "showarrow": False,
+                "x": 1,
+                "xref": "paper",
+                "xanchor": "left",
+                "xshift": 8,
+                "y": y,
+                "showarrow": False,
                 "text": rank if ranked else NOT_RANKED,
                 "font": {"color": theme.ink if ranked else theme.faint},
             }
-        )  # fmt: skip
+        )
     layout = {
         **theme.layout,
         "annotations": ranks,

@@ -31,14 +31,18 @@ def search_chart(points: Sequence[DrawPoint], theme: Theme, field: str) -> Chart
         mine = [p for p in points if p.label == label]
         figure.add_scatter(
             x=[p.value if numeric else value_text(field, p.value) for p in mine],
-            y=[p.accuracy for p in mine], mode="markers", name=escape(label),
+            y=[p.accuracy for p in mine],
+            mode="markers",
+            name=escape(label),
             marker={
-                "size": [BEST_SIZE if p.best else SIZE for p in mine], "color": theme.colour(mine[0].method),
+                "size": [BEST_SIZE if p.best else SIZE for p in mine],
+                "color": theme.colour(mine[0].method),
                 "symbol": style(mine[0].method).marker,
                 "line": {"color": theme.ink, "width": [2 if p.best else 0 for p in mine]},
             },
-            text=[escape(p.text) for p in mine], hovertemplate=hover("%{text}<br>%{y:.1f} %"),
-        )  # fmt: skip
+            text=[escape(p.text) for p in mine],
+            hovertemplate=hover("%{text}<br>%{y:.1f} %"),
+        )
     apply_layout(figure, theme, HEIGHT, legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0})
     numbers = [float(p.value) for p in points] if numeric else []
     wide = bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) > 10

@@ -35,11 +35,15 @@ def specification_chart(
     for own, symbol, size, name in ((False, "circle", 6, "other readings"), (True, "diamond", 11, OWN)):
         places = [x for x, spec in enumerate(found) if own is not any(spec.reading)]
         figure.add_scatter(
-            x=places, y=[found[x].stat.mean for x in places], mode="markers", name=name,
+            x=places,
+            y=[found[x].stat.mean for x in places],
+            mode="markers",
+            name=name,
             marker={"symbol": symbol, "size": size, "color": theme.ink if own else colour},
             error_y={"array": [found[x].half or 0.0 for x in places], "color": colour, "thickness": 1},
-            text=[escape(texts[x]) for x in places], hovertemplate=hover("%{text}"),
-        )  # fmt: skip
+            text=[escape(texts[x]) for x in places],
+            hovertemplate=hover("%{text}"),
+        )
     rows: list[tuple[str, tuple[int, int] | None]] = []
     for i, (name, labels) in enumerate(choices):
         rows += [(name, None), *((label, (i, k)) for k, label in enumerate(labels))]
@@ -50,9 +54,15 @@ def specification_chart(
         if place is not None and spec.reading[place[0]] == place[1]
     ]
     figure.add_scatter(
-        x=[x for x, _ in marks], y=[y for _, y in marks], xaxis="x2", yaxis="y2", mode="markers",
-        marker={"symbol": "square", "size": 4, "color": theme.ink}, showlegend=False, hoverinfo="skip",
-    )  # fmt: skip
+        x=[x for x, _ in marks],
+        y=[y for _, y in marks],
+        xaxis="x2",
+        yaxis="y2",
+        mode="markers",
+        marker={"symbol": "square", "size": 4, "color": theme.ink},
+        showlegend=False,
+        hoverinfo="skip",
+    )
     matrix = ROW_PIXELS * len(rows)
     inner = CURVE_PIXELS + GAP_PIXELS + matrix
     room = NARROW_LETTERS if narrow else NAME_LETTERS

@@ -32,11 +32,14 @@ def strip(points: Sequence[Point], unit: str, theme: Theme, alt: str) -> Chart:
         mine = [point for point in points if point.group == group]
         look = STYLES[i % len(STYLES)]
         figure.add_scatter(
-            x=[point.value for point in mine], y=[place[point.source] for point in mine], mode="markers",
+            x=[point.value for point in mine],
+            y=[place[point.source] for point in mine],
+            mode="markers",
             marker={"size": 9, "symbol": look.marker, "color": look.dark if theme.dark else look.light},
-            name=escape(group), text=[escape(point.text) for point in mine],
+            name=escape(group),
+            text=[escape(point.text) for point in mine],
             hovertemplate=hover("%{x:.2f}<br>%{text}"),
-        )  # fmt: skip
+        )
     legend_rows = -(-len(groups) // 3)
     height = OTHER_HEIGHT + ROW_HEIGHT * (len(sources) + legend_rows)
     apply_layout(

@@ -33,13 +33,14 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
                 x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
                 y=[s.mean for s in line.stats],
                 error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
-                name=escape(line.label), mode="lines+markers",
+                name=escape(line.label),
+                mode="lines+markers",
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={"symbol": marker, "size": 8, "color": colour},
                 customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
                 hovertemplate="%{x}: %{customdata} %",
             )
-        )  # fmt: skip
+        )
     apply_layout(figure, theme, 440, legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
     x_axis: dict[str, object] = {"type": "category"}
     if numeric:
@@ -79,12 +80,22 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     column_names = [value_text(grid.column_field, v) for v in grid.columns]
     figure = go.Figure(
         go.Heatmap(
-            z=z, x=column_names, y=row_names, text=texts, texttemplate="%{text}", customdata=measured,
+            z=z,
+            x=column_names,
+            y=row_names,
+            text=texts,
+            texttemplate="%{text}",
+            customdata=measured,
             hovertemplate=hover(f"{escape(row)} %{{y}}, {escape(column)} %{{x}}<br><b>%{{customdata}}</b>"),
-            colorscale=ACCURACY_SCALE, zmin=colours[0], zmax=colours[1], xgap=2, ygap=2, hoverongaps=False,
+            colorscale=ACCURACY_SCALE,
+            zmin=colours[0],
+            zmax=colours[1],
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
             colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": theme.ink}},
         )
-    )  # fmt: skip
+    )
     apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)), plot_bgcolor=theme.no_data)
     right, bottom = len(grid.columns) - 0.5, len(grid.rows) - 0.5  # a margin would look like "not run"
     shared = {"type": "category", "showgrid": False}
@@ -121,13 +132,19 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
         go.Parcoords(
             dimensions=dimensions,
             line={
-                "color": means, "colorscale": theme.lines_scale, "cmin": low, "cmax": high,
-                "showscale": True, "colorbar": {"title": {"text": "%"}},
+                "color": means,
+                "colorscale": theme.lines_scale,
+                "cmin": low,
+                "cmax": high,
+                "showscale": True,
+                "colorbar": {"title": {"text": "%"}},
             },
-            labelfont={"color": theme.ink}, tickfont={"color": theme.ink}, rangefont={"color": theme.faint},
+            labelfont={"color": theme.ink},
+            tickfont={"color": theme.ink},
+            rangefont={"color": theme.faint},
             unselected={"line": {"color": theme.faint, "opacity": 0.15}},
         )
-    )  # fmt: skip
+    )
     apply_layout(figure, theme, 420, margin={"l": 60, "r": 40, "t": 60, "b": 30})
     return Chart(
         figure,

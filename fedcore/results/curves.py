@@ -301,10 +301,18 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
         mean = None if stat is None else stat.mean
         costs.append(
             Cost(
-                g.drawn_label, g.method, mean, up, down, train, aggregate, evaluate, not g.other_tests,
+                g.drawn_label,
+                g.method,
+                mean,
+                up,
+                down,
+                train,
+                aggregate,
+                evaluate,
+                not g.other_tests,
                 g.config.method.tuned,
             )
-        )  # fmt: skip
+        )
     return costs
 
 

@@ -112,9 +112,12 @@ def separation(differences: Sequence[float], pairs: int) -> Separation | None:
         return Separation(n, None, None, mean, spread)
     upper = spread * math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SPREAD_CONFIDENCE, n - 1)))
     return Separation(
-        n, seeds_for_power(mean / spread, level, least), seeds_for_power(mean / upper, level, least), mean,
+        n,
+        seeds_for_power(mean / spread, level, least),
+        seeds_for_power(mean / upper, level, least),
+        mean,
         spread,
-    )  # fmt: skip
+    )
 
 
 def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:

@@ -205,9 +205,15 @@ def _table(
     of_rows = printed.of_rows(rows)
     notes = [f"The baseline {label} has no run in this setting."] if label and baseline is None else []
     return SummaryTable(
-        setting, comparison.settings[setting], tuple(made), metrics, frozenset(printed.metrics(rows)),
-        of_rows, baseline, (*notes, *of_rows.notes, *of_rows.reasons),
-    )  # fmt: skip
+        setting,
+        comparison.settings[setting],
+        tuple(made),
+        metrics,
+        frozenset(printed.metrics(rows)),
+        of_rows,
+        baseline,
+        (*notes, *of_rows.notes, *of_rows.reasons),
+    )
 
 
 def _difference(

@@ -94,10 +94,17 @@ class Searches(Queries):
             validation = validation if row["status"] == "done" else None
             found.setdefault(label, []).append(
                 Draw(
-                    row["id"], label, config.method.draw or 0, row["status"], config, validation,
-                    row["rounds_done"], row["bytes"], row["seconds"],
+                    row["id"],
+                    label,
+                    config.method.draw or 0,
+                    row["status"],
+                    config,
+                    validation,
+                    row["rounds_done"],
+                    row["bytes"],
+                    row["seconds"],
                 )
-            )  # fmt: skip
+            )
         return {label: sorted(draws, key=lambda draw: draw.number) for label, draws in found.items()}
 
     def add_draws(

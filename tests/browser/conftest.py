@@ -16,9 +16,15 @@ from tests.support import fill
 from tests.support.web.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server
 
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SHOWN_CHARACTERS = 2000
 _contexts: list[BrowserContext] = []  # those that are open now
 

@@ -16,19 +16,29 @@ from tests.support.web.browser import NewPage, Server, settle
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 VISITS = {
-    "experiments": "", "new": "new?preset=demo", "live, finished": "live?id=1",
-    "live, in the middle of things": "live?id=2", "compare": "compare?ids=1",
-    "compare, heatmaps": "compare?ids=1&tab=Heatmaps", "compare, cost": "compare?ids=1&tab=Cost",
+    "experiments": "",
+    "new": "new?preset=demo",
+    "live, finished": "live?id=1",
+    "live, in the middle of things": "live?id=2",
+    "compare": "compare?ids=1",
+    "compare, heatmaps": "compare?ids=1&tab=Heatmaps",
+    "compare, cost": "compare?ids=1&tab=Cost",
     "compare, two runs": "compare?ids=1&tab=Two+runs",
     "compare, choices": "compare?ids=1&sections=Blocks&sort=-personal",
-    "compare, export": "compare?ids=1&tab=Export", "leaderboard": "leaderboard",
-    "papers": "papers?table=fedot-1", "papers, map of rehearsals": "papers?papers_view=Map&rehearsal=true",
-    "papers, fill a table": "papers?table=feddeap-5&rehearsal=true", "data": "data",
-    "encodings": "data?section=Encodings", "run": "run?id=1",
-    "run, predictions": "run?id=1&run_tab=Predictions", "run, diagnostics": "run?id=1&run_tab=Diagnostics",
-    "run, failed": "run?id=9&run_tab=Reproduce", "run, asked to stop": "run?id=8",
+    "compare, export": "compare?ids=1&tab=Export",
+    "leaderboard": "leaderboard",
+    "papers": "papers?table=fedot-1",
+    "papers, map of rehearsals": "papers?papers_view=Map&rehearsal=true",
+    "papers, fill a table": "papers?table=feddeap-5&rehearsal=true",
+    "data": "data",
+    "encodings": "data?section=Encodings",
+    "run": "run?id=1",
+    "run, predictions": "run?id=1&run_tab=Predictions",
+    "run, diagnostics": "run?id=1&run_tab=Diagnostics",
+    "run, failed": "run?id=9&run_tab=Reproduce",
+    "run, asked to stop": "run?id=8",
     "no such run": "run?id=999",
-}  # fmt: skip
+}
 PRESSED = {"run, asked to stop": "Stop", "compare, choices": "View", "papers, fill a table": "Fill the table"}
 """What is pressed before a page is looked at: a dialog has its own focus, names and colours."""
 Scheme = Literal["light", "dark"]

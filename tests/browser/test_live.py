@@ -30,9 +30,13 @@ def counts(round_: int) -> dict[tuple[str, str], tuple[int, int]]:
 def run(server: Server, request: pytest.FixtureRequest) -> Iterator[Recorder]:
     """A run of a user's own that has done two of a hundred rounds."""
     recorder = Recorder(
-        server.db, method="mine", seed=1, dataset="rotated-digits", experiment=request.node.name,
+        server.db,
+        method="mine",
+        seed=1,
+        dataset="rotated-digits",
+        experiment=request.node.name,
         rounds_total=100,
-    )  # fmt: skip
+    )
     for round_ in (1, 2):
         recorder.round(round_, counts(round_), loss=1.0 / round_)
     yield recorder

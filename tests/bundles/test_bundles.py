@@ -172,27 +172,33 @@ KINDS: dict[str, dict[str, object]] = {
     "a domain held out": {"data": {"name": "shapes", "shots": 1}, "held_out": ["each"]},
     "unseen clients": {
         "data": {"name": "shapes", "shots": 1},
-        "partition": {"kind": "iid", "clients": 4, "unseen": 0.25}},
+        "partition": {"kind": "iid", "clients": 4, "unseen": 0.25},
+    },
     "class sets": {
         "data": {"name": "shapes", "shots": 1},
-        "partition": {"kind": "dirichlet", "clients": 3, "alpha": 0.3, "min_samples": 1}},
+        "partition": {"kind": "dirichlet", "clients": 3, "alpha": 0.3, "min_samples": 1},
+    },
     "transfer": {"data": {"name": "shapes", "shots": 1}, "transfer": [{"name": "rotated-digits"}]},
     "cohorts": {
         "data": {"name": "rotated-digits", "shots": 1, "domains": ["rot0", "rot75"]},
         "cohorts": [
             {"clients": 1, "backbone": {"name": "mini-vit"}},
-            {"clients": 1, "backbone": {"name": "mini-rn"}}]},
+            {"clients": 1, "backbone": {"name": "mini-rn"}},
+        ],
+    },
     "cross-class": {
         "data": {"name": "shapes", "training_classes": "own", "shots": 1},
         "further_data": [{"name": "rotated-digits"}],
-        "partition": {"kind": "blocks", "classes_per_client": 3}},
+        "partition": {"kind": "blocks", "classes_per_client": 3},
+    },
     "many clients": {
         "data": {"name": "rotated-digits", "shots": 2},
         "partition": {"kind": "iid", "clients": 20},
         "rounds": 2,
         "keep_checkpoints": "best",
-        "rule": "best"},
-}  # fmt: skip
+        "rule": "best",
+    },
+}
 
 
 @pytest.mark.slow
@@ -391,12 +397,16 @@ def other_samples(files: Files) -> None:
         (other_samples, "run 1 has samples of more data sets than its config names"),
         (
             change_evidence(lambda run: run["rounds"].append(run["rounds"][0])),
-            "the rounds of run 1 contradict"),
+            "the rounds of run 1 contradict",
+        ),
         (
             change_evidence(
-                lambda run: run["rounds"].append({"round": 50, "predictions": None, "reason": ""})),
-            "the rounds of run 1 contradict each other, or its config")],
-)  # fmt: skip
+                lambda run: run["rounds"].append({"round": 50, "predictions": None, "reason": ""})
+            ),
+            "the rounds of run 1 contradict each other, or its config",
+        ),
+    ],
+)
 def test_evidence_that_contradicts_itself_gets_a_plain_error(made: Made, change, said: str) -> None:
     with pytest.raises(FedLensError, match=f"not a sound bundle.*{said}"):
         judged(repacked(made.content, change), with_data=True)

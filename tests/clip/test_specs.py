@@ -14,10 +14,14 @@ from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 
 TEXTS = [
-    "", "cat.", "a photo of a 2007 Cadillac Escalade EXT Crew Cab.", "don't they're we'll!!! ... 12345 x2",
-    "café Größe 東京 😀 &amp; &lt;b&gt; ﬁre", "Donaudampfschifffahrtsgesellschaftskapitaenswitwe.",
+    "",
+    "cat.",
+    "a photo of a 2007 Cadillac Escalade EXT Crew Cab.",
+    "don't they're we'll!!! ... 12345 x2",
+    "café Größe 東京 😀 &amp; &lt;b&gt; ﬁre",
+    "Donaudampfschifffahrtsgesellschaftskapitaenswitwe.",
     "pneumonoultramicroscopicsilicovolcanoconiosis_antidisestablishmentarianism" * 3,
-]  # fmt: skip
+]
 
 
 def test_counts_are_open_clips() -> None:

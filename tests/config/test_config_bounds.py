@@ -9,10 +9,14 @@ from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 
 PARTS = {
-    "": config.Experiment, "data": config.DataConfig, "partition": config.PartitionConfig,
-    "backbone": config.BackboneConfig, "cohorts.0": config.CohortConfig, "methods.0": config.MethodEntry,
+    "": config.Experiment,
+    "data": config.DataConfig,
+    "partition": config.PartitionConfig,
+    "backbone": config.BackboneConfig,
+    "cohorts.0": config.CohortConfig,
+    "methods.0": config.MethodEntry,
     "reproduces.0": config.Reproduces,
-}  # fmt: skip
+}
 FIELDS = [(part, name, info) for part, model in PARTS.items() for name, info in model.model_fields.items()]
 REST = {"partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5}, "cohorts.0": {"clients": 1}}
 """What a part needs besides the field in question."""
@@ -104,19 +108,24 @@ def test_what_does_not_go_together_is_refused_before_anything_runs(text, field, 
     [
         (
             '[partition]\nkind = "iid"\nclients = 3\nalpha = 0.1',
-            "partition.alpha = 0.1 is not used by kind 'iid'"),
+            "partition.alpha = 0.1 is not used by kind 'iid'",
+        ),
         (
             "[partition]\nclasses_per_client = 2",
-            "partition.classes_per_client = 2 is not used by kind 'domain'"),
+            "partition.classes_per_client = 2 is not used by kind 'domain'",
+        ),
         (
             '[partition]\nkind = "dirichlet"\nclients = 3\nalpha = 1\nclients_per_domain = 4',
-            "partition.clients_per_domain = 4 is not used by kind 'dirichlet'"),
+            "partition.clients_per_domain = 4 is not used by kind 'dirichlet'",
+        ),
         (
             '[partition]\nkind = "iid"\nclients = 3\nleftover = "spread"',
-            "partition.leftover = spread is not used by kind 'iid'"),
-        ('[backbone]\npretrained = "openai"', "mini-vit brings its own weights; pretrained is not used")],
+            "partition.leftover = spread is not used by kind 'iid'",
+        ),
+        ('[backbone]\npretrained = "openai"', "mini-vit brings its own weights; pretrained is not used"),
+    ],
     ids=lambda v: str(v)[:40],
-)  # fmt: skip
+)
 def test_what_is_set_but_not_read_is_said(text, warning):
     found = plan(config.loads(f'{text}\n[[methods]]\nname = "fedot"\n')).warnings
     assert warning in found

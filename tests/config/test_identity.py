@@ -9,11 +9,15 @@ from fedcore.config.identity import group_hash, stable_config
 from fedcore.methods import registry
 
 RUN = config.RunConfig(
-    data=config.DataConfig(name="shapes", shots=8), partition=config.PartitionConfig(),
+    data=config.DataConfig(name="shapes", shots=8),
+    partition=config.PartitionConfig(),
     backbone=config.BackboneConfig(),
-    method=config.MethodEntry(name="fedot", label="Ours", config={"lr": 0.02, "blocks": 4}), rounds=10,
-    participation=1.0, held_out=None, seed=1,
-)  # fmt: skip
+    method=config.MethodEntry(name="fedot", label="Ours", config={"lr": 0.02, "blocks": 4}),
+    rounds=10,
+    participation=1.0,
+    held_out=None,
+    seed=1,
+)
 GROUP = "6deabee72cf38653"
 """As version 1.0 stored it; another hash would split the groups of every database."""
 

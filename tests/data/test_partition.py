@@ -162,27 +162,45 @@ def test_no_donor_of_a_test_sample_is_emptied():
 
 BAD = {
     "more clients than samples": (
-        {"kind": "iid", "clients": 5000}, "partition.clients", "36 training samples"),
+        {"kind": "iid", "clients": 5000},
+        "partition.clients",
+        "36 training samples",
+    ),
     "more clients than test samples": (
-        {"kind": "iid", "clients": 20}, "partition.clients", "set at most 12 clients"),
+        {"kind": "iid", "clients": 20},
+        "partition.clients",
+        "set at most 12 clients",
+    ),
     "more clients than a domain has": (
-        {"clients_per_domain": 19}, "partition.clients_per_domain", "domain 'domain0'"),
+        {"clients_per_domain": 19},
+        "partition.clients_per_domain",
+        "domain 'domain0'",
+    ),
     "too high a minimum": ({"min_samples": 19}, "partition.min_samples", "18 training samples"),
     "a minimum that no draw meets": (
-        {"kind": "dirichlet", "clients": 6, "alpha": 0.01, "min_samples": 6}, "partition.min_samples",
-        "at best"),
+        {"kind": "dirichlet", "clients": 6, "alpha": 0.01, "min_samples": 6},
+        "partition.min_samples",
+        "at best",
+    ),
     "a minimum that shots forbid": (
-        {"shots": 1, "min_samples": 4}, "partition.min_samples", "has 3 training"),
+        {"shots": 1, "min_samples": 4},
+        "partition.min_samples",
+        "has 3 training",
+    ),
     "more classes than there are": (
-        {"kind": "pathological", "clients": 2, "classes_per_client": 2}, "partition.classes_per_client",
-        "need 4 classes, but drawn has 3; set at most 1 per client or at most 1 clients"),
+        {"kind": "pathological", "clients": 2, "classes_per_client": 2},
+        "partition.classes_per_client",
+        "need 4 classes, but drawn has 3; set at most 1 per client or at most 1 clients",
+    ),
     "more clients than classes": (
-        {"kind": "pathological", "clients": 4, "classes_per_client": 1}, "partition.classes_per_client",
-        "need 4 classes, but drawn has 3; set at most 3 clients"),
+        {"kind": "pathological", "clients": 4, "classes_per_client": 1},
+        "partition.classes_per_client",
+        "need 4 classes, but drawn has 3; set at most 3 clients",
+    ),
     "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
     "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),
     "no number of clients": ({"kind": "iid"}, "partition.clients", "clients = a number"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("settings", "field", "text"), BAD.values(), ids=BAD.keys())

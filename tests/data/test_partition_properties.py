@@ -30,13 +30,17 @@ ALL = {
     **KINDS,
     "per client": PER_CLIENT,
     "per client in a domain": {
-        "kind": "domain", "clients_per_domain": 2, "alpha": 0.5, "dirichlet_form": "per_client"},
+        "kind": "domain",
+        "clients_per_domain": 2,
+        "alpha": 0.5,
+        "dirichlet_form": "per_client",
+    },
     "leftover spread": SPREAD,
     "leftover dropped": {**SPREAD, "leftover": "drop"},
     "dealt": {"kind": "dealt", "clients": 3},
     "natural": {"kind": "natural"},
     "four natural": {"kind": "natural", "clients": 4},
-}  # fmt: skip
+}
 
 
 def ragged(seed: int) -> ImageSet:
@@ -214,14 +218,24 @@ def test_thousands_of_writers_take_little_time_and_one_test_set():
 
 BAD = {
     "no clients named": (
-        grid(), {"kind": "natural"}, "partition.kind", "does not name clients; .*client column"),
+        grid(),
+        {"kind": "natural"},
+        "partition.kind",
+        "does not name clients; .*client column",
+    ),
     "more than there are": (
-        written({"a": 10, "b": 10}), {"kind": "natural", "clients": 3}, "partition.clients",
-        "2 of the 2 clients .* fewer than clients = 3; set fewer"),
+        written({"a": 10, "b": 10}),
+        {"kind": "natural", "clients": 3},
+        "partition.clients",
+        "2 of the 2 clients .* fewer than clients = 3; set fewer",
+    ),
     "none large enough": (
-        written({"a": 10, "b": 10}), {"kind": "natural", "min_samples": 50}, "partition.min_samples",
-        "0 of the 2 clients .*50 training samples.*lower min_samples"),
-}  # fmt: skip
+        written({"a": 10, "b": 10}),
+        {"kind": "natural", "min_samples": 50},
+        "partition.min_samples",
+        "0 of the 2 clients .*50 training samples.*lower min_samples",
+    ),
+}
 
 
 @pytest.mark.parametrize(("images", "settings", "field", "text"), BAD.values(), ids=BAD.keys())

@@ -142,8 +142,12 @@ def space_names(own: CrossClass) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("name", ["promptfl", "fedtpg"])
 def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
     settings = {
-        "context_length": 2, "lr": 0.05, "batch_size": 4, "schedule": "constant", "weighting": "uniform",
-    }  # fmt: skip
+        "context_length": 2,
+        "lr": 0.05,
+        "batch_size": 4,
+        "schedule": "constant",
+        "weighting": "uniform",
+    }
     whole, of_clients, own = cohorts(name, **settings)
     problem, model = whole.problem, whole.problem.backbone.model
     tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale

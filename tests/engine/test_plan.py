@@ -55,18 +55,23 @@ def _with(section: str):
     [
         (_experiment(method='name = "fedott"'), "methods.0.name", "did you mean 'fedot'"),
         (
-            _experiment(method='name = "fedot"\nconfig = { blocks = 7 }'), "methods.0.config.blocks",
-            "do not divide"),
+            _experiment(method='name = "fedot"\nconfig = { blocks = 7 }'),
+            "methods.0.config.blocks",
+            "do not divide",
+        ),
         (_experiment(data='name = "rotated-digit"'), "data.name", "rotated-digits"),
         (_experiment('held_out = ["mars"]'), "held_out", "no domain 'mars'"),
         (_with('[backbone]\nname = "ViT-B-32"'), "backbone.pretrained", "give an open_clip tag"),
         (
-            _with('[backbone]\nname = "ViT-B-32"\npretrained = "/none/w.pt"'), "backbone.pretrained",
-            "no weights file"),
+            _with('[backbone]\nname = "ViT-B-32"\npretrained = "/none/w.pt"'),
+            "backbone.pretrained",
+            "no weights file",
+        ),
         (_with('[backbone]\nname = "ViT-B-33"'), "backbone.name", "did you mean"),
-        (_with('[partition]\nkind = "iid"\nclients = 5000'), "partition.clients", "samples")],
+        (_with('[partition]\nkind = "iid"\nclients = 5000'), "partition.clients", "samples"),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_what_would_stop_a_run_is_refused_with_its_field(given, field, message):
     with pytest.raises(FedLensError) as caught:
         plan(given)
@@ -110,14 +115,19 @@ def test_samples_of_nobody_are_said(leftover):
     ("described", "class_text", "said"),
     [
         (
-            None, "description",
-            "FedAlign, class_text = description: 2 of 2 classes have no written description (cat, fire"),
+            None,
+            "description",
+            "FedAlign, class_text = description: 2 of 2 classes have no written description (cat, fire",
+        ),
         (
-            {"fire_engine": ["a red van."]}, "description",
-            "FedAlign, class_text = description: 1 of 2 classes have no written description (cat)"),
+            {"fire_engine": ["a red van."]},
+            "description",
+            "FedAlign, class_text = description: 1 of 2 classes have no written description (cat)",
+        ),
         ({"fire engine": ["a red van."], "cat": ["a pet."]}, "description", None),
-        (None, "template", None)],
-)  # fmt: skip
+        (None, "template", None),
+    ],
+)
 def test_classes_that_nobody_described_are_named_before_launch(tmp_path, described, class_text, said):
     """A class without a description (FedAlign's GT) uses the prompt, and the plan says so."""
     entry = f'name = "fedalign"\nconfig = {{ class_text = "{class_text}" }}'

@@ -229,15 +229,39 @@ CONFIGURED = HostNames(("lens.example.org", "*.uni.example"), frozenset({"https:
 
 
 ANSWERED = [
-    "localhost", "localhost:8501", "LOCALHOST.:8501", "127.0.0.1:8501", "127.0.0.2", "[::1]:8501", "[::1]",
-    "lens.example.org", "lens.example.org:443", "a.uni.example",
-]  # fmt: skip
+    "localhost",
+    "localhost:8501",
+    "LOCALHOST.:8501",
+    "127.0.0.1:8501",
+    "127.0.0.2",
+    "[::1]:8501",
+    "[::1]",
+    "lens.example.org",
+    "lens.example.org:443",
+    "a.uni.example",
+]
 REFUSED = [
-    "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1:8501", "0.0.0.0",
-    "evil.example@localhost", "localhost@evil.example", "localhost/evil", "localhost:x", "localhost:99999",
-    "localhost evil", "uni.example", "notlens.example.org", "[::2]", "::1", "[::1", "localhost\tx",
-    "2130706433", "a.uni.example.evil",
-]  # fmt: skip
+    "",
+    "evil.example",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "10.0.0.1:8501",
+    "0.0.0.0",
+    "evil.example@localhost",
+    "localhost@evil.example",
+    "localhost/evil",
+    "localhost:x",
+    "localhost:99999",
+    "localhost evil",
+    "uni.example",
+    "notlens.example.org",
+    "[::2]",
+    "::1",
+    "[::1",
+    "localhost\tx",
+    "2130706433",
+    "a.uni.example.evil",
+]
 
 
 def test_loopback_and_configured_names_are_answered_and_no_others() -> None:

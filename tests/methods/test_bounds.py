@@ -81,11 +81,15 @@ def test_a_refusal_names_the_field_what_is_allowed_and_the_value(field, value, s
         ("fedalign", {"scale": 0}, "", "scale is a number above 0 up to 1000, or 'clip'"),
         ("feddeap", {"personal_prompt": False}, "", "domain_alignment moves the domain prompt"),
         (
-            "feddeap", {"personal_length": 4, "personal_prompt": False, "domain_alignment": False}, "",
-            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it"),
+            "feddeap",
+            {"personal_length": 4, "personal_prompt": False, "domain_alignment": False},
+            "",
+            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it",
+        ),
         ("cocoop", {"context_length": 5}, "", "has 4 tokens, not 5; choose context_length = 4, or init = ra"),
-        ("fedclip", {"batch_size": 1}, "", "without negatives; use 2 or more, or loss = ce")],
-)  # fmt: skip
+        ("fedclip", {"batch_size": 1}, "", "without negatives; use 2 or more, or loss = ce"),
+    ],
+)
 def test_values_that_a_method_cannot_use_are_refused(name, values, field, said):
     with pytest.raises(FedLensError) as refused:
         registry.build_config(name, values)
@@ -116,8 +120,12 @@ REFUSED = [
     ("feddeap", {"domain_etf": "client"}, context(clients=1, client_domain=(0,)), "domain_etf", "clients to"),
     ("feddeap", {}, context(client_domain=(0, -1, 1)), "domain_etf", "client number 2 mixes domains"),
     (
-        "feddeap", {}, replace(DOMAINS, classes=tuple(map(str, range(513)))), "semantic_alignment",
-        "takes at most 512 classes, not 513"),
+        "feddeap",
+        {},
+        replace(DOMAINS, classes=tuple(map(str, range(513)))),
+        "semantic_alignment",
+        "takes at most 512 classes, not 513",
+    ),
     ("feddeap", {"prompt_length": 35}, DOMAINS, "prompt_length", "a context of 70 leaves no room for class"),
     ("feddeap", {"prompt_length": 12, "personal_length": 58}, DOMAINS, "personal_length", "a context of 70"),
     ("feddeap", {}, FOREIGN, "backbone.name", "ViT-B-32 takes no learned prompts"),
@@ -135,21 +143,41 @@ REFUSED = [
     ("fedprox-lora", {"rank": 128}, context(vision_width=100), "rank", "image tower; use at most 100"),
     ("facmic", {"target": "held_out"}, DOMAINS, "target", "no domain is held out"),
     (
-        "facmic", {"target": "held_out"}, context(client_domain=(0, 0), whole_domain=True), "target",
-        "none is left to align with"),
+        "facmic",
+        {"target": "held_out"},
+        context(client_domain=(0, 0), whole_domain=True),
+        "target",
+        "none is left to align with",
+    ),
     (
-        "fedavg-vision", {"network": "vit_b_16", "weights": "pretrained"}, context("mini-vit"),
-        "backbone.name", "for images of 224 pixels"),
+        "fedavg-vision",
+        {"network": "vit_b_16", "weights": "pretrained"},
+        context("mini-vit"),
+        "backbone.name",
+        "for images of 224 pixels",
+    ),
     (
-        "fedavg-vision", {"network": "resnet18", "weights": "pretrained"}, RESNET, "network",
-        "has no ImageNet weights"),
+        "fedavg-vision",
+        {"network": "resnet18", "weights": "pretrained"},
+        RESNET,
+        "network",
+        "has no ImageNet weights",
+    ),
     (
-        "fedavg-vision", {"network": "vit_tiny"}, context(image_size=378), "backbone.name",
-        "reads patches of 16"),
+        "fedavg-vision",
+        {"network": "vit_tiny"},
+        context(image_size=378),
+        "backbone.name",
+        "reads patches of 16",
+    ),
     (
-        "fedavg-vision", {"network": "resnet18"}, context(image_size=32), "backbone.name",
-        "a batch of one image"),
-]  # fmt: skip
+        "fedavg-vision",
+        {"network": "resnet18"},
+        context(image_size=32),
+        "backbone.name",
+        "a batch of one image",
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "config", "setting", "field", "message"), REFUSED)

@@ -107,13 +107,20 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
     ("table", "method", "target", "expected"),
     [
         (
-            "fedot-9", "FedGH (CLIP)", "A",
-            "the paper's Tables 5 and 7 give 64.70 for this cell, which prints 71.40"),
+            "fedot-9",
+            "FedGH (CLIP)",
+            "A",
+            "the paper's Tables 5 and 7 give 64.70 for this cell, which prints 71.40",
+        ),
         (
-            "fedot-9", "Zero Shot", "A",
-            "every accuracy printed for a domain is a fraction of 409, 468, 334 or 785 test images"),
-        ("feddeap-1", "FedDEAP", "a", "the authors' public code tests images sorted by class")],
-)  # fmt: skip
+            "fedot-9",
+            "Zero Shot",
+            "A",
+            "every accuracy printed for a domain is a fraction of 409, 468, 334 or 785 test images",
+        ),
+        ("feddeap-1", "FedDEAP", "a", "the authors' public code tests images sorted by class"),
+    ],
+)
 def test_the_dialog_says_what_speaks_for_and_against_comparing(
     open_page: Opened, table: str, method: str, target: str, expected: str
 ) -> None:

@@ -289,9 +289,16 @@ def test_an_interrupted_command_trains_no_further_runs(
 
     monkeypatch.setattr("fedcore.cli.experiments.train_here", interrupted)
     command = [
-        "papers", "readings", "feddeap-1", "--dataset", "PACS", "--method", "CLIP-zs", "--rehearsal",
+        "papers",
+        "readings",
+        "feddeap-1",
+        "--dataset",
+        "PACS",
+        "--method",
+        "CLIP-zs",
+        "--rehearsal",
         "--run",
-    ]  # fmt: skip
+    ]
     assert main([*command, "--db", str(tmp_path / "runs.db")]) == INTERRUPTED
     assert len(trained) == 1, "of three prompts"
 

@@ -126,10 +126,20 @@ def own_round(label: str, seed: int, held_out: str | None = None) -> RoundFinish
         Diagnostic("gradient_conflict", 0.25),
     ]
     return RoundFinished(
-        round=1, train_loss=1.0, seconds_train=0.1, seconds_aggregate=0.1, seconds_evaluate=0.1, scalars_up=0,
-        scalars_down=0, bytes_up=0, bytes_down=0, clients=(), cells=tuple(cells), diagnostics=tuple(recorded),
+        round=1,
+        train_loss=1.0,
+        seconds_train=0.1,
+        seconds_aggregate=0.1,
+        seconds_evaluate=0.1,
+        scalars_up=0,
+        scalars_down=0,
+        bytes_up=0,
+        bytes_down=0,
+        clients=(),
+        cells=tuple(cells),
+        diagnostics=tuple(recorded),
         checkpoint=None,
-    )  # fmt: skip
+    )
 
 
 def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs: int | None = None) -> Path:

@@ -201,14 +201,28 @@ def test_embedded_data_is_the_same_wherever_it_ran() -> None:
 
 
 ROW_KEYS = {
-    "clip-fc": "cc6a411b86903f05", "cocoop": "38d6227f409e0ff4", "coop": "bea0ec17db33b911",
-    "facmic": "91f5aac6e7156ec4", "fedakt": "3a91547a412c3d82", "fedalign": "9aaddafacfb79a08",
-    "fedapt": "3b0d5c5c8015584a", "fedavg-lora": "3d235f076313d48c", "fedavg-vision": "4d8e0398973b2c51",
-    "fedclip": "7cd83d6dcc3f6182", "feddeap": "884e7be6312fd06c", "fedgh": "96cd06608c17d252",
-    "fedmaple": "b694049695bfc27f", "fedot": "e9802cc0231caa7a", "fedotp": "946a6baf4e6ae1c5",
-    "fedpgp": "a0e4e3b2b1bcf0b1", "fedprox-lora": "ca5965b5912df955", "promptfl": "7a76256dfaac69b9",
-    "sdfed": "32ee4f567b6f2ce3", "vpt": "3cf3469b1a8c2886", "zero-shot": "cb5a658b844b9110",
-}  # fmt: skip
+    "clip-fc": "cc6a411b86903f05",
+    "cocoop": "38d6227f409e0ff4",
+    "coop": "bea0ec17db33b911",
+    "facmic": "91f5aac6e7156ec4",
+    "fedakt": "3a91547a412c3d82",
+    "fedalign": "9aaddafacfb79a08",
+    "fedapt": "3b0d5c5c8015584a",
+    "fedavg-lora": "3d235f076313d48c",
+    "fedavg-vision": "4d8e0398973b2c51",
+    "fedclip": "7cd83d6dcc3f6182",
+    "feddeap": "884e7be6312fd06c",
+    "fedgh": "96cd06608c17d252",
+    "fedmaple": "b694049695bfc27f",
+    "fedot": "e9802cc0231caa7a",
+    "fedotp": "946a6baf4e6ae1c5",
+    "fedpgp": "a0e4e3b2b1bcf0b1",
+    "fedprox-lora": "ca5965b5912df955",
+    "promptfl": "7a76256dfaac69b9",
+    "sdfed": "32ee4f567b6f2ce3",
+    "vpt": "3cf3469b1a8c2886",
+    "zero-shot": "cb5a658b844b9110",
+}
 """Keys of rows as the links of version 1.0 have them, by method."""
 
 

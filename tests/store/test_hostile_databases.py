@@ -287,11 +287,17 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 DAMAGED = [
-    ("runs", "label", "NULL"), ("runs", "last_test", "'high'"), ("experiments", "uuid", "NULL"),
-    ("tasks", "args", "7"), ("runs", "label", "7"), ("runs", "label", "x'ff'"),
-    ("runs", "label", "CAST(x'ff' AS TEXT)"), ("runs", "config", "NULL"),
-    ("experiments", "name", "CAST(x'ff' AS TEXT)"), ("tasks", "run_id", "99"),
-]  # fmt: skip
+    ("runs", "label", "NULL"),
+    ("runs", "last_test", "'high'"),
+    ("experiments", "uuid", "NULL"),
+    ("tasks", "args", "7"),
+    ("runs", "label", "7"),
+    ("runs", "label", "x'ff'"),
+    ("runs", "label", "CAST(x'ff' AS TEXT)"),
+    ("runs", "config", "NULL"),
+    ("experiments", "name", "CAST(x'ff' AS TEXT)"),
+    ("tasks", "run_id", "99"),
+]
 """What stands where; every kind of table and column is among the first four."""
 
 

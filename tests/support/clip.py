@@ -22,9 +22,16 @@ def noise(n: int = 70, read: Callable[[int], Image.Image] | None = None, fingerp
         return Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype=np.uint8))
 
     return ImageSet(
-        "noise", ("a", "b"), ("d",), "a {}.", np.arange(n) % 2, np.zeros(n, int), tuple(map(str, range(n))),
-        fingerprint, read or draw,
-    )  # fmt: skip
+        "noise",
+        ("a", "b"),
+        ("d",),
+        "a {}.",
+        np.arange(n) % 2,
+        np.zeros(n, int),
+        tuple(map(str, range(n))),
+        fingerprint,
+        read or draw,
+    )
 
 
 def pixel_backbone() -> Backbone:

@@ -129,10 +129,20 @@ def _round(number: int, state: str, path: str) -> RoundFinished:
     )
     figures = (Diagnostic("alpha", draws[0] / 7, client_a=1, client_b=2), Diagnostic("drift", draws[1] / 3))
     return RoundFinished(
-        round=number, train_loss=draws[2] / TOTAL if number else None, seconds_train=0.1,
-        seconds_aggregate=0.01, seconds_evaluate=0.02, scalars_up=50, scalars_down=60, bytes_up=300,
-        bytes_down=600, clients=clients, cells=tuple(cells), diagnostics=figures, checkpoint=path,
-    )  # fmt: skip
+        round=number,
+        train_loss=draws[2] / TOTAL if number else None,
+        seconds_train=0.1,
+        seconds_aggregate=0.01,
+        seconds_evaluate=0.02,
+        scalars_up=50,
+        scalars_down=60,
+        bytes_up=300,
+        bytes_down=600,
+        clients=clients,
+        cells=tuple(cells),
+        diagnostics=figures,
+        checkpoint=path,
+    )
 
 
 training = partial(job_training.train, engine=train)

@@ -24,9 +24,13 @@ CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
 TOTAL = 60
 FINAL = {"zero-shot": 0.52, "promptfl": 0.66, "fedot": 0.86, "sdfed": 0.74, "fedalign": 0.79, "feddeap": 0.77}
 BYTES = {
-    "zero-shot": 0, "promptfl": 16_384, "fedot": 40_960, "sdfed": 65_536, "fedalign": 180_224,
+    "zero-shot": 0,
+    "promptfl": 16_384,
+    "fedot": 40_960,
+    "sdfed": 65_536,
+    "fedalign": 180_224,
     "feddeap": 98_304,
-}  # fmt: skip
+}
 
 
 def an_experiment(
@@ -39,10 +43,14 @@ def an_experiment(
 ) -> Experiment:
     """An experiment of registered methods with their papers' defaults."""
     return Experiment(
-        name=name, data={"name": data},
+        name=name,
+        data={"name": data},
         methods=tuple(MethodEntry(name=m, label=registry.get(m).about.title) for m in methods),
-        seeds=tuple(seeds), rounds=rounds, partition=PartitionConfig(), **changes,
-    )  # fmt: skip
+        seeds=tuple(seeds),
+        rounds=rounds,
+        partition=PartitionConfig(),
+        **changes,
+    )
 
 
 def entities(clients: Sequence[str] = CLIENTS, domains: Sequence[str] = CLIENTS) -> tuple[Entity, ...]:

@@ -57,20 +57,32 @@ CASES: dict[str, Case] = {
     "dp-fpl": case("dp-fpl", "context", keeps="own steps", context_length=3, rank=2),
     "fedalign": case("fedalign", EVIDENCE | IMAGE, down=IMAGE | names("text"), rank=2, class_text="template"),
     "fedalign-table4": case(
-        "fedalign", TABLE4 | EVIDENCE, down=TABLE4 | names("text"), rank=2, class_text="template",
-        trainable="table4"),
+        "fedalign",
+        TABLE4 | EVIDENCE,
+        down=TABLE4 | names("text"),
+        rank=2,
+        class_text="template",
+        trainable="table4",
+    ),
     "facmic": case("facmic", FACMIC),
     "fedapt": case("fedapt", "context query_w", lr=0.05, context_length=3),
     "fedapt-trained-keys": case(
-        "fedapt", "context key query_w", down="context keys query_w", lr=0.05, context_length=3,
-        keys="trained"),
+        "fedapt",
+        "context key query_w",
+        down="context keys query_w",
+        lr=0.05,
+        context_length=3,
+        keys="trained",
+    ),
     "fedavg-lora": case("fedavg-lora", IMAGE, rank=2),
     "fedavg-lora-ffa": case("fedavg-lora", "image_b", rank=2, aggregation="ffa"),
     "fedavg-lora-fedsa": case("fedavg-lora", "image_a", keeps="image_b", rank=2, aggregation="fedsa"),
     "fedavg-lora-exact": case(
-        "fedavg-lora", IMAGE, down=IMAGE | names("residual"), rank=2, aggregation="exact"),
+        "fedavg-lora", IMAGE, down=IMAGE | names("residual"), rank=2, aggregation="exact"
+    ),
     "fedavg-lora-stack": case(
-        "fedavg-lora", IMAGE, down=IMAGE | names("residual"), rank=2, aggregation="stack"),
+        "fedavg-lora", IMAGE, down=IMAGE | names("residual"), rank=2, aggregation="stack"
+    ),
     "fedavg-lora-fair": case("fedavg-lora", IMAGE, rank=2, aggregation="fair"),
     "fedavg-lora-hetero": case("fedavg-lora", IMAGE, keeps="rank", rank=2, aggregation="hetero"),
     "fedprox-lora": case("fedprox-lora", IMAGE, rank=2),
@@ -91,21 +103,28 @@ CASES: dict[str, Case] = {
     "ivlp": case("ivlp", "context deep visual", lr=0.05),
     "promptsrc": case("promptsrc", "context deep visual", lr=0.05),
     "fedmgp": case(
-        "fedmgp", "text visual", keeps="own_text own_visual pairs", lr=0.05, groups=3, local_epochs=1),
+        "fedmgp", "text visual", keeps="own_text own_visual pairs", lr=0.05, groups=3, local_epochs=1
+    ),
     "pfedmma": case(
-        "pfedmma", layers("shared"), keeps=layers("image_down image_up text_down text_up"), width=8,
-        alpha=0.3),
+        "pfedmma", layers("shared"), keeps=layers("image_down image_up text_down text_up"), width=8, alpha=0.3
+    ),
     "kgcoop": case("kgcoop", "context"),
     "plot": case("plot", "context", context_length=3, prompts=2),
     "proda": case("proda", "context", keeps="steps", context_length=3, prompts=4),
     "prograd": case("prograd", "context"),
     "pfedmoap": case(
-        "pfedmoap", "context", down="context experts", keeps=layers("gate_q gate_k gate_v gate_o"),
-        context_length=3, local_epochs=1),
+        "pfedmoap",
+        "context",
+        down="context experts",
+        keeps=layers("gate_q gate_k gate_v gate_o"),
+        context_length=3,
+        local_epochs=1,
+    ),
     "promptfl": case("promptfl", "context", lr=0.1),
     "promptfolio": case("promptfolio", "context", keeps="own", context_length=3),
     "promptfl-class-specific": case(
-        "promptfl", "context", context_length=3, class_specific=True, suffix="sentence"),
+        "promptfl", "context", context_length=3, class_specific=True, suffix="sentence"
+    ),
     "sdfed": case("sdfed", "global_prompt", keeps="local_prompt", local_length="4,9,6"),
     "taskres": case("taskres", "residual"),
     "taskres-local": case("taskres", "", keeps="residual", share="local"),
@@ -114,4 +133,4 @@ CASES: dict[str, Case] = {
     "vpt": case("vpt", "classifier", keeps="prompts", lr=0.1),
     "vpt-deep": case("vpt", "classifier", keeps="prompts", lr=0.1, depth=9),
     "zero-shot": case("zero-shot", "", batch_size=None, lr=None),
-}  # fmt: skip
+}

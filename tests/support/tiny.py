@@ -59,8 +59,12 @@ def drawn_backbone(
         else {"layers": [1, 1, 1, 1], "width": 8, "head_width": 16, "patch_size": None, "image_size": side}
     )
     text = {
-        "context_length": 77, "vocab_size": 49408, "width": token_width, "heads": 4, "layers": text_layers,
-    }  # fmt: skip
+        "context_length": 77,
+        "vocab_size": 49408,
+        "width": token_width,
+        "heads": 4,
+        "layers": text_layers,
+    }
     model = open_clip.CLIP(embed_dim=embed_dim, vision_cfg=image, text_cfg=text).to(dtype).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -70,10 +74,17 @@ def drawn_backbone(
                 p.copy_(torch.randn(p.shape, dtype=torch.float64) * 0.1)
         model.logit_scale.fill_(2.0)
     spec = BackboneSpec(
-        name=f"tiny-{vision}", embed_dim=embed_dim, token_width=token_width, context_length=77, vision=vision,
-        vision_layers=vision_layers if vision == "vit" else 0, text_layers=text_layers,
-        vision_width=24 if vision == "vit" else 8, image_size=side, patches=4 if vision == "vit" else 1,
-    )  # fmt: skip
+        name=f"tiny-{vision}",
+        embed_dim=embed_dim,
+        token_width=token_width,
+        context_length=77,
+        vision=vision,
+        vision_layers=vision_layers if vision == "vit" else 0,
+        text_layers=text_layers,
+        vision_width=24 if vision == "vit" else 8,
+        image_size=side,
+        patches=4 if vision == "vit" else 1,
+    )
     model.requires_grad_(False)
     cpu = torch.device("cpu")
     return Backbone(spec, model, tokenizer(), None, cpu, f"tiny:{seed}", torch.float32)
@@ -123,10 +134,17 @@ def tiny_federation(
     sets += [TestSet(d, "domain", d) for d in DOMAINS]
     counts = torch.stack([torch.bincount(labels[torch.as_tensor(t)], minlength=len(classes)) for t in train])
     problem = Problem(
-        backbone=backbone, classes=classes, template="a photo of a {}.", clients=names, domains=DOMAINS,
-        client_domain=torch.tensor(domain_of), samples=torch.tensor([len(t) for t in train]),
-        class_counts=counts, seed=seed, descriptions=descriptions or {},
-    )  # fmt: skip
+        backbone=backbone,
+        classes=classes,
+        template="a photo of a {}.",
+        clients=names,
+        domains=DOMAINS,
+        client_domain=torch.tensor(domain_of),
+        samples=torch.tensor([len(t) for t in train]),
+        class_counts=counts,
+        seed=seed,
+        descriptions=descriptions or {},
+    )
     pool = Pool(values, labels, backbone.device, backbone.dtype)
     return Federation(
         pool, Rows.of(train), Rows.of(validation), Rows.of([*test, *domain_test]), tuple(sets), problem

@@ -6,9 +6,17 @@ from typing import Literal
 from fedcore.papers.published import PublishedValue
 
 Kind = Literal[
-    "does not follow", "other rule", "printed twice", "perhaps swapped", "impossible share", "impossible ±",
-    "identical", "perhaps chance", "shifted", "far apart",
-]  # fmt: skip
+    "does not follow",
+    "other rule",
+    "printed twice",
+    "perhaps swapped",
+    "impossible share",
+    "impossible ±",
+    "identical",
+    "perhaps chance",
+    "shifted",
+    "far apart",
+]
 KINDS: dict[Kind, str] = {
     "does not follow": "an average or harmonic mean that its printed parts do not give",
     "other rule": "an average that follows from its parts by another rule than the usual one",

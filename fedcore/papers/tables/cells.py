@@ -13,10 +13,18 @@ from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed, spread
 from fedcore.store import RunRow
 
-CellStatus: TypeAlias = ComparabilityState | Literal[
-    "rehearsed", "in progress", "can be run", "needs weights", "needs data", "not implemented",
-    "no single run",
-]  # fmt: skip
+CellStatus: TypeAlias = (
+    ComparabilityState
+    | Literal[
+        "rehearsed",
+        "in progress",
+        "can be run",
+        "needs weights",
+        "needs data",
+        "not implemented",
+        "no single run",
+    ]
+)
 STATUSES: dict[CellStatus, str] = {
     "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
     "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",
@@ -170,11 +178,19 @@ def cell_of(
     else:
         status = "needs data" if "data" in kinds else "needs weights" if kinds else "can be run"
     return TableCell(
-        value, status, source, measured, missing, sum(part in done for part in parts), active_runs,
+        value,
+        status,
+        source,
+        measured,
+        missing,
+        sum(part in done for part in parts),
+        active_runs,
         tuple(early[p] for p in missing if p in early),
-        _current(recorded, value, source) if active_runs else None, lacks,
-        reason=measured.reason if measured else "", comparability=against,
-    )  # fmt: skip
+        _current(recorded, value, source) if active_runs else None,
+        lacks,
+        reason=measured.reason if measured else "",
+        comparability=against,
+    )
 
 
 def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:

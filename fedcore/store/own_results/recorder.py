@@ -166,9 +166,14 @@ class Recorder:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
         event = RoundFinished(
-            round=number, cells=tuple(cells), train_loss=loss, seconds_train=seconds, bytes_up=up,
-            bytes_down=down, diagnostics=values,
-        )  # fmt: skip
+            round=number,
+            cells=tuple(cells),
+            train_loss=loss,
+            seconds_train=seconds,
+            bytes_up=up,
+            bytes_down=down,
+            diagnostics=values,
+        )
         grown = self._of_length(number) if number > self._config.rounds else None
         self._writer.write_round(event, grown=grown)
         self._config, self._last = grown or self._config, max(self._last, number)

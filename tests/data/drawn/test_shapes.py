@@ -10,9 +10,18 @@ from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 # Mean grey level of a drawing in each style: on another machine a last bit may round another way.
 MEANS = {
-    "photo": 73.83, "cartoon": 81.34, "clipart": 91.75, "silhouette": 113.64, "painting": 182.62,
-    "neon": 44.05, "pixel": 180.03, "sketch": 226.87, "mosaic": 45.73, "night": 19.91, "halftone": 205.3,
-}  # fmt: skip
+    "photo": 73.83,
+    "cartoon": 81.34,
+    "clipart": 91.75,
+    "silhouette": 113.64,
+    "painting": 182.62,
+    "neon": 44.05,
+    "pixel": 180.03,
+    "sketch": 226.87,
+    "mosaic": 45.73,
+    "night": 19.91,
+    "halftone": 205.3,
+}
 
 
 def test_labels_domains_and_keys_agree():

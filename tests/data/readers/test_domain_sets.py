@@ -218,10 +218,16 @@ def test_an_earlier_release_of_terra_incognita_is_recognised_by_its_counts():
 
     def warnings(domain: np.ndarray) -> list[str]:
         images = ImageSet(
-            name=entry.name, classes=entry.classes, domains=entry.domains, template=entry.template,
-            labels=np.zeros_like(domain), domain=domain, keys=tuple(map(str, range(len(domain)))),
-            fingerprint="", read=lambda _: Image.new("RGB", (1, 1)),
-        )  # fmt: skip
+            name=entry.name,
+            classes=entry.classes,
+            domains=entry.domains,
+            template=entry.template,
+            labels=np.zeros_like(domain),
+            domain=domain,
+            keys=tuple(map(str, range(len(domain)))),
+            fingerprint="",
+            read=lambda _: Image.new("RGB", (1, 1)),
+        )
         return catalog.count_warnings(entry, images)
 
     (line,) = warnings(domain)

@@ -28,9 +28,19 @@ RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
 BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 ACROSS = [
-    "coop", "dp-fpl", "fedotp", "fedpgp", "fedpha", "pfedmoap", "plot", "proda", "promptfl", "promptfolio",
-    "sdfed", "zero-shot",
-]  # fmt: skip
+    "coop",
+    "dp-fpl",
+    "fedotp",
+    "fedpgp",
+    "fedpha",
+    "pfedmoap",
+    "plot",
+    "proda",
+    "promptfl",
+    "promptfolio",
+    "sdfed",
+    "zero-shot",
+]
 
 
 def experiment(cohorts: str = MIXED, method: str = 'name = "sdfed"', backbone: str = 'name = "mini-vit"'):
@@ -98,27 +108,44 @@ def clip(name: str, tag: str = "openai") -> str:
     [
         (
             f"[[cohorts]]\nclients = 2\n{clip('ViT-B-16')}\n[[cohorts]]\nclients = 3\n{clip('RN50x4')}\n",
-            "sdfed", "cohorts.1.backbone.name",
-            "SDFed shares prompts, vectors of the token width: 512 in ViT-B-16, 640 in RN50x4"),
-        (
-            f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{clip('RN50')}\n", "coop",
+            "sdfed",
             "cohorts.1.backbone.name",
-            "192 in mini-vit, 512 in RN50; choose backbones of one token width, e.g. ViT-B-16 and RN50"),
+            "SDFed shares prompts, vectors of the token width: 512 in ViT-B-16, 640 in RN50x4",
+        ),
         (
-            "[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 2\n", "sdfed", "cohorts",
-            "the cohorts hold 4 clients, the partition makes 5; make the cohorts' clients add up"),
+            f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{clip('RN50')}\n",
+            "coop",
+            "cohorts.1.backbone.name",
+            "192 in mini-vit, 512 in RN50; choose backbones of one token width, e.g. ViT-B-16 and RN50",
+        ),
+        (
+            "[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 2\n",
+            "sdfed",
+            "cohorts",
+            "the cohorts hold 4 clients, the partition makes 5; make the cohorts' clients add up",
+        ),
         (f"{MIXED}[[cohorts]]\nclients = 1\n", "sdfed", "cohorts", "hold 6 clients, the partition makes 5"),
         (
-            MIXED.replace("mini-rn", "mini-rm"), "sdfed", "cohorts.1.backbone.name",
-            "unknown backbone 'mini-rm'; did you mean 'mini-rn"),
+            MIXED.replace("mini-rn", "mini-rm"),
+            "sdfed",
+            "cohorts.1.backbone.name",
+            "unknown backbone 'mini-rm'; did you mean 'mini-rn",
+        ),
         (MIXED.replace("mini-rn", "RN50"), "sdfed", "cohorts.1.backbone.pretrained", "RN50 needs weights"),
         (
-            f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n", "promptfl",
-            "cohorts.0.backbone.name", "takes no learned prompts"),
+            f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n",
+            "promptfl",
+            "cohorts.0.backbone.name",
+            "takes no learned prompts",
+        ),
         (
-            "[[cohorts]]\nclients = 4\n[[cohorts]]\nclients = 1\nbatch_size = 1\n", "fedclip", "cohorts.1",
-            "batch_size 1 leaves the contrastive loss without negatives")],
-)  # fmt: skip
+            "[[cohorts]]\nclients = 4\n[[cohorts]]\nclients = 1\nbatch_size = 1\n",
+            "fedclip",
+            "cohorts.1",
+            "batch_size 1 leaves the contrastive loss without negatives",
+        ),
+    ],
+)
 def test_cohorts_that_cannot_train_are_refused(cohorts, method, field, message):
     said, where = refused(cohorts, f'name = "{method}"')
     assert message in said

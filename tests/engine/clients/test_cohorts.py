@@ -75,13 +75,17 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
     owner = [c for c in cohorts for _ in c.clients]
     drawn = [engine_batches(c.federation, c.method, 2) for c in owner]
     g_s, own = oracle.run(
-        [c.federation.problem.backbone.model for c in owner], narrow.tokenizer,
-        cohorts[0].federation.problem.classes, [samples(c.federation)[0][i] for i, c in enumerate(owner)],
-        samples(cohorts[0].federation)[1], first.shared["global_prompt"],
+        [c.federation.problem.backbone.model for c in owner],
+        narrow.tokenizer,
+        cohorts[0].federation.problem.classes,
+        [samples(c.federation)[0][i] for i, c in enumerate(owner)],
+        samples(cohorts[0].federation)[1],
+        first.shared["global_prompt"],
         [p[:n] for p, n in zip(first.local["local_prompt"], method.lengths, strict=True)],
         [[drawn[i][r][i][: c.max_steps] for i, c in enumerate(owner)] for r in range(2)],
-        [c.federation.problem.backbone.logit_scale for c in owner], {**config.model_dump(), **SGD},
-    )  # fmt: skip
+        [c.federation.problem.backbone.logit_scale for c in owner],
+        {**config.model_dump(), **SGD},
+    )
     loop = run(cohorts)
     torch.testing.assert_close(loop.state.shared["global_prompt"], g_s, atol=1e-6, rtol=0)
     assert (g_s - first.shared["global_prompt"]).abs().max() > 1e-3  # it did train

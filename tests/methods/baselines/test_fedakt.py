@@ -19,9 +19,13 @@ def test_agrees_with_the_naive_implementation(beta):
     config = {"lr": 0.02, "momentum": 0.9, "weight_decay": 5e-4, "beta": beta}
     headers = list(zip(*(first.local[name] for name in HEADER), strict=True))
     adapter, headers = oracle.fedakt(
-        xs, labels, [first.shared[name] for name in ADAPTER], headers, engine_batches(federation, method, 2),
+        xs,
+        labels,
+        [first.shared[name] for name in ADAPTER],
+        headers,
+        engine_batches(federation, method, 2),
         config,
-    )  # fmt: skip
+    )
 
     state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}

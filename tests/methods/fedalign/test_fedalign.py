@@ -11,9 +11,13 @@ from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {
-    "rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.01,
+    "rank": 2,
+    "batch_size": 4,
+    "server_batch_size": 5,
+    "lr": 0.01,
+    "server_lr": 0.01,
     "class_text": "template",
-}  # fmt: skip
+}
 
 
 def federation_of(backbone, trainable="attention", **options):
@@ -72,23 +76,41 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
         {},
         pytest.param(
             {
-                "average": "product", "orthogonality_norm": "mean_squares", "weighting": "uniform",
-                "boundary_layer": 12},
-            marks=pytest.mark.slow),
+                "average": "product",
+                "orthogonality_norm": "mean_squares",
+                "weighting": "uniform",
+                "boundary_layer": 12,
+            },
+            marks=pytest.mark.slow,
+        ),
         {"optimiser": "sgd", "average": "factors", "local_epochs": 2, "lr": 0.1},
         {
-            "similarity": "euclidean", "euclidean": "negated", "reduce": "mean", "renormalise": False,
-            "scale": "clip", "boundary_layer": 2},
+            "similarity": "euclidean",
+            "euclidean": "negated",
+            "reduce": "mean",
+            "renormalise": False,
+            "scale": "clip",
+            "boundary_layer": 2,
+        },
         pytest.param(
             {"similarity": "euclidean", "server_epochs": 2, "orthogonality_norm": "spectral"},
-            marks=pytest.mark.slow),
+            marks=pytest.mark.slow,
+        ),
         {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
         pytest.param({"trainable": "table4"}, marks=pytest.mark.slow),
-        {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003}],
+        {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003},
+    ],
     ids=[
-        "paper", "cut-mean-of-squares-mean", "sgd-factors", "euclidean-all-attention",
-        "plain-euclidean-spectral", "dot", "table4", "table4-factors"],
-)  # fmt: skip
+        "paper",
+        "cut-mean-of-squares-mean",
+        "sgd-factors",
+        "euclidean-all-attention",
+        "plain-euclidean-spectral",
+        "dot",
+        "table4",
+        "table4-factors",
+    ],
+)
 def test_agrees_with_the_naive_implementation(options):
     table4 = options.get("trainable") == "table4"
     federation = federation_of(drawn_backbone(), options.get("trainable", "attention"), samples=(6, 3, 4))

@@ -17,9 +17,13 @@ from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {
-    "rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.05,
+    "rank": 2,
+    "batch_size": 4,
+    "server_batch_size": 5,
+    "lr": 0.01,
+    "server_lr": 0.05,
     "class_text": "template",
-}  # fmt: skip
+}
 
 
 class Listening(Transport):

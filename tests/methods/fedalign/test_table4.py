@@ -44,11 +44,17 @@ def skeleton() -> Problem:
         model = lazy.open_clip().CLIP(**config).eval().requires_grad_(False)
     backbone = Backbone(backbone_spec("ViT-B-32"), model, tokenizer(), None, META, "none", torch.float32)
     return Problem(
-        backbone=backbone, classes=tuple(f"class {i}" for i in range(CLASSES)), template="a photo of a {}.",
-        clients=("only",), domains=("photo",), client_domain=torch.zeros(1, dtype=torch.int64),
-        samples=torch.tensor([HITS]), class_counts=torch.full((1, CLASSES), HITS // CLASSES), seed=0,
+        backbone=backbone,
+        classes=tuple(f"class {i}" for i in range(CLASSES)),
+        template="a photo of a {}.",
+        clients=("only",),
+        domains=("photo",),
+        client_domain=torch.zeros(1, dtype=torch.int64),
+        samples=torch.tensor([HITS]),
+        class_counts=torch.full((1, CLASSES), HITS // CLASSES),
+        seed=0,
         descriptions={},
-    )  # fmt: skip
+    )
 
 
 def numbers(params: dict[str, torch.Tensor], tower: str) -> int:

@@ -54,14 +54,23 @@ def run_oracle(federation, method, rounds, domains) -> oracle.World:
         ({}, [0, 1, 0]),
         (
             {"domain_etf": "client", "etf_temperature": "1", "phi_input": "normalised", "local_epochs": 2},
-            [0, 1, 2]),
+            [0, 1, 2],
+        ),
         (
             {
-                "semantic_weight": 0.3, "domain_weight": 2.0, "unseen": "mean_image",
-                "image_context": "batch", "prompt_length": 1, "personal_length": 4}, [0, 1, 0]),
-        ({"prompt_length": 3, "personal_length": 1}, [0, 1, 0])],
+                "semantic_weight": 0.3,
+                "domain_weight": 2.0,
+                "unseen": "mean_image",
+                "image_context": "batch",
+                "prompt_length": 1,
+                "personal_length": 4,
+            },
+            [0, 1, 0],
+        ),
+        ({"prompt_length": 3, "personal_length": 1}, [0, 1, 0]),
+    ],
     ids=["paper", "client-etf", "weights-longer-domain-prompt", "shorter-domain-prompt"],
-)  # fmt: skip
+)
 def test_agrees_with_the_naive_implementation(options, domains):
     federation = tiny_federation(samples=(6, 3, 4))
     problem = federation.problem

@@ -75,9 +75,16 @@ def test_it_is_sdfed_with_its_projection_and_its_mean():
     federation = tiny_federation()
     one = build("fedpha", federation, **SETTINGS, kept=0.4, margin=0.8, projector_gradient="off")
     other = build(
-        "sdfed", federation, **SETTINGS, truncation=0.6, margin=0.8, projector="economy",
-        stretch_mean="elements", refine_every="step", refined_gradient=True,
-    )  # fmt: skip
+        "sdfed",
+        federation,
+        **SETTINGS,
+        truncation=0.6,
+        margin=0.8,
+        projector="economy",
+        stretch_mean="elements",
+        refine_every="step",
+        refined_gradient=True,
+    )
     ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
     for part, name in (("shared", "global_prompt"), ("local", "local_prompt")):
         found, expected = getattr(ours, part)[name], getattr(theirs, part)[name]

@@ -31,10 +31,16 @@ def naive(federation, method, rounds):
     own = [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)]
     clients = len(problem.clients)
     return oracle.run(
-        [problem.backbone.model] * clients, problem.backbone.tokenizer, problem.classes, *samples(federation),
-        first.shared["global_prompt"], own, engine_batches(federation, method, rounds),
-        [problem.backbone.logit_scale] * clients, {**config.model_dump(), **SGD, "noise": method.noise},
-    )  # fmt: skip
+        [problem.backbone.model] * clients,
+        problem.backbone.tokenizer,
+        problem.classes,
+        *samples(federation),
+        first.shared["global_prompt"],
+        own,
+        engine_batches(federation, method, rounds),
+        [problem.backbone.logit_scale] * clients,
+        {**config.model_dump(), **SGD, "noise": method.noise},
+    )
 
 
 def naive_scores(federation, prompt):
@@ -97,10 +103,15 @@ def test_without_components_one_shared_prompt_is_left():
     loop = run_rounds(method, federation, 2)
     problem, backbone = federation.problem, federation.problem.backbone
     expected = prompts.run(
-        backbone.model, backbone.tokenizer, problem.classes, *samples(federation),
-        first.shared["global_prompt"], engine_batches(federation, method, 2), backbone.logit_scale,
+        backbone.model,
+        backbone.tokenizer,
+        problem.classes,
+        *samples(federation),
+        first.shared["global_prompt"],
+        engine_batches(federation, method, 2),
+        backbone.logit_scale,
         {**SGD, "lr": FAST["lr"], "weighting": "samples"},
-    )  # fmt: skip
+    )
     torch.testing.assert_close(loop.state.shared["global_prompt"], expected, atol=1e-6, rtol=0)
     scores = cells(loop)
     assert all(

@@ -15,12 +15,17 @@ from fedcore.data.partition import Assignment
 def drawn(labels: list[int], domain: list[int], split: np.ndarray | None = None) -> ImageSet:
     """A data set whose images are never looked at."""
     return ImageSet(
-        name="drawn", classes=tuple(f"class{i}" for i in range(max(labels) + 1)),
-        domains=tuple(f"domain{i}" for i in range(max(domain) + 1)), template="a {}.",
-        labels=np.array(labels, dtype=np.int64), domain=np.array(domain, dtype=np.int64),
+        name="drawn",
+        classes=tuple(f"class{i}" for i in range(max(labels) + 1)),
+        domains=tuple(f"domain{i}" for i in range(max(domain) + 1)),
+        template="a {}.",
+        labels=np.array(labels, dtype=np.int64),
+        domain=np.array(domain, dtype=np.int64),
         keys=tuple(f"{d}/{c}/{i}" for i, (c, d) in enumerate(zip(labels, domain, strict=True))),
-        fingerprint="0", read=lambda i: Image.new("RGB", (1, 1), (i, 0, 0)), split=split,
-    )  # fmt: skip
+        fingerprint="0",
+        read=lambda i: Image.new("RGB", (1, 1), (i, 0, 0)),
+        split=split,
+    )
 
 
 def grid(per_cell: int = 10, classes: int = 3, domains: int = 2) -> ImageSet:

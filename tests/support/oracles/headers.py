@@ -62,9 +62,13 @@ def fedakt(xs, labels, adapter, headers, batches: Batches, config: dict) -> tupl
                     d_a = head_w.T @ of_adapter + beta * 2 * (a - h) / len(h)
                     d_hidden = (up_w.T @ d_a) * (before > 0)
                     parts = (
-                        torch.outer(d_hidden, h), d_hidden, torch.outer(d_a, hidden), d_a,
-                        torch.outer(of_model, h) + torch.outer(of_adapter, a), of_model + of_adapter,
-                    )  # fmt: skip
+                        torch.outer(d_hidden, h),
+                        d_hidden,
+                        torch.outer(d_a, hidden),
+                        d_a,
+                        torch.outer(of_model, h) + torch.outer(of_adapter, a),
+                        of_model + of_adapter,
+                    )
                     gradients = [g + p / len(chosen) for g, p in zip(gradients, parts, strict=True)]
                 for j, gradient in enumerate(gradients):
                     momenta[j] = config["momentum"] * momenta[j] + gradient + decay * values[j]

@@ -20,12 +20,21 @@ def test_agrees_with_the_naive_implementation(keys):
     clip = (problem.backbone.model, problem.backbone.tokenize, problem.classes, problem.backbone.logit_scale)
     xs, labels = samples(federation)
     context, query, own = oracle.run(
-        *clip, xs, labels, first.shared["context"], first.shared["query_w"], start,
+        *clip,
+        xs,
+        labels,
+        first.shared["context"],
+        first.shared["query_w"],
+        start,
         engine_batches(federation, method, 2),
         {
-            "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-5, "query_weight": 0.7,
-            "trained": keys == "trained"},
-    )  # fmt: skip
+            "lr": 0.05,
+            "momentum": 0.9,
+            "weight_decay": 1e-5,
+            "query_weight": 0.7,
+            "trained": keys == "trained",
+        },
+    )
 
     state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-10, "rtol": 0}

@@ -26,9 +26,17 @@ def test_agrees_with_the_naive_implementation(solved):
         "tolerance": method.config.tolerance,
     }
     shared, owns = oracle.run(
-        model, tokenizer, problem.classes, xs, labels, first.shared["context"], first.local["own"],
-        engine_batches(federation, method, 2), scale, config,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        problem.classes,
+        xs,
+        labels,
+        first.shared["context"],
+        first.local["own"],
+        engine_batches(federation, method, 2),
+        scale,
+        config,
+    )
 
     state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
