@@ -183,13 +183,18 @@ def _run(file: Path, content: bytes) -> list[str]:
 
 def load_all() -> dict[str, type[Method]]:
     """Load the methods of FedLens, then those of the files in FEDLENS_METHODS (a list like PATH)."""
-    package = importlib.import_module("fedcore.methods")
-    for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
-        importlib.import_module(info.name)
+    _load_built_in()
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
         if str(user_path(path, "methods").resolve()) not in _FILES.values():
             load_file(path)
     return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
+
+
+@cache
+def _load_built_in() -> None:
+    package = importlib.import_module("fedcore.methods")
+    for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
+        importlib.import_module(info.name)
 
 
 @cache
