@@ -50,12 +50,12 @@ def queued(db: Path, make: Callable[..., Experiment]) -> Callable[..., list[int]
 
 
 @pytest.fixture
-def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def supervise(db: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start supervisors with the fake engine; whatever still lives at the end is killed, jobs included."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(idle: float = 60.0) -> subprocess.Popen[bytes]:
-        log = db.parent / "supervisor.log"
+        log = tmp_path / "supervisor.log"  # not beside the database, whose disk may be full
         arguments = ["tests.support.fake_engine", "supervisor", str(db), str(idle)]
         started.append(launcher.start_detached(arguments, log))
         return started[-1]
