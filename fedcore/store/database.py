@@ -322,7 +322,7 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 
 @dataclass(frozen=True)
 class DatabaseFile:
-    """One database file; each read and each write opens a short connection of its own (0.5 ms).
+    """One database file; each read and each write opens a short connection (0.5 ms), see ``one_connection``.
 
     Attributes:
         snapshot: a connection within a transaction, from which everything is read instead.
