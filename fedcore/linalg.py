@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from fedcore.lazy import Tensor, torch
 
 _SAFE_BATCH = 64
@@ -40,7 +42,7 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
     if a.shape[-1] <= _SAFE_BATCH:
         solved: Tensor = torch.linalg.solve(a, b)
         return solved
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's imports sympy, half a CPU-second
     pairs = zip(
         a.expand(*batch, *a.shape[-2:]).flatten(0, -3),
         b.expand(*batch, *b.shape[-2:]).flatten(0, -3),
