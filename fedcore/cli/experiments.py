@@ -111,10 +111,12 @@ def train_here(
         experiment_id, outcomes = run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
-    if experiment.tuning is not None:
-        for found in methods_of(store, store.experiments.get(experiment_id)):
-            print(f"experiment {experiment_id}: {found.label}: {found.text}")
-    for row in store.runs.get(outcomes):
+    rows = store.runs.get(outcomes)
+    for searched in store.experiments.several(sorted({row.experiment_id for row in rows})):
+        if searched.config.tuning is not None:  # not what follows the search
+            for found in methods_of(store, searched):
+                print(f"experiment {searched.id}: {found.label}: {found.text}")
+    for row in rows:
         if row.state == "done" and is_draw(store.runs.config(row.id)):
             continue
         accuracy = ""

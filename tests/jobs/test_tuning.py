@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.bundles.rerun import trainable
+from fedcore.cli.experiments import train_here
 from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import contains, space_of
@@ -260,14 +261,15 @@ def test_the_draws_of_a_bundle_are_repeated_and_nothing_follows_them(db):
     assert Store(db).searches.waiting() == [number]
 
 
-def test_one_process_trains_the_search_and_what_follows(db):
+def test_one_process_trains_the_search_and_what_follows_and_says_what_was_selected(db, capsys):
     experiment = search(3)
-    number, outcomes = process.run_local(
-        Store(db), experiment, expand(experiment), device="cpu", handler=fake_engine.training
-    )
-    final = Store(db).experiments.get(number)
+    outcomes, _ = train_here(Store(db), experiment, expand(experiment), "cpu", fake_engine.training, False)
+    final = final_of(Store(db), 1)
     assert final.config.tuning is None and len(final.runs) == 4
     assert set(outcomes.values()) == {"done"} and len(outcomes) == 4 + 4
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("experiment 1: FedOT: draw ") for line in lines)
+    assert lines[-1] == f"experiment {final.id} in {db}"
 
 
 def test_tpe_proposes_batches_that_follow_from_the_recorded_draws(db):
