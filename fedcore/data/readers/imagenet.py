@@ -59,7 +59,7 @@ def _add(listing: Listing, folder: Path, key: str, label: int, part: int) -> Non
 
 def _train_and_val(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
     root = locate(entry, roots, f"train/{_FOLDER}", f"val/{_FOLDER}")
-    ids, tested = _known_ids(root / "train"), _known_ids(root / "val")
+    ids, tested = (_known_ids(root, root / part) for part in ("train", "val"))
     if ids != tested:
         other = sorted(set(ids) ^ set(tested))[0]
         where = "val" if other in ids else "train"
@@ -71,7 +71,7 @@ def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str,
     """Return a test set's folder, and WordNet id -> the folder of the class in it."""
     if entry.loader != "imagenet-v2":
         root = locate(entry, roots, _FOLDER)
-        return root, {wnid: wnid for wnid in _known_ids(root)}
+        return root, {wnid: wnid for wnid in _known_ids(root, root)}
     root = locate(entry, roots, "[0-9]*/*.jpeg")
     ids = list(class_names())
     numbered = [name for name in folders_in(root, root) if name.isdecimal()]
@@ -81,10 +81,10 @@ def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str,
     return root, {ids[label]: str(label) for label in sorted(map(int, numbered))}
 
 
-def _known_ids(root: Path) -> list[str]:
+def _known_ids(root: Path, folder: Path) -> list[str]:
     """Return the folders that are WordNet ids of ImageNet's classes; refuse other ids."""
-    ids = [name for name in folders_in(root, root) if name[:1] == "n" and name[1:].isdecimal()]
+    ids = [name for name in folders_in(root, folder) if name[:1] == "n" and name[1:].isdecimal()]
     unknown = [wnid for wnid in ids if wnid not in class_names()]
     if unknown:
-        raise damaged(root, f"folder '{unknown[0]}' is not a class of ImageNet")
+        raise damaged(folder, f"folder '{unknown[0]}' is not a class of ImageNet")
     return sorted(ids)

@@ -181,6 +181,13 @@ def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
     assert set(names) < set(catalog.facts("eurosat", str(roots["eurosat"])).classes)
 
 
+def test_class_folders_of_imagenet_may_be_links_within_the_data_set(tmp_path: Path):
+    root = layouts.imagenet(tmp_path)
+    folder = root / "imagenet" / "images" / "train" / "n01440764"
+    folder.symlink_to(folder.rename(folder.parents[1] / "elsewhere"))
+    assert len(catalog.load("imagenet", str(root))) == 9
+
+
 def test_tiny_imagenet_takes_all_words_where_two_classes_share_the_first(tmp_path: Path):
     root = layouts.tiny_imagenet(tmp_path)
     path = root / "tiny-imagenet-200" / "words.txt"
