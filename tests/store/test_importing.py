@@ -91,6 +91,7 @@ BAD_FILES = [
     (f"{HEAD},Split\nmine,1,1,a,a,6,10,train\n", "unknown column 'Split'; did you mean 'split'"),
     (f"{HEAD},stages\nmine,1,1,a,a,6,10,\n", "unknown column 'stages'; did you mean 'stage'"),
     ("", "line 1: no column method"),
+    ("m" * 200_000, "line 1: field larger than field limit"),
 ]
 
 

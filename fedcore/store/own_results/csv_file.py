@@ -204,7 +204,6 @@ def read_rows(file: Path) -> Iterator[CsvRow]:
     """Yield the checked rows of a CSV file."""
     text = read_text(file, "a UTF-8 CSV file")
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
-    _check_columns(file, reader.fieldnames or ())
     seen: dict[tuple[str | int, ...], int] = {}
     domains: dict[str, tuple[str, int]] = {}
     for values in _lines(reader, file):
@@ -229,6 +228,7 @@ def read_rows(file: Path) -> Iterator[CsvRow]:
 
 def _lines(reader: "csv.DictReader[str]", file: Path) -> Iterator[dict[str, Any]]:
     try:
+        _check_columns(file, reader.fieldnames or ())
         yield from reader
     except csv.Error as error:
         raise FedLensError(f"{file}, line {reader.line_num + 1}: {error}; mend that line", "file") from error
