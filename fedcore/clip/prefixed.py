@@ -272,6 +272,8 @@ class PrefixEncoder:
             layers = self._layers(length)
             positions = (self.order.positions + length).clamp(max=self.text.context_length - 1)
             x = self._names + self.text.model.positional_embedding[positions]
+            # In a tower of one layer, the first is also the last, which has queries for [EOT] only: its
+            # projections of the prefix and of the names cannot be joined row by row.
             self._by_length[length] = (layers, x, layers[0].project(x) if len(layers) > 1 else ())
         return self._by_length[length]
 
@@ -328,7 +330,8 @@ class PrefixEncoder:
         back = _norm_backward(self.text.model.ln_final, back, *saved[-1])
         for number in reversed(range(len(layers))):
             # Class names are frozen: below the first layer only the prefix's rows have a use for gradients.
-            first = length if number == 0 < len(layers) - 1 else None
+            # The last layer needs all rows, since it adds the gradients of [EOT] by their numbers.
+            first = length if number == 0 and len(layers) > 1 else None
             back = layers[number].backward(back, saved[number], first)
         return back[:length]
 

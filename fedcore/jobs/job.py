@@ -46,9 +46,9 @@ from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
 
-PROGRESS_SECONDS = 0.5
-BEAT_SECONDS = 5.0
-LOOK_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5  # between two records of progress
+BEAT_SECONDS = 5.0  # between two heartbeats
+LOOK_SECONDS = 0.5  # between two looks for a requested stop
 RETRY_SECONDS = (2.0, 10.0, 60.0)
 """Pauses before a job is tried again after a transient failure, such as a network error."""
 logger = logging.getLogger(__name__)

@@ -29,11 +29,11 @@ from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 
-TICK_SECONDS = 0.5
-IDLE_SECONDS = 600.0
-PATIENCE_SECONDS = 2.0
-GRACE_SECONDS = 20.0
-RESTART_SECONDS = 5.0
+TICK_SECONDS = 0.5  # between two looks at the queue
+IDLE_SECONDS = 600.0  # without work, after which a supervisor exits
+PATIENCE_SECONDS = 2.0  # for which a supervisor tries to take the lock of another
+GRACE_SECONDS = 20.0  # for jobs to end between two steps when the supervisor ends
+RESTART_SECONDS = 5.0  # between two starts of a supervisor, and between two looks at a full disk
 START_PAUSE_SECONDS = 5.0
 """Pause after a process could not be started, for example because memory or open files ran out."""
 NEXT = ".lock.next"
@@ -186,8 +186,9 @@ class Supervisor:
     def _adopt(self) -> None:
         """Take over running jobs that an earlier supervisor or a user started; they occupy slots too."""
         for row in [row for table in JOB_TABLES for row in self._store.jobs.live(table)]:
-            adopted = row["owner"] in self._children or row["device"] is None
-            if not adopted and is_alive(self._store.path, row, stale=self._stale):
+            # Without a device, a script records the run (``Recorder``), which takes no slot of ours.
+            ours = row["owner"] in self._children or row["device"] is None
+            if not ours and is_alive(self._store.path, row, stale=self._stale):
                 self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(self._store, row))
 
     def _reap(self) -> None:
@@ -301,11 +302,11 @@ def serve(
         options["pools"] = SpreadPools(over)
         options["launcher"] = LocalLauncher(partial(launcher.start_process, more=["--over", str(over)]))
     store = Store(db)
-    room = _has_room(store)
+    writable = _is_writable(store)
     finish = _finish_watch(store, on_finish)
     lock = SupervisorLock(store.path)
     if not lock.acquire(PATIENCE_SECONDS):
-        if finish is not None and room:
+        if finish is not None and writable:
             finish.follow()  # experiments that end during the handover are reported too
         if not ((wait or on_finish is not None) and _follow(lock)):
             if on_finish is not None:
@@ -317,13 +318,13 @@ def serve(
             logger.info("a worker is serving %s already", store.path)
             return 0
     try:
-        if not room:
+        if not writable:
             logger.error(
                 "the disk that holds %s is full; the queue continues once there is free space", store.path
             )
-        while not room:
+        while not writable:
             time.sleep(RESTART_SECONDS)
-            room = _has_room(store)
+            writable = _is_writable(store)
         supervisor = make(store, finish=finish, **options)
         if slots is not None:
             for device in supervisor.device_ids:
@@ -372,7 +373,7 @@ def _follow(lock: SupervisorLock) -> bool:
     return True
 
 
-def _has_room(store: Store) -> bool:
+def _is_writable(store: Store) -> bool:
     """Prepare the database; returns False while its disk is full."""
     try:
         access = store.prepare()

@@ -170,7 +170,7 @@ class Method(Generic[ConfigT]):
     def init(self, generator: Generators) -> State:
         """Return the state before round 1. Default: an empty one, for a method that trains nothing.
 
-        Shape: shared and server without a client axis, personal and local (clients, ...).
+        Shape: shared without a client axis, personal and local (clients, ...), server any.
         """
         return State()
 
@@ -281,7 +281,9 @@ class Method(Generic[ConfigT]):
     def needs_only_means(self) -> bool:
         """True if the server reads only the mean of the uploads, so that none has to be stored.
 
-        Default: True unless ``aggregate``, ``diagnostics`` or ``round_log`` is overridden.
+        Default: True unless ``aggregate``, ``diagnostics`` or ``round_log`` is overridden. A method that does
+        so and still reads no more than the means of ``shared``, weighted by ``config.weighting``, overrides
+        this too: a server with momentum, for example.
         """
         return not overrides(type(self), "aggregate", "diagnostics", "round_log")
 
@@ -466,7 +468,7 @@ class State:
         shared: broadcast to every client. No client axis.
         personal: made by the server for each client and sent to it (FedAlign). Shape: (clients, ...).
         local: never leaves its client. Shape: (clients, ...).
-        server: never sent (FedAlign's text LoRA). No client axis.
+        server: never sent (FedAlign's text LoRA). Any shape.
         rounds_trained: number of rounds in which each client took part. Shape: (clients,) int64.
     """
 

@@ -118,6 +118,9 @@ class LostClaim(RuntimeError):
 class Claim:
     """The right to write to one row of ``runs`` or ``tasks``.
 
+    The owner alone would not do: a process may lose a run, let it be queued again, and claim it once more.
+    What its first attempt still wants to write is then refused by the number of the attempt.
+
     Raises (all methods that write):
         LostClaim: when owner or attempt of the row have changed.
         SystemFault: for a full disk, and for a database that stays locked for minutes.

@@ -32,7 +32,7 @@ DOCUMENTED = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md")
 
 def test_every_command_and_option_is_documented():
     for name in [name for name, command in COMMANDS.items() if not command.hidden]:
-        assert f"fedlens {name}" in DOCUMENTED
+        assert f"fedlens {name}" in DOCUMENTED, f"describe {name} in docs/cli.md"
         for param in COMMANDS[name].params:
             for option in [o for o in param.opts if o.startswith("--") and not param.hidden]:
                 assert option in DOCUMENTED, f"{name} {option}"
