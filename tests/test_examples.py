@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from fedcore import config
 from fedcore.config.identity import group_hash
-from fedcore.engine.clients.local import batch_slots
+from fedcore.engine.clients.local import batch_positions
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from fedcore.methods.base import Uploads
@@ -88,8 +88,8 @@ def test_dittos_personal_model_follows_algorithm_1(examples, federation):
     text, scale = federation.problem.class_features, federation.problem.backbone.logit_scale
     v = torch.zeros_like(text)
     for round_, w_t in ((1, torch.zeros_like(text)), (2, w_1)):
-        for slots in batch_slots(data, round_, 0, 2)[0]:
-            chosen = slots[slots >= 0]
+        for positions in batch_positions(data, round_, 0, 2)[0]:
+            chosen = positions[positions >= 0]
             v = v.clone().requires_grad_()
             cosines = F.normalize(data.x[0, chosen], dim=-1) @ F.normalize(text + v, dim=-1).T
             (gradient,) = torch.autograd.grad(F.cross_entropy(scale * cosines, data.labels[0, chosen]), v)

@@ -102,9 +102,9 @@ class RunState:
             run: identity of the run's config and content.
             whole: write one file in any case, because it travels between machines.
         """
-        state, slots, trained = self.state, self.optimiser.slots, self.state.rounds_trained
+        state, moments, trained = self.state, self.optimiser.moments, self.state.rounds_trained
         assert trained is not None, "set when the state is made"
-        clients_own = self._rows.values | _named("optimiser", slots)
+        clients_own = self._rows.values | _named("optimiser", moments)
         in_files = not whole and size_of(clients_own) > LARGE
         if not in_files:
             self.need()
@@ -130,7 +130,7 @@ class RunState:
         device = self._method.problem.device
         tensors, self.done = load(path, run, device)
         parts = _parts(tensors)
-        self.optimiser.slots = parts.pop("optimiser")
+        self.optimiser.moments = parts.pop("optimiser")
         written = tensors.get(WRITTEN)
         state = State(**parts, rounds_trained=tensors["taken"].cpu())
         if written is not None:
@@ -153,11 +153,11 @@ class RunState:
         clients = content.pop("clients").cpu()
         current = self._written[clients] == round_
         content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
-        slots = _parts(content)["optimiser"]
+        moments = _parts(content)["optimiser"]
         for name in self._rows.values.keys() & content.keys():
             rows = self._rows.values[name]
             rows[clients[current].to(rows.device)] = content[name]
-        kept = ClientOptimiser(self.optimiser.config, int(current.sum()), slots)
+        kept = ClientOptimiser(self.optimiser.config, int(current.sum()), moments)
         self.optimiser.put(clients[current], kept)
 
 

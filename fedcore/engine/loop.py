@@ -204,8 +204,8 @@ class Loop:
         gathered = gather(results, clients, samples, self.transport, self.method, self._only_means)
         if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
             members = (clients[span] for _, span in self._spans(clients))
-            for chunk, slots in zip(members, gathered.slots, strict=True):
-                self.run_state.optimiser.put(chunk, ClientOptimiser(self.method.config, len(chunk), slots))
+            for chunk, moments in zip(members, gathered.moments, strict=True):
+                self.run_state.optimiser.put(chunk, ClientOptimiser(self.method.config, len(chunk), moments))
         return gathered
 
     @property
@@ -227,7 +227,7 @@ class Loop:
                 round=round_,
                 received={n: v[span] for n, v in received.items()},
                 local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
-                slots=self.run_state.optimiser.select(members).slots if stores else {},
+                moments=self.run_state.optimiser.select(members).moments if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self._is_evaluated(round_),
                 only_means=self._only_means,

@@ -48,7 +48,7 @@ def new_state() -> RunState:
 @pytest.fixture
 def file(tmp_path) -> Path:
     run = new_state()
-    run.optimiser.slots = {"w/first": torch.ones(2, 3)}
+    run.optimiser.moments = {"w/first": torch.ones(2, 3)}
     run.advance(7, replace(run.state, rounds_trained=torch.tensor([3, 1])), torch.arange(2), {})
     return run.save(tmp_path / "run", RUN)
 
@@ -63,7 +63,7 @@ def test_what_is_loaded_is_what_was_saved(file):
     for part in STATE_PARTS:
         mine, theirs = getattr(first, part), getattr(loaded.state, part)
         assert mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
-    assert torch.equal(loaded.optimiser.slots["w/first"], torch.ones(2, 3))
+    assert torch.equal(loaded.optimiser.moments["w/first"], torch.ones(2, 3))
     assert checkpoint.verify(file) == []
 
 

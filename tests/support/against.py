@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedcore.engine.clients.local import batch_slots
+from fedcore.engine.clients.local import batch_positions
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
@@ -39,8 +39,8 @@ def engine_batches(federation: Federation, method: Method, rounds: int) -> list[
     for round_ in range(1, rounds + 1):
         clients: list[list[list[int]]] = [[] for _ in everyone]
         for epoch in range(method.config.local_epochs):
-            slots = batch_slots(data, round_, epoch, method.config.batch_size)
-            for client, steps in enumerate(slots.tolist()):
+            positions = batch_positions(data, round_, epoch, method.config.batch_size)
+            for client, steps in enumerate(positions.tolist()):
                 clients[client] += [[s for s in step if s >= 0] for step in steps if max(step) >= 0]
         drawn.append(clients)
     return drawn

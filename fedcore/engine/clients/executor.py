@@ -42,11 +42,11 @@ class Chunk:
     """Clients of one cohort that train together, with everything that they need for a round.
 
     Attributes:
-        slots: their optimisers' state, if the clients keep it across rounds; empty: new optimisers.
+        moments: their optimisers' state, if the clients keep it across rounds; empty: new optimisers.
         lr: learning rate of the round; None for a method that trains nothing.
         only_means: whether trained parameters that are not local may be dropped.
 
-    Shape: clients (chunk,), ascending; received, local and slots (chunk, ...).
+    Shape: clients (chunk,), ascending; received, local and moments (chunk, ...).
     """
 
     cohort: int
@@ -54,7 +54,7 @@ class Chunk:
     round: int
     received: Params
     local: Params
-    slots: Params
+    moments: Params
     lr: float | None
     evaluate: bool
     only_means: bool
@@ -67,13 +67,13 @@ class ChunkResult:
     Attributes:
         trained: without records; only the local parameters if the chunk has ``only_means``.
         sent: the clients' uploads. Shape: (chunk, ...).
-        slots: their optimisers' state after the round.
+        moments: their optimisers' state after the round.
         cells: accuracy of their models before aggregation, if the chunk has ``evaluate``.
     """
 
     trained: Trained
     sent: dict[str, Tensor | Ragged]
-    slots: Params
+    moments: Params
     cells: list[Cell]
     seconds_evaluate: float
 
@@ -199,7 +199,7 @@ class Worker:
         received = {name: value.to(self.device)[everyone] for name, value in chunk.received.items()}
         params = received | {name: value.to(self.device) for name, value in chunk.local.items()}
         optimiser = ClientOptimiser(
-            method.config, len(chunk.clients), {n: v.to(self.device) for n, v in chunk.slots.items()}
+            method.config, len(chunk.clients), {n: v.to(self.device) for n, v in chunk.moments.items()}
         )
         if chunk.lr is not None:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
@@ -225,7 +225,7 @@ class Worker:
         params = trained.params
         if chunk.only_means:
             params = {name: params[name] for name in chunk.local}
-        return ChunkResult(replace(trained, params=params, record={}), sent, optimiser.slots, cells, spent)
+        return ChunkResult(replace(trained, params=params, record={}), sent, optimiser.moments, cells, spent)
 
     def evaluate(self, part: EvaluationPart) -> PartResult:
         """Compute a part of the evaluation after aggregation."""

@@ -130,7 +130,7 @@ class Gathered:
 
     Attributes:
         trained: without records; of a method that needs only means, only the local parameters.
-        slots: the optimisers' state after the round, one per chunk.
+        moments: the optimisers' state after the round, one per chunk.
         cells: accuracy before aggregation, if chunks were evaluated.
         seconds_evaluate: seconds of that evaluation, all chunks together.
     """
@@ -138,7 +138,7 @@ class Gathered:
     trained: Trained
     uploads: Uploads
     traffic: Traffic
-    slots: list[Params]
+    moments: list[Params]
     cells: list[Cell]
     seconds_evaluate: float
 
@@ -165,7 +165,7 @@ def gather(
     trained: list[Trained] = []
     sent: list[dict[str, Tensor | Ragged]] = []
     counted: list[Traffic] = []
-    slots: list[Params] = []
+    moments: list[Params] = []
     cells: list[Cell] = []
     seconds = 0.0
     for result in results:
@@ -178,7 +178,7 @@ def gather(
         if stored:
             sent.append(uploads)
         trained.append(result.trained)
-        slots.append(result.slots)
+        moments.append(result.moments)
         cells += result.cells
         seconds += result.seconds_evaluate
     values = {n: _join([s[n] for s in sent]) for n in sent[0]} if stored else {}
@@ -192,7 +192,7 @@ def gather(
         {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         for parts in ([t.params for t in trained], [t.terms for t in trained])
     )
-    return Gathered(Trained(params, {}, loss, steps, terms), joined, total, slots, cells, seconds)
+    return Gathered(Trained(params, {}, loss, steps, terms), joined, total, moments, cells, seconds)
 
 
 def _join(parts: Sequence[Tensor | Ragged]) -> Tensor | Ragged:

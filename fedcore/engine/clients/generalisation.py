@@ -103,7 +103,7 @@ def adapted_cells(
             round=1,
             received=Transport().down(start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
-            slots={},
+            moments={},
             lr=method.config.lr if method.trains else None,
             evaluate=True,
             only_means=False,

@@ -24,7 +24,7 @@ from fedcore.methods.base import Batch, Method, Params, Phase, Step
 from fedcore.methods.hyperparameters import Arithmetic
 
 
-def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
+def batch_positions(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """Draw the samples of each client in each step of an epoch, -1 for none.
 
     A client's order is drawn from (seed, "batches", round, epoch, client name) only, so that it depends
@@ -34,11 +34,11 @@ def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """
     counts = data.rows.counts.tolist()
     steps = max(1, -(-max(counts) // size))
-    slots = torch.full((len(counts), steps * size), -1, dtype=torch.int64)
+    positions = torch.full((len(counts), steps * size), -1, dtype=torch.int64)
     for i, (client, n) in enumerate(zip(data.clients.tolist(), counts, strict=True)):
         name = data.problem.clients[client]
-        slots[i, :n] = torch.randperm(n, generator=data.problem.generator("batches", round_, epoch, name))
-    return slots.view(len(counts), steps, size)
+        positions[i, :n] = torch.randperm(n, generator=data.problem.generator("batches", round_, epoch, name))
+    return positions.view(len(counts), steps, size)
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,21 @@ class Schedule:
         # One entry per step, on the CPU: the clients' positions; (active, longest) positions in
         # ``data.rows``, -1 on padding; and whether it is in a client's last epoch, whose records are stored.
         self._active: list[Tensor] = []
-        self._slots: list[Tensor] = []
+        self._positions: list[Tensor] = []
         self._last: list[Tensor] = []
         limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
         batches = -(-data.rows.counts // batch_size)
         last_epoch = ((limit - 1) // batches.clamp(min=1)).clamp(max=epochs - 1)
         for epoch in range(epochs):
-            for slots in batch_slots(data, round_, epoch, batch_size).unbind(1):
-                rows = ((slots >= 0).any(1) & (self.steps < limit)).nonzero()[:, 0]
+            for positions in batch_positions(data, round_, epoch, batch_size).unbind(1):
+                rows = ((positions >= 0).any(1) & (self.steps < limit)).nonzero()[:, 0]
                 if not len(rows):
                     continue  # all have taken their steps
                 self.steps[rows] += 1
                 self._active.append(rows)
-                held = slots[rows]  # padding is at the end of a client's last batch, and may be so for all
-                self._slots.append(held[:, : int((held >= 0).sum(1).max())])
+                # Padding is at the end of a client's last batch, and may be so for all.
+                held = positions[rows]
+                self._positions.append(held[:, : int((held >= 0).sum(1).max())])
                 self._last.append(last_epoch[rows] == epoch)
 
     def __iter__(self) -> Iterator[Turn]:
@@ -103,24 +104,24 @@ class Schedule:
         rows, clients, samples, masks = self._tables
         sources, targets = self._records
         host = self._samples if pool.values.device != pool.device else samples
-        for i, (active, slots) in enumerate(zip(self._active, self._slots, strict=True)):
+        for i, (active, positions) in enumerate(zip(self._active, self._positions, strict=True)):
             everyone = len(active) == len(self.data.clients)
-            batch = Batch(pool.x(host[i]), pool.y(samples[i]), masks[i].view(slots.shape), clients[i])
+            batch = Batch(pool.x(host[i]), pool.y(samples[i]), masks[i].view(positions.shape), clients[i])
             yield Turn(everyone, rows[i], batch, (sources[i], targets[i]))
 
     @cached_property
     def _samples(self) -> list[Tensor]:
         """Rows of the pool for each step, on the CPU; padding repeats a client's first sample."""
         index = self.data.rows.index
-        pairs = zip(self._active, self._slots, strict=True)
-        return [index[rows].gather(1, slots.clamp(min=0)) for rows, slots in pairs]
+        pairs = zip(self._active, self._positions, strict=True)
+        return [index[rows].gather(1, positions.clamp(min=0)) for rows, positions in pairs]
 
     @cached_property
     def _tables(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
         """For each step, on the device: the clients' positions and numbers, rows of the pool, and mask."""
         clients = [self.data.clients[rows] for rows in self._active]
         numbers = self._on_device([*self._active, *clients, *self._samples])
-        masks = self._on_device([slots >= 0 for slots in self._slots])
+        masks = self._on_device([positions >= 0 for positions in self._positions])
         n = len(self._active)
         return numbers[:n], numbers[n : 2 * n], numbers[2 * n :], masks
 
@@ -128,10 +129,10 @@ class Schedule:
     def _records(self) -> tuple[list[Tensor], list[Tensor]]:
         """For each step, on the device: the positions from which and to which records are copied."""
         width, sources, targets = self.data.rows.index.shape[1], [], []
-        for rows, slots, last in zip(self._active, self._slots, self._last, strict=True):
-            row, place = ((slots >= 0) & last[:, None]).nonzero(as_tuple=True)
-            sources.append(row * slots.shape[1] + place)
-            targets.append(rows[row] * width + slots[row, place])
+        for rows, positions, last in zip(self._active, self._positions, self._last, strict=True):
+            row, place = ((positions >= 0) & last[:, None]).nonzero(as_tuple=True)
+            sources.append(row * positions.shape[1] + place)
+            targets.append(rows[row] * width + positions[row, place])
         both = self._on_device([*sources, *targets])
         return both[: len(sources)], both[len(sources) :]
 

@@ -34,13 +34,13 @@ class ClientOptimiser:
     """One optimiser per client, batched; a test compares its updates with those of torch.optim.
 
     Attributes:
-        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
+        moments: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
         lr_factors: parameter -> multiple of the config's learning rate; 1 for all others.
     """
 
     config: MethodConfig
     clients: int
-    slots: dict[str, Tensor] = field(default_factory=dict)
+    moments: dict[str, Tensor] = field(default_factory=dict)
     lr_factors: Mapping[str, float] = field(default_factory=dict)
     _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _spare: dict[str, Tensor] = field(default_factory=dict, repr=False)
@@ -56,24 +56,24 @@ class ClientOptimiser:
         if name in self.lr_factors:
             config = config.model_copy(update={"lr": config.lr * self.lr_factors[name]})
         adam = config.optimiser != "sgd"
-        moments = ("first", "second") if adam else ("momentum",) if config.momentum else ()
-        slots = [self._slot(f"{name}/{moment}", value) for moment in moments]
+        kinds = ("first", "second") if adam else ("momentum",) if config.momentum else ()
+        moments = [self._moment(f"{name}/{kind}", value) for kind in kinds]
         everyone = len(rows) == self.clients
-        state = slots if everyone else [slot[rows] for slot in slots]
+        state = moments if everyone else [moment[rows] for moment in moments]
         moved = self._buffer(name, value) if everyone else value.new_empty(value.shape)
         matrix = (len(value), math.prod(value.shape[1:]))
         row_wise = [t.reshape(matrix) for t in (value, _contiguous(gradient))]
         row_wise += [t.view(matrix) for t in (moved, *state)]  # views: they are written to
         if adam:
-            count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
+            count = self._moment(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
             count[rows] += 1
             _adam(config, *row_wise, steps=count[rows][:, None])
         else:
             for part in _blocks(row_wise[0]):
                 _sgd(config, *(t[part] for t in row_wise))
         if not everyone:
-            for slot, values in zip(slots, state, strict=False):
-                slot[rows] = values
+            for moment, values in zip(moments, state, strict=False):
+                moment[rows] = values
         return moved
 
     def _buffer(self, name: str, value: Tensor) -> Tensor:
@@ -89,21 +89,21 @@ class ClientOptimiser:
         self._last[name] = free
         return free
 
-    def _slot(self, name: str, like: Tensor) -> Tensor:
+    def _moment(self, name: str, like: Tensor) -> Tensor:
         """Return a moment of all clients, initially zero. Shape: like (any, ...) -> (clients, ...)."""
-        if name not in self.slots:
-            self.slots[name] = like.new_zeros(self.clients, *like.shape[1:])
-        return self.slots[name]
+        if name not in self.moments:
+            self.moments[name] = like.new_zeros(self.clients, *like.shape[1:])
+        return self.moments[name]
 
     def select(self, clients: Tensor) -> ClientOptimiser:
         """Return a copy of some clients' optimisers."""
-        slots = {n: t[clients].clone() for n, t in self.slots.items()}
-        return ClientOptimiser(self.config, len(clients), slots, self.lr_factors)
+        moments = {n: t[clients].clone() for n, t in self.moments.items()}
+        return ClientOptimiser(self.config, len(clients), moments, self.lr_factors)
 
     def put(self, clients: Tensor, other: ClientOptimiser) -> None:
         """Write some clients' optimisers back."""
-        for name, values in other.slots.items():
-            self._slot(name, values)[clients] = values
+        for name, values in other.moments.items():
+            self._moment(name, values)[clients] = values
 
 
 def _contiguous(gradient: Tensor) -> Tensor:

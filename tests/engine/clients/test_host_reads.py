@@ -97,7 +97,7 @@ def test_traffic_does_not_grow_with_the_steps(name):
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
     (few, many), launches = traffic(name, tiny_federation(backbone, reads, samples=(7, 5, 6)), backbone)
-    assert name in LAUNCHES, f"add {name} to LAUNCHES, which says how many operations a step takes: {launches}"
+    assert name in LAUNCHES, f"{name} takes {launches} operations in a step; write that in LAUNCHES"
     # a GPU waits for the launches of small towers, not for their arithmetic
     assert launches <= LAUNCHES[name]
     if name != "fedavg-vision":  # its networks are called client by client

@@ -62,7 +62,7 @@ def test_select_and_put_move_the_state_of_some_clients_only():
     part = optimiser.select(torch.tensor([1, 3]))
     part.step("w", torch.ones(2, 2), torch.ones(2, 2), torch.arange(2))
     optimiser.put(torch.tensor([1, 3]), part)
-    assert optimiser.slots["w/steps"].tolist() == [1, 2, 1, 2]
+    assert optimiser.moments["w/steps"].tolist() == [1, 2, 1, 2]
 
 
 def test_learning_rates_by_round():
@@ -101,8 +101,8 @@ def test_blocks_change_no_bit(kind, shape):
         expected, first, second = _plain_adam(config, value, gradient, first, second, steps)
         value = optimiser.step("w", value, gradient, everyone)
         assert torch.equal(value, expected)
-        assert torch.equal(optimiser.slots["w/first"], first)
-        assert torch.equal(optimiser.slots["w/second"], second)
+        assert torch.equal(optimiser.moments["w/first"], first)
+        assert torch.equal(optimiser.moments["w/second"], second)
 
 
 def test_a_value_that_is_kept_is_not_overwritten():
