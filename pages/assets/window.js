@@ -1,5 +1,6 @@
-// Two habits of Streamlit's window that mislead. A page that completes its own address would make a second entry in the
-// browser's history, so that Back needs two presses; and the message of a lost connection does not say what becomes of runs.
+// Habits of Streamlit's window that mislead. A page that completes its own address would make a second entry in the
+// browser's history, so that Back needs two presses; the message of a lost connection does not say what becomes of runs;
+// and charts keep the window's width on paper, where what is wider is cut off.
 
 const LOST = /Are you connected to the internet\?|Is Streamlit still running\?/;
 const SAID = "FedLens is not responding. It may have been stopped, or the connection was lost. Runs continue in their own " +
@@ -28,9 +29,18 @@ function sayThatRunsGoOn() {
   }
 }
 
+const PAPER = 717; // pixels between the browser's own margins on A4, the narrower of the usual papers
+
+function fitToPaper() {
+  const main = document.querySelector(".stMainBlockContainer > .stVerticalBlock");
+  document.body.style.setProperty("--fl-width", `${main.clientWidth}px`);
+  document.body.style.setProperty("--fl-zoom", Math.min(1, PAPER / main.clientWidth));
+}
+
 export default function () {
   if (window.fedlensWindow) return;
   window.fedlensWindow = true;
   keepOneEntryPerVisit();
+  addEventListener("beforeprint", fitToPaper);
   new MutationObserver(sayThatRunsGoOn).observe(document.body, { childList: true, subtree: true });
 }

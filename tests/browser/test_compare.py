@@ -70,6 +70,8 @@ def test_compare_fits_a_telephone_follows_the_scheme_is_worked_by_pointer_and_ma
     assert not page.evaluate(COVERED), "the toolbar covers no line"
     page.get_by_role("heading", name="Compare").hover()
     page.wait_for_function(BROUGHT_OUT, arg=1)
+    printed = re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))
+    assert len(printed) == 1, "the chart is smaller on paper than in the window, and no empty sheet follows"
 
     page.get_by_role("tab", name="Summary").click()
     headings_sort(page, {g.label: g.stats["worst"].mean for g in compare(store, [1]).rows})
