@@ -159,8 +159,13 @@ def _cores() -> int:
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal() and int(threads):
         return int(threads)
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cpus()
     return min(usable, psutil.cpu_count(logical=False) or usable)
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 CUDA_CONTEXT = 600 * 2**20

@@ -1,6 +1,7 @@
 """Files: the folders of FedLens, paths that a user names, locks, and files that survive a power failure."""
 
 import hashlib
+import json
 import os
 import stat
 import sys
@@ -47,6 +48,16 @@ def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise FedLensError(f"cannot read {path}: {reason}; give the path of {what}", field) from error
+
+
+def read_texts(path: Path) -> dict[str, str]:
+    """Return the texts by name that a JSON file holds; none if it cannot be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    texts = content.items() if isinstance(content, dict) else ()
+    return {key: value for key, value in texts if isinstance(value, str)}
 
 
 def state_folder() -> Path:

@@ -26,6 +26,7 @@ from fedcore.cache import arrays, integrity
 from fedcore.cache.arrays import HEADER_BYTES
 from fedcore.clip.specs import BackboneSpec
 from fedcore.data.images import ImageSet
+from fedcore.devices import usable_cpus
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.progress import Pace, Progress, Work
@@ -325,8 +326,7 @@ def default_workers(images: int) -> int:
     """Return the number of decoding threads: one per core, or 0 (no threads) for a few batches."""
     if images <= 2 * BATCH:
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MAX_THREADS)
+    return min(usable_cpus(), _MAX_THREADS)
 
 
 def batches(

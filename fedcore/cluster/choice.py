@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedcore.cluster.connection import AUTO
 from fedcore.errors import FedLensError
-from fedcore.files import write_whole
+from fedcore.files import read_texts, write_whole
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
 MAX_PORT = 65535
@@ -19,12 +19,12 @@ MAX_OVER = 64
 
 def chosen(db: Path) -> str | None:
     """Return the address of the chosen cluster, ``host:port`` or ``auto``; None for this machine alone."""
-    return _read(db, CHOICE).get("address")
+    return read_texts(_file(db, CHOICE)).get("address")
 
 
 def chosen_over(db: Path) -> int | None:
     """Return the number of devices over which each run is spread; None: one device trains each run."""
-    over = _read(db, CHOICE).get("over", "")
+    over = read_texts(_file(db, CHOICE)).get("over", "")
     return int(over) if over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER else None
 
 
@@ -75,23 +75,13 @@ def record_problem(db: Path, address: str, problem: str | None) -> None:
 
 def problem_of(db: Path) -> str | None:
     """Return why the chosen cluster could not be joined at the last attempt; None if it was joined."""
-    content = _read(db, PROBLEM)
+    content = read_texts(_file(db, PROBLEM))
     return content.get("problem") if content.get("address") == chosen(db) else None
 
 
 def _file(db: Path, name: str) -> Path:
     """Return a file of one database; several may share the folder of artifacts."""
     return db.parent / "artifacts" / f"{db.name}.{name}"
-
-
-def _read(db: Path, name: str) -> dict[str, str]:
-    """Return the content of a file, empty if it cannot be read."""
-    try:
-        content = json.loads(_file(db, name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    texts = content.items() if isinstance(content, dict) else ()
-    return {key: value for key, value in texts if isinstance(value, str)}
 
 
 def _write(db: Path, name: str, content: dict[str, str]) -> None:

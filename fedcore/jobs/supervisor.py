@@ -23,7 +23,7 @@ from fedcore.files import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher, LocalPools, Pools, SpreadPools
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
-from fedcore.jobs.tuning import advance
+from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -207,6 +207,7 @@ class Supervisor:
 
     def _follow_searches(self) -> None:
         """Queue what follows ended searches; one that cannot go on is reported once and holds nothing up."""
+        held = {}
         for search in self._store.searches.waiting():
             try:
                 advance(self._store, search)
@@ -215,7 +216,10 @@ class Supervisor:
             except FedLensError as error:
                 if self._held.get(search) != str(error):
                     logger.error("the search of experiment %d cannot go on: %s", search, error.line())
-                self._held[search] = str(error)
+                held[search] = str(error)
+        if held != self._held:
+            record_problems(self._store, held)
+        self._held = held
 
     def _start_queued(self) -> int:
         if self._handing_over or self._pausing() or not self._store.jobs.any_queued():

@@ -4,7 +4,10 @@
 a kill between two steps the next worker goes on, and each step is made once (``store.searches``).
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fedcore.config import Experiment, RunConfig, Tuned, TuningConfig
@@ -21,6 +24,7 @@ from fedcore.config.tuning import (
     space_of,
 )
 from fedcore.errors import FedLensError
+from fedcore.files import read_texts, write_whole
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
 from fedcore.progress import counted
@@ -51,6 +55,24 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
         )
     final, runs = _final(row.uuid, row.config, tuning, by_method, selected)
     return store.searches.conclude(experiment_id, final, runs, claimer)
+
+
+def record_problems(store: Store, problems: Mapping[int, str]) -> None:
+    """Record why searches cannot go on, by their experiment, for the pages that show them."""
+    texts = {str(search): problem for search, problem in problems.items()}
+    with suppress(OSError):  # the worker's log has them too
+        store.artifacts.mkdir(parents=True, exist_ok=True)
+        write_whole(_problems(store), json.dumps(texts).encode())
+
+
+def problem_of(store: Store, search: int) -> str | None:
+    """Return why a search that waits could not go on when the worker tried last; None if it could."""
+    return read_texts(_problems(store)).get(str(search))
+
+
+def _problems(store: Store) -> Path:
+    """Return the file of one database; several may share the folder of artifacts."""
+    return store.artifacts / f"{store.path.name}.searches.json"
 
 
 def _final(

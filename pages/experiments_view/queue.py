@@ -15,7 +15,7 @@ from fedcore.jobs import cluster_nodes, supervisor
 from fedcore.jobs.cluster_nodes import ClusterView, NodeState
 from fedcore.jobs.launcher import NODES
 from fedcore.jobs.supervisor import SupervisorLock
-from fedcore.progress import counted
+from fedcore.progress import counted, listed
 from fedcore.results.statistics import group_by
 from fedcore.store.jobs import RUNS
 from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
@@ -28,11 +28,11 @@ NODE_TITLES = {"gpu": "each GPU", "cpu": "each node's CPU"}
 POLL_SECONDS = 3
 HEADER = [
     ("Node", "name"),
+    ("State", "wide"),
     ("Device", "wide"),
     ("Memory, GB", "num"),
     ("Load", "num"),
     ("Runs now", "prose"),
-    ("State", "prose"),
 ]
 
 
@@ -128,6 +128,20 @@ def _slots(joined: ClusterView | None) -> None:
                 help="Another run starts only if enough memory is free, judged by earlier runs with its "
                 "setting. Runs that share the CPU divide its threads.",
             )
+    if joined is None:
+        cpus, wanted = devices.usable_cpus(), stored.get(devices.CPU, 1)
+        if wanted > cpus:
+            st.caption(
+                f"This machine has {counted(cpus, 'CPU')}. {wanted} runs at once take turns there and end no "
+                "sooner than one after the other."
+            )
+    elif small := _too_small(joined.nodes, stored.get(f"{NODES}/cpu", 1)):
+        st.caption(markup.md(f"A node trains no more runs at once than it has CPUs: {listed(small)}."))
+
+
+def _too_small(nodes: Sequence[NodeState], wanted: int) -> list[str]:
+    """Return the nodes with fewer CPUs than runs wanted at once, with their numbers of CPUs."""
+    return [f"{n.name} has {n.node.cpus}" for n in nodes if 0 < n.node.cpus < wanted]
 
 
 def _store(device: str, key: str) -> None:
@@ -278,9 +292,9 @@ def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int],
     links = [markup.run_link(run, f"run {run}") for run in runs]
     return [
         markup.esc(node.name),
+        markup.esc(state),
         markup.esc(device.name if device else pool.rpartition("/")[2]),
         memory,
         load,
         ", ".join(links) or markup.faint(none),
-        markup.esc(state),
     ]

@@ -8,6 +8,7 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title
 from fedcore.errors import FedLensError
+from fedcore.jobs.tuning import problem_of
 from fedcore.plots.search import DrawPoint, search_chart, search_table
 from fedcore.progress import counted
 from fedcore.results import progress
@@ -23,7 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-State = tuple[object, str | None]
+State = tuple[object, str | None, str | None]
 """What the buttons and the outcome above a search depend on."""
 
 
@@ -53,12 +54,18 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State)
 
 def state(experiment: ExperimentRow) -> State:
     """Return the state from which the page above the search is drawn."""
-    return actions.button_flags(experiment), final_of(experiment)
+    return actions.button_flags(experiment), final_of(experiment), waits_for(experiment)
 
 
 def final_of(experiment: ExperimentRow) -> str | None:
     """Return the UUID of the experiment with the selected values; None before it is made."""
     return experiment.config.tuning.final if experiment.config.tuning is not None else None
+
+
+def waits_for(experiment: ExperimentRow) -> str | None:
+    """Return what holds up a search: empty for the worker, None if its draws have not ended or it went on."""
+    store = session.store()
+    return (problem_of(store, experiment.id) or "") if experiment.id in store.searches.waiting() else None
 
 
 def outcome(experiment: ExperimentRow) -> None:
@@ -77,6 +84,10 @@ def outcome(experiment: ExperimentRow) -> None:
                 f"{'it' if held == 1 else 'them'}.",
                 icon=":material/hourglass_empty:",
             )
+        if problem := waits_for(experiment):
+            markup.show_error(FedLensError(f"the search cannot go on: {problem}"))
+        elif problem is not None:
+            st.info("The worker queues the runs that follow these draws.", icon=":material/hourglass_empty:")
         return
     number = store.searches.by_uuid(identity)
     where = "" if number is not None else " The experiment with these values is not in this database."

@@ -11,7 +11,7 @@ from fedcore.config.tuning import contains, space_of
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT
 from fedcore.jobs import process, supervisor
-from fedcore.jobs.tuning import advance, propose
+from fedcore.jobs.tuning import advance, problem_of, propose
 from fedcore.methods import registry
 from fedcore.records.events import RoundFinished, Started
 from fedcore.reports.checked import checked_comparison
@@ -177,6 +177,7 @@ def test_a_search_that_cannot_go_on_is_reported_and_holds_nothing_up(db, monkeyp
     step_until(lambda: {r.status for r in final_of(store, number).runs} == {"done"})
     assert store.searches.waiting() == [held]
     assert caplog.text.count(f"the search of experiment {held} cannot go on: ") == 1
+    assert [problem_of(store, search) for search in (held, number)] == ["its method's file is gone", None]
 
 
 def test_a_waiting_search_starts_a_worker(db, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from fedcore import devices
 from fedcore.errors import FedLensError
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.progress import summaries_of
@@ -365,10 +366,17 @@ def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, 
     assert Store(filled).queue.ids() == queued[:3]
 
 
-def test_slots_are_stored_for_the_worker(open_page: Opened, filled: Path) -> None:
+def test_slots_are_stored_for_the_worker_and_more_than_there_are_cpus_are_pointed_out(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "usable_cpus", lambda: 2)
     app = open_page(queue="true")
-    next(n for n in app.number_input if n.label.startswith("Runs at once on")).set_value(3).run()
+    field = next(n for n in app.number_input if n.key == "slots_cpu")
+    app = field.set_value(2).run()
+    assert not any("take turns" in c.value for c in app.caption)
+    field.set_value(3).run()
     assert list(Store(filled).queue.slots().values()) == [3]
+    assert any("This machine has 2 CPUs. 3 runs at once take turns there" in c.value for c in app.caption)
 
 
 def test_an_empty_queue_says_what_will_be_there(open_page: Opened, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.jobs.tuning import advance
+from fedcore.jobs.tuning import advance, record_problems
 from fedcore.results import progress
 from fedcore.store import Store
 from tests.support import fill
@@ -72,6 +72,18 @@ def test_live_says_what_a_search_waits_for(open_page: Opened, tmp_path: Path) ->
     app = open_page("live", id="1")
     assert "The search waits for 1 stopped draw: resume or delete it." in app.info[0].value
     assert not button(app, "Resume").disabled
+
+
+def test_live_says_why_a_search_cannot_go_on(open_page: Opened, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    number = fill.done(store.path, a_search())
+    app = open_page("live", id=str(number))
+    assert "The worker queues the runs that follow these draws." in app.info[0].value
+    record_problems(store, {number: "optuna is missing; `pip install optuna`"})
+    problem = app.run().error[0].value.replace("\\", "")
+    assert problem == "The search cannot go on: optuna is missing; `pip install optuna`"
+    advance(store, number)
+    assert not app.run().error, "it went on"
 
 
 def test_experiments_lists_a_search_without_a_best_draw(searched: Path) -> None:
