@@ -117,6 +117,7 @@ def report(
 
     The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
+    from fedcore.cli.progress import track
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.reports.content import Wording, read_report
     from fedcore.reports.folder import report_files, write_folder
@@ -134,8 +135,8 @@ def report(
     is_page = output.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())
-        page = report_html(read_report(checked, wording)) if is_page else ""
-        files = {} if is_page else report_files(checked, wording)
+        page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
+        files = {} if is_page else track(report_files(checked, wording))
     if is_page:
         common.write_file(output, page.encode())
     else:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work
 from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.reports.recipe import Recipe, recipe_of
@@ -64,7 +65,7 @@ class Report:
         return self.wording.title or ", ".join(e.name for e in self.comparison.experiments)
 
 
-def read_report(checked: CheckedComparison, wording: Wording | None = None) -> Report:
+def read_report(checked: CheckedComparison, wording: Wording | None = None) -> Work[Report]:
     """Read the figures of a comparison."""
     wording = wording or Wording()
     for part in wording.parts or ():
@@ -81,14 +82,14 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> R
             f"no row has the metric '{choice.metric}'; there are: {', '.join(available)}", "metric"
         )
     source = ViewSource(store, compared, checked.summary.metric, choice.baseline)
-    sections = []
+    sections: list[Section] = []
+    chosen = [view for name, view in views.views().items() if wording.has(name)]
     for table in checked.summary.tables:
-        figures = [
-            figure
-            for name, view in views.views().items()
-            if wording.has(name)
-            for figure in view.figures(source, table.setting)
-        ]
+        figures: list[Figure] = []
+        for view in chosen:
+            done = len(sections) * len(chosen) + chosen.index(view)
+            yield Progress("reading the results", done, len(chosen) * len(checked.summary.tables))
+            figures += view.figures(source, table.setting)
         rows = compared.rows_in(table.setting)
         paragraph = f"{setting_paragraph(store, rows)} {protocol_text(compared, rows)}".rstrip()
         sections.append(Section(table, tuple(figures), paragraph))

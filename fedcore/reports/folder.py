@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.plots.shapes import PIXELS_PER_INCH, pdf_file, svg_file
+from fedcore.progress import Progress, Work
 from fedcore.reports import tables
 from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.content import Report, Wording, read_report
@@ -28,25 +29,33 @@ _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 """Date of all files in an archive, so that equal content gives equal bytes."""
 
 
-def report_files(checked: CheckedComparison, wording: Wording | None = None) -> dict[str, bytes]:
+def report_files(checked: CheckedComparison, wording: Wording | None = None) -> Work[dict[str, bytes]]:
     """Return all files of a report by path in the folder."""
-    report = read_report(checked, wording)
-    written = {
-        f"{table}.{SUFFIXES[format]}": "".join(write(checked)) for (table, format), write in WRITERS.items()
-    }
-    texts = {
-        PAGE: report_html(report),
-        "experiments.json": written.pop("experiment.json"),
-        **written,
-        "citation.bib": bibtex(report.comparison.rows),
-        **{path: method.text for path, method in report.recipe.methods.items()},
-    }
+    report = yield from read_report(checked, wording)
+    texts = {PAGE: (yield from report_html(report))}
+    for done, ((table, format), write) in enumerate(WRITERS.items()):
+        yield Progress("writing the tables", done, len(WRITERS))
+        name = "experiments" if table == "experiment" else table
+        texts[f"{name}.{SUFFIXES[format]}"] = "".join(write(checked))
+    texts |= {path: method.text for path, method in report.recipe.methods.items()}
     files = {name: text.encode() for name, text in texts.items()}
-    for number, section in enumerate(report.sections, 1):
-        for figure in section.figures:
-            name = f"{FIGURES}/{number}-{slug(figure.name) or 'figure'}"
-            files |= {f"{name}.{suffix}": content for suffix, content in figure_files(figure).items()}
+    files |= yield from paper_files(checked, report)
     files["README.txt"] = _readme(report, files).encode()
+    return files
+
+
+def paper_files(checked: CheckedComparison, report: Report) -> Work[dict[str, bytes]]:
+    """Return those files of a report that a paper needs: the table in LaTeX, BibTeX, and the figures."""
+    table = "".join(WRITERS["summary", "latex"](checked))
+    files = {"summary.tex": table.encode(), "citation.bib": bibtex(report.comparison.rows).encode()}
+    figures = [
+        (f"{FIGURES}/{number}-{slug(figure.name) or 'figure'}", figure)
+        for number, section in enumerate(report.sections, 1)
+        for figure in section.figures
+    ]
+    for done, (name, figure) in enumerate(figures):
+        yield Progress("writing the figures", done, len(figures))
+        files |= {f"{name}.{suffix}": content for suffix, content in figure_files(figure).items()}
     return files
 
 

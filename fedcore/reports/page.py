@@ -21,6 +21,7 @@ from fedcore.files import ASSETS
 from fedcore.plots.shapes import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme
+from fedcore.progress import Progress, Work
 from fedcore.reports import tables
 from fedcore.reports.content import Report
 from fedcore.reports.tables import TextCell, TextTable
@@ -45,8 +46,14 @@ class DrawnChart:
     numbers: Sequence[TextTable]
 
 
-def report_html(report: Report) -> str:
+def report_html(report: Report) -> Work[str]:
     """Return the report as the text of one HTML file."""
+    total, drawn = sum(len(s.figures) for s in report.sections), list[list[DrawnChart]]()
+    for section in report.sections:
+        drawn.append([])
+        for figure in section.figures:
+            yield Progress("drawing the figures", sum(map(len, drawn)), total)
+            drawn[-1].append(draw(figure))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS / "report"),
         autoescape=True,
@@ -62,9 +69,9 @@ def report_html(report: Report) -> str:
             "finding": finding(report.summary, s.table),
             "summary": tables.summary_table(report.summary, s.table),
             "breakdowns": tables.breakdown_tables(s.table),
-            "drawings": [draw(d) for d in s.figures],
+            "drawings": drawings,
         }
-        for s in report.sections
+        for s, drawings in zip(report.sections, drawn, strict=True)
     ]
     return environment.get_template("report.html.j2").render(
         policy=content_security_policy(script),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.bundles import task
+from fedcore.progress import Work
 from fedcore.reports.checked import (
     SUFFIXES,
     WRITERS,
@@ -19,7 +20,7 @@ from fedcore.reports.checked import (
     Table,
     checked_comparison,
 )
-from fedcore.reports.content import Wording
+from fedcore.reports.content import Wording, read_report
 from fedcore.results.exports import file_name
 from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import RULES
@@ -27,7 +28,7 @@ from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
-from pages.widgets.report import wording
+from pages.widgets.report import made, wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
@@ -41,8 +42,6 @@ FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
     ("Summary JSON", "summary", "json", "The summary and its finding with numbers and null, for scripts"),
 )
 """The button of each file, its table and format, and what it holds."""
-FOR_PAPERS = ("figures/", "summary.tex", "citation.bib")
-"""Beginnings of the names of a report's files that a paper needs."""
 
 
 def draw(shown: ShownComparison) -> None:
@@ -63,10 +62,10 @@ def draw(shown: ShownComparison) -> None:
     with st.container(horizontal=True):
         about = "The table below, with booktabs"
         _file_button(shown, "LaTeX table", "summary", "latex", about, with_printed=wanted)
-        _archive_button(
-            shown, "Figures (ZIP)", "figures",
+        _archive(
+            shown, "figures", "Figures (ZIP)",
             "All charts as PDF and SVG at the width of one column and of two, the table, and BibTeX",
-            beginnings=FOR_PAPERS, with_printed=wanted,
+            _for_paper, with_printed=wanted,
         )  # fmt: skip
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
@@ -82,10 +81,10 @@ def draw(shown: ShownComparison) -> None:
             _file_button(shown, label, table, format, help_)
     st.subheader("For my supervisor", anchor=False)
     with st.container(horizontal=True):
-        _archive_button(
-            shown, "Report folder (ZIP)", "report",
+        _archive(
+            shown, "report", "Report folder (ZIP)",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            wording(),
+            _whole, wording(),
         )  # fmt: skip
         _file_button(
             shown, "Whole experiment JSON", "experiment", "json",
@@ -163,39 +162,52 @@ def _file_button(
     )
 
 
-def _archive_button(
+def _archive(
     shown: ShownComparison,
-    label: str,
     name: str,
+    label: str,
     help_: str,
-    words: Wording | None = None,
-    beginnings: tuple[str, ...] = ("",),
+    files_of: Callable[[CheckedComparison, Wording], Work[dict[str, bytes]]],
+    words: Wording = Wording(),  # noqa: B008 - a frozen value
     with_printed: bool = True,
 ) -> None:
-    """Draw the button that makes an archive of the report's files whose names have one of the beginnings.
+    """Draw the button that makes an archive, with a bar while it is made, and the archive once it is."""
+    file = file_name(shown.experiments, name, "zip")
 
-    Args:
-        words: title, notes and parts of the report; default: no words, and all parts.
-    """
-
-    def made() -> bytes:
-        from fedcore.reports import folder
+    def work() -> Work[bytes]:
+        from fedcore.reports.folder import zipped
 
         with _checked(shown, with_printed) as checked:
-            files = folder.report_files(checked, words)
-        wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
-        return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
+            files = yield from files_of(checked, words)
+        return zipped(files, file.removesuffix(".zip"))
 
-    st.download_button(
-        label,
-        made,
-        file_name(shown.experiments, name, "zip"),
-        mime="application/zip",
-        on_click="ignore",
-        icon=":material/folder_zip:",
-        key=f"{name}_zip",
-        help=help_,
+    asked = st.button(
+        f"Make {label[:1].lower()}{label[1:]}", icon=":material/folder_zip:", key=f"make_{name}", help=help_
     )
+    content = made(f"{name}_archive", (shown.version, shown.choice, words, with_printed), asked, work)
+    if content is not None:
+        st.download_button(
+            label,
+            content,
+            file,
+            mime="application/zip",
+            on_click="ignore",
+            icon=":material/download:",
+            key=f"{name}_zip",
+        )
+
+
+def _for_paper(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
+    from fedcore.reports.folder import paper_files
+
+    report = yield from read_report(checked, words)
+    return (yield from paper_files(checked, report))
+
+
+def _whole(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
+    from fedcore.reports.folder import report_files
+
+    return (yield from report_files(checked, words))
 
 
 @contextmanager

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from fedcore.progress import Progress, Work, result_of
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import PARTS, Wording, read_report
 from fedcore.reports.views import views
 from fedcore.results.exports import file_name
 from fedcore.store import ExperimentRow, Store
 from pages.widgets import markup
+
+_File = TypeVar("_File", str, bytes)
 
 
 def report_button(
@@ -46,18 +52,15 @@ def report_button(
         if asked:
             st.session_state["report_wording"] = Wording(title, notes, tuple(parts))
         subject = [e.id for e in experiments], choice
-        if asked:
+
+        def work() -> Work[str]:
             from fedcore.reports.page import report_html
 
-            st.session_state.pop("report_made", None)
-            with (
-                markup.errors_shown(),
-                st.spinner("Making the report", show_time=True),
-                checked_comparison(store, *subject) as checked,
-            ):
-                st.session_state["report_made"] = subject, report_html(read_report(checked, wording()))
-        made_of, page = st.session_state.get("report_made", (None, ""))
-        if made_of == subject:
+            with checked_comparison(store, *subject) as checked:
+                report = yield from read_report(checked, wording())
+            return (yield from report_html(report))
+
+        if page := made("report_made", subject, asked, work):
             st.download_button(
                 "Save report",
                 page,
@@ -68,6 +71,28 @@ def report_button(
                 key=f"{key}_file",
                 help="One HTML file that opens and prints without FedLens or network",
             )
+
+
+def made(key: str, subject: object, asked: bool, work: Callable[[], Work[_File]]) -> _File | None:
+    """Return the file that was last made of a subject in this session; make it first, with a bar, if asked.
+
+    Args:
+        key: of the file in the session, which has one subject at a time.
+    """
+    if asked:
+        st.session_state.pop(key, None)
+        bar = st.empty()
+        _show(bar, Progress("checking the runs", 0, 0))
+        with markup.errors_shown():
+            st.session_state[key] = subject, result_of(work(), partial(_show, bar))
+        bar.empty()
+    made_of, file = st.session_state.get(key, (None, None))
+    return file if made_of == subject else None
+
+
+def _show(bar: DeltaGenerator, step: Progress) -> None:
+    counted = f": {step.done} of {step.total}" if step.total else ""
+    bar.progress(step.done / max(step.total, 1), text=f"{step.message.capitalize()}{counted}")
 
 
 def wording() -> Wording:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
+from fedcore.progress import result_of
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
@@ -167,7 +168,7 @@ def test_a_report_prints_on_a4_and_needs_no_script(new_page: NewPage, tmp_path: 
     with checked_comparison(
         Store(db), [made.experiment_id], ComparisonChoices(baseline="PromptFL")
     ) as checked:
-        text = report_html(read_report(checked))
+        text = result_of(report_html(result_of(read_report(checked))))
     assert len(text.encode()) < 2_000_000, "twelve runs"
     file = tmp_path / "report.html"
     file.write_text(text, encoding="utf-8")

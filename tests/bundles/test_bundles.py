@@ -475,7 +475,7 @@ def test_runs_are_trained_again_to_the_last_bit(made: Made, tmp_path: Path, coun
 def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     with checked_comparison(Store(trained), [1]) as checked:
-        page.write_text(report_html(read_report(checked)), "utf-8")
+        page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
     source = read_source(page)
     assert source.archive is None and len(source.recipe.runs) == 3
     assert source.recipe.runs[0].config == Store(trained).runs.config(1)
@@ -515,7 +515,7 @@ def test_method_files_of_a_report_run_only_after_consent(
     fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (own,)}))
     page, there = tmp_path / "report.html", tmp_path / "there"
     with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
-        page.write_text(report_html(read_report(checked)), "utf-8")
+        page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
     assert command_line.run("rerun", page, "--db", there / "runs.db") == 2
     told = capsys.readouterr().err
     assert "you have not agreed" in told and consent.digest(source.read_bytes()) in told

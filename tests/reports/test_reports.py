@@ -17,6 +17,7 @@ from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.consent import digest
+from fedcore.progress import Progress, result_of
 from fedcore.records.events import Notice
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.reports.content import Report, Wording, read_report
@@ -98,7 +99,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def content(db: Path, **choice: object) -> Report:
     with checked_comparison(Store(db), [1], ComparisonChoices(**choice)) as checked:
-        return read_report(checked)
+        return result_of(read_report(checked))
 
 
 OWN_CELLS = (
@@ -121,7 +122,7 @@ def personal(db: Path, label: str) -> float:
 
 def test_the_table_has_the_numbers_of_the_database(filled: Path) -> None:
     report = content(filled, baseline="PromptFL", metric="personal")
-    text = report_html(report)
+    text = result_of(report_html(report))
     (found,) = findings(report.summary).values()
     assert "is significantly worse than PromptFL" in found and html.escape(found) in text
     page = Page(text)
@@ -158,7 +159,7 @@ def test_the_heatmaps_have_the_cells_of_the_database(filled: Path) -> None:
 
 
 def test_text_of_users_stays_text(hostile: Path) -> None:
-    page = Page(report_html(content(hostile)))
+    page = Page(result_of(report_html(content(hostile))))
     running = [text for kind, text in page.scripts if not kind]
     assert len(running) == 1, "the script that shows what the pointer is on"
     assert not any("window.owned" in text for text in running)
@@ -170,7 +171,7 @@ def test_text_of_users_stays_text(hostile: Path) -> None:
 
 
 def test_the_policy_names_the_script_and_forbids_all_else(filled: Path) -> None:
-    page = Page(report_html(content(filled)))
+    page = Page(result_of(report_html(content(filled))))
     policy = next(a["content"] or "" for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
     script = next(part for part in policy.split(";") if "script-src" in part)
     assert policy.startswith("default-src 'none'") and "http" not in policy
@@ -180,9 +181,12 @@ def test_the_policy_names_the_script_and_forbids_all_else(filled: Path) -> None:
 def test_the_author_gives_title_notes_and_parts(filled: Path) -> None:
     wording = Wording("Two <b>methods</b>", "First.\n\nSecond & last.", ("summary", "curves"))
     with checked_comparison(Store(filled), [1]) as checked:
-        text = report_html(read_report(checked, wording))
+        report, steps = result_of(read_report(checked, wording)), list[Progress]()
+        text = result_of(report_html(report), steps.append)
+        figures = sum(len(section.figures) for section in report.sections)
+        assert [(s.done, s.total) for s in steps] == [(i, figures) for i in range(figures)] != []
         with pytest.raises(FedLensError, match="no part 'heatmaps'"):
-            read_report(checked, Wording(parts=("heatmaps",)))
+            result_of(read_report(checked, Wording(parts=("heatmaps",))))
     page = Page(text)
     assert "<h1>Two &lt;b&gt;methods&lt;/b&gt;</h1>" in text
     assert '<p class="notes">First.</p>' in text and '<p class="notes">Second &amp; last.</p>' in text
@@ -240,7 +244,7 @@ def files(hostile: Path) -> dict[str, bytes]:
         spied(Integrity, "findings")
         spied(comparison, "run_results")
         with checked_comparison(Store(hostile), [1], ComparisonChoices(baseline=BASELINE)) as checked:
-            made = report_files(checked)
+            made = result_of(report_files(checked))
     assert calls == ["findings", "run_results"]
     return made
 
@@ -364,11 +368,11 @@ def test_a_report_that_is_cut_off_leaves_nothing_and_can_be_repeated(tmp_path: P
 
 def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
     with checked_comparison(Store(filled), [2], ComparisonChoices(unfinished=True)) as checked:
-        report = read_report(checked)
+        report = result_of(read_report(checked))
     assert any("failed: CUDA out of memory" in text for text in notices(report))
     rows = compare(Store(filled), [2], unfinished=True).rows
     assert [g.label for g in report.comparison.rows] == [g.label for g in rows]
-    listed = Page(report_html(report)).tables["All runs"][1:]
+    listed = Page(result_of(report_html(report))).tables["All runs"][1:]
     assert [int(row[0].text) for row in listed] == [r.id for r in Store(filled).runs.of_experiments([2])]
 
 

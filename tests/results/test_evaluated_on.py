@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import PartitionConfig
+from fedcore.progress import result_of
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
@@ -119,7 +120,7 @@ def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
 
 def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
     with checked_comparison(store, [1], ComparisonChoices(baseline="PromptFL")) as checked:
-        report = read_report(checked)
+        report = result_of(read_report(checked))
     (section,) = report.sections
     table = summary_table(report.summary, section.table)
     cells = {row[0].text: row for row in table.rows}
@@ -131,7 +132,7 @@ def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
     assert any(r[0].text == "two ‡" for t in breakdown_tables(section.table) for r in t.rows)
     gaps = [f for f in section.figures if isinstance(f, Heatmaps) and f.kind == "difference"]
     assert gaps and all(p.title.startswith("FedOT") for f in gaps for p in f.panels)
-    page = report_html(report)
+    page = result_of(report_html(report))
     assert all(text in page for _, text in FOREIGN.values())
 
 

@@ -8,6 +8,7 @@ import pytest
 from fedcore.config import identity, parse
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import DEMO, preset
+from fedcore.progress import result_of
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
@@ -47,7 +48,7 @@ def test_the_protocols_of_rows_are_named_with_their_errata(db: Path, tmp_path: P
     compared = compare(Store(db), [1])
     assert protocol_text(compared, compared.rows) == "Protocol demo@1: all rows."
     with checked_comparison(Store(db), [1]) as checked:
-        (section,) = read_report(checked, Wording(parts=())).sections
+        (section,) = result_of(read_report(checked, Wording(parts=()))).sections
     assert section.paragraph.endswith(". Protocol demo@1: all rows.")
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     file.write_text(

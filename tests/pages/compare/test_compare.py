@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedcore.config import Experiment, parse
+from fedcore.progress import result_of
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.views import View, cost, views
@@ -27,7 +28,7 @@ from pages.widgets import markup
 from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.compare import show, table
-from tests.support.web.pages import Opened, html
+from tests.support.web.pages import Opened, button, html
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 
@@ -146,7 +147,7 @@ def test_a_chart_is_one_view_for_the_page_and_the_report(
     app = show(open_page("compare", ids=["1"]), "My view")
     assert len(app.get("plotly_chart")) == 1 and "My view" in [tab.label for tab in app.tabs]
     with checked_comparison(Store(seeds), [1]) as checked:
-        figures = read_report(checked).sections[0].figures
+        figures = result_of(read_report(checked)).sections[0].figures
     assert [f.name for f in figures].count("cost-traffic") == 2, "of Cost, and of my view"
 
 
@@ -262,19 +263,23 @@ def test_the_buttons_hand_out_the_files_of_the_page(
     monkeypatch.setattr(
         "fedcore.reports.folder.pdf_file", lambda drawn: b"%PDF"
     )  # the report's tests draw them
-    show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
+    app = show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
     mark = files.fingerprint([Store(seeds).experiments.get(1)])
     for name, _ in handed.values():
         assert re.fullmatch(
             rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json|html|zip)", name
         )
-    assert "Report folder (ZIP)" in handed
-    with zipfile.ZipFile(io.BytesIO(handed.pop("Figures (ZIP)")[1]())) as archive:
+    app = button(app, "Make figures (ZIP)").click().run()
+    button(app, "Make report folder (ZIP)").click().run()
+    figures, report = (handed.pop(label)[1] for label in ("Figures (ZIP)", "Report folder (ZIP)"))
+    with zipfile.ZipFile(io.BytesIO(report)) as archive:
+        assert any(name.endswith("/report.html") for name in archive.namelist())
+    with zipfile.ZipFile(io.BytesIO(figures)) as archive:
         names = {name.partition("/")[2] for name in archive.namelist()}
         (latex,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("/summary.tex"))
     assert {"summary.tex", "citation.bib"} < names and "report.html" not in names
     assert {name.rpartition(".")[2] for name in names if name.startswith("figures/")} == {"pdf", "svg"}
-    contents = {label: made() for label, (_, made) in handed.items() if "eport" not in label}
+    contents = {label: made() for label, (_, made) in handed.items()}
     assert latex == contents["LaTeX table"]
     assert contents == {
         "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),

@@ -12,6 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import parse
+from fedcore.progress import result_of
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.tables import summary_table
@@ -95,7 +96,7 @@ def test_fewer_than_three_seeds_are_not_marked(open_page: Opened, seeds: Path) -
         assert ("<summary><b>" in html(app)) == marked
         assert any(MARKS_NOTE in c.value.replace("\\", "") for c in app.caption)
         with checked_comparison(store, [1], ComparisonChoices(where=where)) as checked:
-            report, latex = read_report(checked), "".join(WRITERS["summary", "latex"](checked))
+            report, latex = result_of(read_report(checked)), "".join(WRITERS["summary", "latex"](checked))
         made = summary_table(report.summary, report.sections[0].table)
         assert any(cell.mark for row in made.rows for cell in row) == marked
         assert MARKS_NOTE in made.notes and MARKS_NOTE in latex
