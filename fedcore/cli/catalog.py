@@ -29,8 +29,10 @@ def list_methods(
     from fedcore.methods import registry
 
     if name is None:
-        for method, cls in registry.load_all().items():
-            print(f"{method:<14} {cls.about.title:<18} {cls.about.source}")
+        found = registry.load_all()
+        width, of_title = max(map(len, found)), max(len(cls.about.title) for cls in found.values())
+        for method, cls in found.items():
+            print(f"{method:<{width}}  {cls.about.title:<{of_title}}  {cls.about.source}")
         return common.DONE
     cls = registry.get(name, "name")
     print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
