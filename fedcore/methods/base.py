@@ -283,7 +283,7 @@ class Method(Generic[ConfigT]):
 
         Default: True unless ``aggregate``, ``diagnostics`` or ``round_log`` is overridden. A method that does
         so and still reads no more than the means of ``shared``, weighted by ``config.weighting``, overrides
-        this too: a server with momentum, for example.
+        this too, as a server with momentum would.
         """
         return not overrides(type(self), "aggregate", "diagnostics", "round_log")
 

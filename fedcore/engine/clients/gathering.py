@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
@@ -60,12 +60,20 @@ class MeanUploads(Uploads):
     """The means of a round's uploads; the uploads themselves are gone unless diagnostics read a few.
 
     Attributes:
-        means: the weighted mean of each parameter. Shape: (...).
+        means: the mean of each parameter that the method shares. Shape: (...).
+        weighting: of these means.
     """
 
     means: dict[str, Tensor] = field(default_factory=dict)
+    weighting: Weighting = "uniform"
 
     def mean(self, name: str, weighting: Weighting) -> Tensor:
+        if name not in self.means or weighting != self.weighting:
+            raise FedLensMethodError(
+                f"there is no mean of '{name}' weighted by '{weighting}': only the means of "
+                f"{', '.join(self.means)}, weighted by '{self.weighting}', were kept; "
+                "set needs_only_means = False"
+            )
         return self.means[name]
 
 
@@ -185,7 +193,7 @@ def gather(
     joined = Uploads(values, clients, samples)
     if only_means:
         summed = {name: mean.result() for name, mean in means.items()}
-        joined = MeanUploads(values, clients, samples, means=summed)
+        joined = MeanUploads(values, clients, samples, means=summed, weighting=method.config.weighting)
     total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))
     loss, steps = torch.cat([t.loss for t in trained]), torch.cat([t.steps for t in trained])
     params, terms = (

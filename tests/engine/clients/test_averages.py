@@ -1,11 +1,13 @@
 """Uploads that are summed as they arrive have the mean of all of them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedcore.engine.clients.gathering import RunningMean
 from fedcore.methods import registry
-from fedcore.methods.base import Method
+from fedcore.methods.base import FedLensMethodError, Method
 from fedcore.methods.tensors import weighted_mean
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_federation
@@ -37,6 +39,19 @@ def test_a_method_that_reads_more_than_the_mean_keeps_its_uploads():
     config, problem = BiasConfig(), tiny_federation().problem
     assert BiasMethod(config, problem).needs_only_means
     assert not Reading(config, problem).needs_only_means
+
+
+def test_a_mean_that_was_not_summed_is_refused():
+    class Momentum(BiasMethod):
+        needs_only_means = True
+
+        def aggregate(self, state, uploads, generator):
+            assert torch.equal(uploads.mean("weight", "samples"), uploads.means["weight"])
+            return replace(state, shared={"weight": uploads.mean("weight", "uniform")})
+
+    federation = tiny_federation()
+    with pytest.raises(FedLensMethodError, match="no mean of 'weight' weighted by 'uniform'"):
+        run_rounds(Momentum(BiasConfig(weighting="samples"), federation.problem), federation, 1)
 
 
 class KeepsUploads(BiasMethod):
