@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
+gc.disable()  # what collection makes lives to the end
+pytest_plugins = [
+    "tests.support.encoded",
+    "tests.support.jobs",
+    "tests.support.results",
+    "tests.support.small_disk",
+]
 MEMORY = Path("/dev/shm")
 NEEDED_BYTES = 4 * 2**30
 
@@ -28,10 +34,11 @@ if "TMPDIR" not in os.environ and have_room_in_memory():
 
 
 def pytest_collection_finish() -> None:
-    """What collection made lives to the end: the garbage collector need not look through it each time."""
+    """The garbage collector need not look through what collection made, neither now nor later."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

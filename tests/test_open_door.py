@@ -16,6 +16,7 @@ from fedcore.methods import registry
 from fedcore.results.comparison import compare
 from fedcore.results.differences import partial_fields
 from fedcore.store import Store
+from tests.support.encoded import DIGITS
 from tests.support.exported import exported
 from tests.support.jobs import execute_next
 
@@ -75,7 +76,7 @@ class Door(Method):
 '''
 CONTENT = {
     "name": "Through the open door",
-    "data": {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4},
+    "data": DIGITS,
     "rounds": 2,
     "methods": [{"name": "zero-shot"}, {"name": "open-door", "config": {"reach": 0.25}}],
 }
@@ -122,7 +123,7 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     assert not next(b for b in app.button if b.label == "Launch").disabled
 
 
-def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch):
+def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch, encoded_digits):
     experiment: Experiment = parse(CONTENT)
     planned = plan(experiment).runs
     own = next(r for r in planned if r.method.name == "open-door")
@@ -131,6 +132,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
 
     db = tmp_path / "runs.db"
     Store(db).prepare()
+    encoded_digits(tmp_path / "artifacts")
     created = Store(db).experiments.create(experiment, planned)
     monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record
     del registry._METHODS["open-door"], registry._FILES["open-door"]

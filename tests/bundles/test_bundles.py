@@ -35,6 +35,7 @@ from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support import command_line, fill
+from tests.support.encoded import DIGITS
 from tests.support.jobs import execute_next
 from tests.support.mutations import Files, mutated, repacked
 
@@ -46,7 +47,7 @@ EXPERIMENT = parse(
             {"name": "feddeap"},
             {"name": "coop", "config": {"context_length": 2}},
         ],
-        "data": {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2},
+        "data": DIGITS,
         "rounds": 1,
         "seeds": [1],
     }
@@ -54,9 +55,11 @@ EXPERIMENT = parse(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, encoded_digits: Callable[[Path], Path]) -> Path:
     """A database with a method of each way to predict: one model for all, own models, and in batches."""
-    return train(tmp_path_factory.mktemp("trained") / "runs.db", EXPERIMENT)
+    folder = tmp_path_factory.mktemp("trained")
+    encoded_digits(folder / "artifacts")
+    return train(folder / "runs.db", EXPERIMENT)
 
 
 def train(db: Path, experiment: Experiment) -> Path:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +24,16 @@ from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.records.events import Finished, RoundFinished, Started
 from tests.cluster.test_view import SMALL
 from tests.support.cluster import OWN_METHOD
+from tests.support.encoded import DIGITS
 
 RESERVED = Reservation(Request(1), group=None, node_ids=(SMALL.node.id,))
 
 
 @pytest.fixture(autouse=True)
-def as_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded_digits: Callable[[Path], Path]
+) -> None:
+    encoded_digits(tmp_path.parent / "artifacts-of-nodes")
     for name in ("FEDLENS_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "1")  # so that they are restored
 
@@ -42,14 +46,13 @@ def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> task.
         method_file=content,
         device="cpu",
         threads=1,
-        artifacts=str(tmp_path.parent / "artifacts-of-nodes"),  # the tests encode the images once
+        artifacts=str(tmp_path.parent / "artifacts-of-nodes"),
         working_folder=str(tmp_path),
     )
 
 
 def planned(**values: object) -> RunConfig:
-    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
-    return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], "data": data, **values})).runs[0]
+    return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], "data": DIGITS, **values})).runs[0]
 
 
 def rounds(items: Iterator[task.Sent | task.Failed]) -> list[RoundFinished]:

@@ -24,8 +24,8 @@ from fedcore.records.events import Notice, RoundFinished, Started
 TOML = """
 [data]
 name = "rotated-digits"
-domains = ["rot0", "rot15"]
-shots = 4
+domains = ["rot0", "rot75"]
+shots = 2
 [[methods]]
 name = "fedot"
 config = { local_epochs = 1 }
@@ -130,17 +130,16 @@ def three_rounds() -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[Path, list[object]]:
-    """An undisturbed run: the folder of its encodings, and its events."""
-    folder = tmp_path_factory.mktemp("trained")
-    return folder, list(train(three_rounds(), artifacts=folder, folder=folder / "run"))
+def trained(tmp_path_factory, encoded_digits) -> list[object]:
+    """The events of an undisturbed run."""
+    folder = encoded_digits(tmp_path_factory.mktemp("trained"))
+    return list(train(three_rounds(), artifacts=folder, folder=folder / "run"))
 
 
 @pytest.fixture
-def places(trained, tmp_path) -> dict[str, Path]:
+def places(encoded_digits, tmp_path) -> dict[str, Path]:
     """Folders of another run, whose images are encoded already."""
-    shutil.copytree(trained[0] / "encodings", tmp_path / "encodings")
-    return {"artifacts": tmp_path, "folder": tmp_path / "run"}
+    return {"artifacts": encoded_digits(tmp_path), "folder": tmp_path / "run"}
 
 
 def rounds_of(events) -> list[RoundFinished]:
@@ -173,8 +172,7 @@ def test_files_are_changed_when_their_bytes_are(weights):
     assert files.changed()
 
 
-def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resume(weights, tmp_path):
-    places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
+def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resume(weights, places):
     run, said, rounds, recorded = three_rounds(), [], [], {}
     for event in train(run, **places):
         if isinstance(event, Started):
@@ -195,10 +193,9 @@ def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resum
 
 
 def test_data_that_changed_since_a_run_began_are_refused_before_they_are_encoded(trained, tmp_path):
-    events = trained[1]
-    recorded = next(e.environment for e in events if isinstance(e, Started)) | {"pixels": "others"}
+    recorded = next(e.environment for e in trained if isinstance(e, Started)) | {"pixels": "others"}
     folders = {"artifacts": tmp_path, "folder": tmp_path / "run"}
-    checkpoint = rounds_of(events)[0].checkpoint
+    checkpoint = rounds_of(trained)[0].checkpoint
     with pytest.raises(FedLensError, match="the image files .* have changed since"):
         list(train(three_rounds(), resume_from=checkpoint, environment=recorded, **folders))
     assert not (tmp_path / "encodings").exists()
@@ -243,7 +240,7 @@ def test_an_encoding_that_changes_while_a_run_trains_gives_no_round(trained, pla
         until_it_stops()
     assert [e.round for e in rounds] == [0, 1]
     rest = rounds_of(train(run, resume_from=rounds[1].checkpoint, environment={}, **places))
-    assert [e.cells for e in rest] == [e.cells for e in rounds_of(trained[1])[2:]]
+    assert [e.cells for e in rest] == [e.cells for e in rounds_of(trained)[2:]]
 
 
 def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(places):

@@ -1,6 +1,7 @@
 """Analyses as tasks: a trained run is restored from its checkpoint and analysed."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ from fedcore.results.analyses import count_disagreement
 from fedcore.store import Store, TaskRow
 from fedcore.store.database import writing
 from fedcore.store.jobs import TASKS
+from tests.support.encoded import DIGITS
 from tests.support.jobs import execute_next
 
 EXPERIMENT = parse(
     {
         "name": "to look into",
         "methods": [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}],
-        "data": {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2},
+        "data": DIGITS,
         "rounds": 2,
         "keep_checkpoints": "all",
     }
@@ -28,10 +30,11 @@ TRAINED, OTHER = 1, 2
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, encoded_digits: Callable[[Path], Path]) -> Path:
     """A folder in which the two runs of the experiment were trained."""
     db = tmp_path_factory.mktemp("trained") / "runs.db"
     Store(db).prepare()
+    encoded_digits(db.parent / "artifacts")
     Store(db).experiments.create(EXPERIMENT, plan(EXPERIMENT).runs)
     assert [execute_next(db) for _ in (TRAINED, OTHER)] == ["done", "done"]
     return db.parent

@@ -40,8 +40,8 @@ seeds = [1, 2, 3]
 
 [data]
 name = "rotated-digits"
-domains = ["rot0", "rot45"]
-shots = 4
+domains = ["rot0", "rot75"]
+shots = 2
 
 [[methods]]
 name = "faulty"
@@ -97,7 +97,10 @@ def file(tmp_path):
     registry._FILES.pop("faulty", None)
 
 
-def test_from_the_command_line_the_fault_is_met_once_and_corrected(db, file, tmp_path, capsys):
+def test_from_the_command_line_the_fault_is_met_once_and_corrected(
+    db, file, tmp_path, capsys, encoded_digits
+):
+    encoded_digits(db.parent / "artifacts")
     toml = tmp_path / "faults.toml"
     toml.write_text(TOML)
     assert run("run", toml, "--methods", file, "--db", db, "--debug") == 1

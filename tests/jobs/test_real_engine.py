@@ -15,6 +15,7 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
+from tests.support.encoded import DIGITS
 from tests.support.jobs import pid, recorded, row, wait_for
 
 ROUNDS = 10
@@ -23,8 +24,7 @@ ROUNDS = 10
 def queue(db: Path) -> int:
     """FedOT with momentum kept across rounds: shared, local and optimiser state must all come back."""
     config = {"lr": 0.01, "optimiser_state": "kept"}
-    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4}
-    chosen = parse({"rounds": ROUNDS, "data": data, "methods": [{"name": "fedot", "config": config}]})
+    chosen = parse({"rounds": ROUNDS, "data": DIGITS, "methods": [{"name": "fedot", "config": config}]})
     return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids[0]
 
 
@@ -36,10 +36,11 @@ def train_here(db: Path, run_id: int, **options: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
+def expected(tmp_path_factory: pytest.TempPathFactory, encoded_digits) -> dict[str, list[tuple]]:
     """Everything that an uninterrupted run measured."""
     db = tmp_path_factory.mktemp("uninterrupted") / "runs.db"
     Store(db).prepare()
+    encoded_digits(db.parent / "artifacts")
     run_id = queue(db)
     assert train_here(db, run_id) == "done"
     rows = recorded(db, run_id)
@@ -79,8 +80,9 @@ def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, ex
     assert recorded(db, run_id) == expected
 
 
-def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db):
+def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db, encoded_digits):
     """Rounds after a checkpoint must not be deleted before the engine has accepted it."""
+    encoded_digits(db.parent / "artifacts")
     run_id = queue(db)
 
     def ends_in_round_6(run, **options):

@@ -31,6 +31,7 @@ from fedcore.errors import Elsewhere, FedLensError, SystemFault
 from fedcore.files import PROJECT
 from fedcore.methods import registry
 from fedcore.records.events import Notice, Started
+from tests.support.encoded import DIGITS
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
 from tests.support.tiny import drawn_backbone, tiny_federation
@@ -296,16 +297,17 @@ def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
         parallel.worker_of(run, tmp_path, "cpu", now | {"torch": "1.0"})
 
 
-def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(tmp_path):
-    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
-    (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": data})).runs
+def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(
+    tmp_path, encoded_digits
+):
+    (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": DIGITS})).runs
     here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9", "code": code()}
     there = here | {"node": "b", "processor_features": "AVX512"}
     processes = SimpleNamespace(width=9, numerics=lambda should_stop: [here, there])
     spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
     said: list[object] = []
     with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin
-        said.extend(train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=spread))
+        said.extend(train(run, artifacts=encoded_digits(tmp_path), folder=tmp_path / "run", spread=spread))
     (started,) = (event for event in said if isinstance(event, Started))
     (waits,) = (event for event in said[: said.index(started)] if "waiting" in getattr(event, "message", ""))
     assert waits.message == "waiting for 9 processes of this machine"

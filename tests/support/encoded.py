@@ -1,0 +1,28 @@
+"""Images that are encoded once for all tests of a process: that takes longer than most runs on them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DIGITS = {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2}
+"""The data of runs that a test trains with the real engine."""
+
+
+@pytest.fixture(scope="session")
+def encoded_digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Puts the encodings of these digits by mini-vit into a folder of artifacts, and returns that folder."""
+    from fedcore.data import catalog
+    from fedcore.engine import setup
+    from tests.support.clip import encoded
+
+    made = tmp_path_factory.mktemp("encoded")
+    images = catalog.load(DIGITS["name"], domains=DIGITS["domains"])
+    encoded(setup.load_backbone("mini-vit", None, "cpu", "fp32"), images, "embedding", made)
+
+    def put(artifacts: Path) -> Path:
+        shutil.copytree(made, artifacts / "encodings", dirs_exist_ok=True)
+        return artifacts
+
+    return put
