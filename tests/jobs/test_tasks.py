@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from fedcore.cli import main as cli
-from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
@@ -199,7 +198,7 @@ def test_stop_is_heard_between_steps(db, step_until):
 
 
 def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, step_until):
-    number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
+    number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.5})
     step_until()
     wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     os.kill(pid(db, number), signal.SIGKILL)
@@ -281,29 +280,25 @@ def test_two_supervisors_never_do_one_task_twice(db):
                     child.job.process.communicate()
 
 
-def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
-    domains = list(catalog.entry("shapes").domains[:1])
-    args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
-    number = Store(db).tasks.submit("encode", "shapes", args)
-    assert execute_next(db, TASKS) == "done"
-    task = Store(db).tasks.get(number)
-    assert task.done == task.total == task.result["images"] > 0
-    assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
+def two_images(folder: Path) -> Path:
+    """A list of two images, an owl and a dog."""
+    from PIL import Image
+
+    for i in range(2):
+        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(folder / f"{i}.jpg")
+    path = folder / "list.csv"
+    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    return path
 
 
 def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
-    from PIL import Image
-
     from fedcore.clip import encodings
     from fedcore.config import DataConfig
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
 
-    for i in range(2):
-        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")
-    path = tmp_path / "list.csv"
-    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    path = two_images(tmp_path)
     data = {"name": "manifest", "root": str(path), "columns": {"label": "what"}}
     work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
     for kind, args in work.items():
@@ -313,19 +308,23 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
     wanted = encodings.cache_path(tmp_path, backbone, images, "embedding").name
-    assert Store(db).tasks.get(number).result["file"] == wanted
+    task = Store(db).tasks.get(number)
+    assert task.result["file"] == wanted
+    assert task.done == task.total == task.result["images"] == 2
+    assert (tmp_path / "artifacts" / "encodings" / wanted).stat().st_size == task.result["bytes"]
 
 
-def test_the_supervisor_starts_the_real_command(db):
+def test_the_supervisor_starts_the_real_command(db, tmp_path):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
-    number = Store(db).tasks.submit("check", "digits", {"name": "rotated-digits"})
+    data = {"name": "manifest", "root": str(two_images(tmp_path)), "columns": {"label": "what"}}
+    number = Store(db).tasks.submit("check", "own", data)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"])
     assert supervisor.step()
     wait_for(lambda: Store(db).tasks.get(number).ended)
     wait_for(lambda: not supervisor.step())  # the process has ended: it prints its last line after the state
     task = Store(db).tasks.get(number)
     assert task.status == "done", task.log.read_text()
-    assert task.result["report"]["images"] == 1797
+    assert task.result["report"]["images"] == 2
     assert task.arrays()["sheet"].ndim == 3
     (line,) = (task.folder / PROCESS_LOG).read_text().splitlines()
     assert line.endswith(f"task {number}: done")

@@ -63,7 +63,7 @@ def federation(name: str, dtype: torch.dtype = torch.float64, **options: object)
 
 def trained(name: str, held: Federation, **options: object):
     method = build(name, held, batch_size=4, **SMALL.get(name, {}))
-    return tiny.run_rounds(method, held, 2, **options)
+    return tiny.run_rounds(method, held, 2, evaluate_every=2, **options)
 
 
 @cache

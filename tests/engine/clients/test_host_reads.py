@@ -3,11 +3,15 @@
 A GPU is not needed: a device that only counts takes its place (``tests/support/device.py``).
 """
 
+from functools import cache
+
 import pytest
 import torch
 
+from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
+from fedcore.federation import Federation
 from fedcore.methods import registry
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support import device
@@ -64,11 +68,24 @@ LAUNCHES = {
 """Operations of a step on a device, each at least one kernel of a GPU; towers of three and two layers."""
 
 
-def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]:
+@cache
+def small(layers: int) -> tuple[Backbone, Backbone]:
+    """A backbone with so many layers of text and one more of vision, here and on the device."""
+    backbone = tiny_backbone(torch.float32, vision_layers=layers + 1, text_layers=layers)
+    with device.CountingDevice():
+        return backbone, device.move(backbone)
+
+
+def federation_of(name: str, backbone: Backbone, samples: tuple[int, ...] = (7, 5, 6)) -> Federation:
+    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
+    return tiny_federation(backbone, reads, samples=samples)
+
+
+def traffic(name: str, federation: Federation, moved: Backbone) -> tuple[list[dict[str, int]], int]:
     """Return what is noted of a round with one step and with two, after a first; and a step's launches."""
     everyone, noted, launches = torch.arange(len(federation.problem.clients)), [], []
     with device.CountingDevice() as counting:
-        there = device.move_samples(federation, device.move(backbone))
+        there = device.move_samples(federation, moved)
         method = build(name, there, batch_size=2, **SMALL.get(name, {}))
         if name == "cocoop":
             method._piece = 64  # it measures memory, which the device does not have
@@ -94,16 +111,25 @@ QUICK = ("fedot", "fedavg-lora", "plot")
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
 )
 def test_traffic_does_not_grow_with_the_steps(name):
-    backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
-    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
-    (few, many), launches = traffic(name, tiny_federation(backbone, reads, samples=(7, 5, 6)), backbone)
+    backbone, moved = small(2)
+    (few, many), launches = traffic(name, federation_of(name, backbone), moved)
     assert name in LAUNCHES, f"{name} takes {launches} operations in a step; write that in LAUNCHES"
     # a GPU waits for the launches of small towers, not for their arithmetic
     assert launches <= LAUNCHES[name]
     if name != "fedavg-vision":  # its networks are called client by client
-        more = tiny_federation(backbone, reads, samples=(7, 5, 6, 7, 5))
-        assert traffic(name, more, backbone)[1] == launches, "clients are an axis, not a loop"
+        more = federation_of(name, backbone, samples=(7, 5, 6, 7, 5))
+        assert traffic(name, more, moved)[1] == launches, "clients are an axis, not a loop"
+    check(name, few, many)
+
+
+def check(name: str, few: dict[str, int], many: dict[str, int]) -> None:
     known = IN_STEPS.get(name)
     assert known is None or many.pop(known) > few.pop(known)
     assert many == few
     assert sum(few.values()) <= ONCE
+
+
+@pytest.mark.parametrize("name", ["feddeap", "fedavg-vision"])
+def test_nor_does_it_in_towers_of_one_layer(name):
+    backbone, moved = small(1)
+    check(name, *traffic(name, federation_of(name, backbone, samples=(3, 4)), moved)[0])
