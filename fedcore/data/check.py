@@ -18,6 +18,7 @@ from fedcore.data.findings import SAMPLES, CheckReport, FindingCollector
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
 from fedcore.data.images import FolderError, ImageSet
 from fedcore.data.readers import ddr, hf, loaders
+from fedcore.data.readers.files import WHOLE_SYSTEMS
 from fedcore.data.readers.listing import LeftOut, Listing, usable_images
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
@@ -53,7 +54,7 @@ def check_dataset(
         source = yield from prepare_then(lambda: loaders.read_source(entry, root, domains, columns))
     except FedLensError as error:
         findings = FindingCollector(path)
-        files = findings.add_folder(None)
+        files = [] if str(path) in WHOLE_SYSTEMS else findings.add_folder(None)
         checks = yield from _collect("reading images", map_in_threads(check_file, files), files)
         for file, check in zip(files, checks, strict=True):
             findings.add_check(file, check)

@@ -314,6 +314,11 @@ def test_what_is_not_there_is_an_error():
     assert caught.value.field == "data.root"
 
 
+def test_the_folders_of_the_system_are_refused_without_a_search():
+    found = report("folder", Path("/dev"))
+    assert found.error == "/dev is not a data set; give the folder that holds one" and not found.findings
+
+
 def test_the_documentation_lists_every_kind_of_finding():
     page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text(encoding="utf-8")
     for _, what, treatment in KINDS.values():
