@@ -62,13 +62,14 @@ Work = Generator[Progress, None, _Result]
 
 def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = None) -> _Result:
     """Run slow work to its end and return its result; ``report``, if given, is called with its progress."""
-    while True:
-        try:
-            progress = next(work)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-        if report is not None:
-            report(progress)
+    with closing(work):  # a page may end within ``report``; what the work has open is then closed at once
+        while True:
+            try:
+                progress = next(work)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+            if report is not None:
+                report(progress)
 
 
 def relay(

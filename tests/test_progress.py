@@ -21,6 +21,7 @@ from fedcore.progress import (
     defer_slow_work,
     duration,
     prepare_then,
+    result_of,
 )
 from fedcore.store import Store
 from tests.support.data.archives import pack
@@ -51,6 +52,23 @@ def experiment(root: str) -> Experiment:
 
 def tree(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
+
+
+def test_what_work_has_open_is_closed_when_its_reader_ends():
+    closed = []
+
+    def work():
+        try:
+            yield Progress("writing", 0, 1)
+        finally:
+            closed.append("file")
+
+    def leave(step: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as left:
+        result_of(work(), leave)
+    assert closed == ["file"] and left.tb, "although the frames are still held"
 
 
 @pytest.mark.parametrize("name", SLOW)
