@@ -9,6 +9,9 @@ another program.
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
+from itertools import product
+
+from pydantic_core import to_json
 
 from fedcore.errors import SystemFault, explain, first_line
 from fedcore.records.events import MEASURES
@@ -59,6 +62,10 @@ WITH RECURSIVE names(name) AS (
   SELECT (SELECT min(d.name) FROM diagnostics d WHERE d.run_id=:run AND d.name>names.name)
   FROM names WHERE names.name IS NOT NULL)
 """
+_CELLS = (
+    "SELECT model, test_set, correct, total, loss FROM accuracy "
+    "WHERE run_id=:run AND split=:split AND stage=:stage AND round=:round ORDER BY model, test_set"
+)
 CONTENT = (
     f"SELECT round, {', '.join(MEASURES)} FROM rounds WHERE run_id=:run AND round=:round",
     "SELECT round, client, steps, train_loss, bytes_up, bytes_down FROM client_rounds "
@@ -66,23 +73,47 @@ CONTENT = (
     "SELECT split, stage, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean "
     "FROM scores WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
     "ORDER BY split, stage",
-    "SELECT split, stage, round, model, test_set, correct, total, loss FROM accuracy "
-    "WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
-    "ORDER BY split, stage, model, test_set",
+    _CELLS,
     f"{_NAMES} SELECT name, round, client_a, client_b, value FROM diagnostics WHERE run_id=:run "
     "AND name IN (SELECT name FROM names) AND round=:round ORDER BY name, client_a, client_b",
 )
-"""Queries of all rows of one round: every column but the run's id, which differs between databases."""
+"""Queries of all rows of one round: every column but the run's id, which differs between databases, and those
+of a cell that all rows of a query share.
+"""
+_PARTS = tuple(product((0, 1, 2), (0, 1)))
+"""Split and stage of cells, in the order of a digest."""
+_NUMBERS = b"0123456789.,-[]nul"
+_AS_PYTHON = to_json([(0.1, 2e15, 100.0, -0.0, None)]) == b"[[0.1,2000000000000000.0,100.0,-0.0,null]]"
+"""Whether the installed pydantic writes numbers as Python does."""
 
 
 def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:
-    """Return the digest of all rows of one round as they are stored."""
+    """Return the digest of all rows of one round as they are stored: of each table's ``repr`` as tuples."""
     digest = hashlib.blake2b(digest_size=16)
     for statement in CONTENT:
-        cursor = connection.execute(statement, {"run": run_id, "round": round_})
-        cursor.row_factory = None  # tuples
-        digest.update(repr(cursor.fetchall()).encode())
+        texts = []
+        for shared in [(*part, round_) for part in _PARTS] if statement is _CELLS else [()]:
+            values = {"run": run_id, "round": round_} | dict(zip(("split", "stage"), shared, strict=False))
+            cursor = connection.execute(statement, values)
+            cursor.row_factory = None  # tuples
+            if rows := cursor.fetchall():
+                texts.append(_text(rows, shared))
+        digest.update(b"[%b]" % b", ".join(texts))
     return digest.hexdigest()
+
+
+def _text(rows: list[tuple[object, ...]], shared: tuple[int, ...]) -> bytes:
+    """Return ``repr`` of rows that begin with shared values, without the brackets around it.
+
+    JSON has other texts than Python only for strings and for numbers with an exponent. What it writes of
+    other numbers takes a quarter of the time.
+    """
+    text = to_json(rows, bytes_mode="hex")
+    if not _AS_PYTHON or text.translate(None, _NUMBERS) or b"0.0000" in text:
+        return repr([(*shared, *row) for row in rows])[1:-1].encode()
+    start = b"(%b" % b"".join(b"%d, " % value for value in shared)
+    inner = text[2:-2].replace(b",", b", ").replace(b"], [", b"), " + start).replace(b"null", b"None")
+    return start + inner + b")"
 
 
 def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[int]) -> None:

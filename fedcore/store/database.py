@@ -269,20 +269,22 @@ def _opened(path: Path, timeout: float = math.inf) -> Iterator[sqlite3.Connectio
     with plain_errors(path), closing(sqlite3.connect(path, timeout=min(timeout, BUSY_SECONDS))) as connection:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("PRAGMA foreign_keys=ON")
         # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
         connection.execute("PRAGMA recursive_triggers=ON")
         yield connection
 
 
 @contextmanager
-def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+def writing(
+    db: str | Path, patience: float | None = None, *, references: bool = True
+) -> Iterator[sqlite3.Connection]:
     """Open one write transaction: committed at the end, rolled back by an exception.
 
     It takes the write lock at once (BEGIN IMMEDIATE), so that reading and then writing cannot fail half-way.
 
     Args:
         patience: seconds to wait while another program has locked the database; default: BUSY_SECONDS.
+        references: whether SQLite looks up the run or experiment of each new row.
 
     Raises:
         ReadOnlyDatabase: when it cannot be written.
@@ -294,6 +296,7 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.C
             _check_once(path)
     patience = BUSY_SECONDS if patience is None else patience
     with _opened(path, patience) as database:
+        database.execute(f"PRAGMA foreign_keys={int(references)}")
         _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
         try:
             yield database

@@ -132,9 +132,9 @@ RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diag
 """Tables keyed by ``run_id``, which hold what a run has recorded."""
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create(connection: sqlite3.Connection, definitions: str = SCHEMA) -> None:
     """Make all tables in an empty database, within the caller's transaction."""
-    for statement in filter(str.strip, SCHEMA.split(";\n")):
+    for statement in filter(str.strip, definitions.split(";\n")):
         connection.execute(statement)
     create_triggers(connection)
     connection.execute(f"PRAGMA user_version={VERSION}")

@@ -1,5 +1,6 @@
 """Damage is noticed before numbers leave the database, whatever it hit; a change by a person is none."""
 
+import hashlib
 import itertools
 import random
 import shutil
@@ -104,6 +105,33 @@ def test_every_value_of_a_round_is_in_its_digest(db):
                 )
                 assert round_digest(connection, 1, 1) != recorded, f"{table}.{column}"
                 connection.rollback()
+
+
+@pytest.mark.parametrize(
+    "losses", [(0.1, None, 1 / 3, 100.0, -0.0, 2e15), (1e-4, 1e-5, 9e-324, 1e16, 0.00001234)]
+)
+def test_a_digest_is_that_of_the_rows_as_python_writes_them(db, losses):
+    """Stored digests are compared with it for ever, whatever writes the numbers here."""
+    digest = hashlib.blake2b(digest_size=16)
+    with closing(sqlite3.connect(db)) as connection:
+        cells = connection.execute(
+            "SELECT split, stage, model, test_set FROM accuracy WHERE run_id=1 AND round=1"
+        )
+        for cell, loss in zip(cells.fetchall(), itertools.cycle(losses), strict=False):
+            connection.execute(
+                "UPDATE accuracy SET loss=? WHERE run_id=1 AND round=1 AND split=? AND stage=? AND model=? "
+                "AND test_set=?",
+                [loss, *cell],
+            )
+        for table in ("rounds", "client_rounds", "scores", "accuracy", "diagnostics"):
+            columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+            names = ", ".join(name for _, name, *_ in columns if name != "run_id")
+            rows = connection.execute(
+                f"SELECT {names} FROM {table} WHERE run_id=1 AND round=1 ORDER BY {names}"
+            ).fetchall()
+            assert rows
+            digest.update(repr(rows).encode())
+        assert round_digest(connection, 1, 1) == digest.hexdigest()
 
 
 def test_what_a_person_changes_with_another_program_is_no_damage(db):
