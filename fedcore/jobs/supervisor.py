@@ -31,7 +31,7 @@ from fedcore.store.liveness import STALE_SECONDS, is_alive
 
 TICK_SECONDS = 0.5  # between two looks at the queue
 IDLE_SECONDS = 600.0  # without work, after which a supervisor exits
-PATIENCE_SECONDS = 2.0  # for which a supervisor tries to take the lock of another
+LOCK_SECONDS = 2.0  # for which a supervisor tries to take the lock of another
 GRACE_SECONDS = 20.0  # for jobs to end between two steps when the supervisor ends
 RESTART_SECONDS = 5.0  # between two starts of a supervisor, and between two looks at a full disk
 START_PAUSE_SECONDS = 5.0
@@ -261,7 +261,7 @@ class Supervisor:
             if not self._store.path.exists():
                 return True
             logger.exception("cannot look into the queue")
-        return not lock.acquire(PATIENCE_SECONDS)
+        return not lock.acquire(LOCK_SECONDS)
 
     def _end_children(self) -> None:
         """Ask our jobs to end between two steps; they become ``interrupted``, and runs can be resumed."""
@@ -309,7 +309,7 @@ def serve(
     writable = _is_writable(store)
     finish = _finish_watch(store, on_finish)
     lock = SupervisorLock(store.path)
-    if not lock.acquire(PATIENCE_SECONDS):
+    if not lock.acquire(LOCK_SECONDS):
         if finish is not None and writable:
             finish.follow()  # experiments that end during the handover are reported too
         if not ((wait or on_finish is not None) and _follow(lock)):
@@ -370,7 +370,7 @@ def _follow(lock: SupervisorLock) -> bool:
         "another worker serves the database; this one takes over when the runs of that one have ended"
     )
     try:
-        while not lock.acquire(PATIENCE_SECONDS):
+        while not lock.acquire(LOCK_SECONDS):
             pass
     finally:
         following.release()

@@ -38,7 +38,7 @@ def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, step_
 
 def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, monkeypatch, caplog):
     caplog.set_level(logging.INFO, worker.logger.name)
-    monkeypatch.setattr(worker, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "LOCK_SECONDS", 0.0)
     first = SupervisorLock(db)
     assert first.acquire()
     assert worker.serve(db) == 0
