@@ -37,11 +37,11 @@ from fedcore.clip import specs
 from fedcore.results import diagnostics
 specs.count_tokens("a cat")
 assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10
-import fedcore.jobs.analysis, fedcore.jobs.supervisor
+import fedcore.jobs.analysis, fedcore.jobs.supervisor, fedcore.bundles.verify
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset
 plan(preset("demo"))
-assert not loaded("torch._C"), "tokens, charts of methods, the worker and its jobs, a plan"
+assert not loaded("torch._C"), "tokens, charts, the worker and its jobs, the check of bundles, a plan"
 """
 
 

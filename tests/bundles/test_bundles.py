@@ -126,6 +126,17 @@ def test_a_bundle_opens_without_fedlens(made: Made) -> None:
     assert made.content == repacked(made.content, lambda files: None), "equal content gives equal bytes"
 
 
+def test_the_check_asks_for_no_torch(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor do the modules of the check when they are loaded (tests/test_imports.py)."""
+    file = tmp_path / "a.zip"
+    file.write_bytes(made.content)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert command_line.run("verify", file) == 0
+    assert "verified: every number follows" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_check_needs_no_torch(made: Made, tmp_path: Path) -> None:
     file = tmp_path / "a.zip"

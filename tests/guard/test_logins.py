@@ -1,6 +1,7 @@
 """Logins by OpenID Connect: the guard's part of them, on the real server."""
 
 import http.client
+import importlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from streamlit.web.server.starlette import starlette_websocket
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
 from tests.support.web.browser import ROOT, Server, end_workers, start_server
@@ -99,6 +101,16 @@ def test_the_account_itself_need_not_log_in(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("GET", "/lens/")
     assert connection.getresponse().status == 200
+
+
+def test_the_guard_is_made_without_the_internal_functions_of_a_login_that_nobody_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("pages.guard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(starlette_websocket, "_get_signed_cookie_with_chunks")
+    guard = importlib.import_module("pages.guard.guard")
+    assert guard.Guard(lambda *_: None).logins is None
 
 
 @pytest.mark.slow
