@@ -5,7 +5,6 @@ from fedcore.linalg import cayley
 from fedcore.methods.fedot import rotate
 from tests.support.against import (
     build,
-    cells,
     client_logits,
     diagnostics,
     engine_batches,
@@ -148,20 +147,6 @@ def test_stays_orthogonal_after_every_step():
         assert [row.steps for row in event.clients] == [1, 1, 1]
         assert max(diagnostics(event, "orthogonality_error")) < 1e-5
         assert [f"{kappa:.2f}" for kappa in diagnostics(event, "condition_number")] == ["1.00"] * 3
-
-
-@pytest.mark.parametrize("kind", ["cayley", "linear", "adapter", "none"])
-def test_no_learning_rate_leaves_zero_shot(kind):
-    federation = tiny_federation()
-    still = run_rounds(build("fedot", federation, lr=0, local_transform=kind), federation, 2)
-    zero = run_rounds(build("zero-shot", federation), federation, 2)
-    assert cells(still) == cells(zero)
-    torch.testing.assert_close(
-        client_logits(still.method, still.state, federation),
-        client_logits(zero.method, zero.state, federation),
-        atol=1e-12,
-        rtol=0,
-    )
 
 
 def test_blocks_of_one_are_no_transform():

@@ -97,15 +97,6 @@ def test_clients_one_by_one_in_another_order_agree_with_all_at_once(name):
     assert any(moved), "it trained"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRAINED)
-def test_client_batched_and_one_by_one_agree_in_single_precision(name):
-    held = federation(name, torch.float32)
-    alone = parts(trained(name, held, chunk=1))
-    for key, value in parts(trained(name, held)).items():
-        torch.testing.assert_close(alone[key], value, atol=1e-5, rtol=0, msg=key)
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in FOUR_AND_A_BASELINE else pytest.mark.slow) for n in TRAINED]
 )

@@ -47,12 +47,3 @@ def test_agrees_with_the_naive_implementation():
     torch.testing.assert_close(global_logits(method, state, federation), found, atol=1e-6, rtol=0)
     for own in client_logits(method, state, federation):
         torch.testing.assert_close(own, found, atol=1e-6, rtol=0)
-
-
-def test_without_the_adapter_it_is_zero_shot_clip_bit_for_bit():
-    federation = tiny_federation()
-    plain = build("zero-shot", federation)
-    expected = global_logits(plain, plain.init(federation.problem.generator), federation)
-    method = build("clip-adapter", federation, **SETTINGS, alpha=0)
-    state = run_rounds(method, federation, 2).state
-    assert torch.equal(global_logits(method, state, federation), expected)

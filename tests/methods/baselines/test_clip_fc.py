@@ -43,12 +43,3 @@ def test_agrees_with_the_naive_implementation(options, weights):
     torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
     for own in client_logits(method, state, federation):
         torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
-
-
-def test_from_the_class_prompts_it_starts_as_zero_shot():
-    federation = tiny_federation()
-    zero = build("zero-shot", federation)
-    expected = global_logits(zero, zero.init(federation.problem.generator), federation)
-    method = build("clip-fc", federation, init="text", features="normalised")
-    got = global_logits(method, method.init(federation.problem.generator), federation)
-    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)

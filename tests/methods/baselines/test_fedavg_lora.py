@@ -68,16 +68,6 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
         torch.testing.assert_close(own, predicted, **NEAR)
 
 
-def test_without_rounds_it_predicts_as_zero_shot():
-    backbone = drawn_backbone()
-    federation, plain = federation_of(backbone), tiny_federation(backbone, samples=SAMPLES)
-    zero = build("zero-shot", plain)
-    expected = global_logits(zero, zero.init(plain.problem.generator), plain)
-    method = build("fedavg-lora", federation, **SMALL, scale=backbone.logit_scale)
-    state = run_rounds(method, federation, 0).state
-    torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
-
-
 WEIGHTS = [n / sum(SAMPLES) for n in SAMPLES]
 
 

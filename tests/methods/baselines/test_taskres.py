@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles import fedavg as oracle
 from tests.support.oracles.promptfl import mean_loss, scores
 from tests.support.tiny import run_rounds, tiny_federation
@@ -41,16 +41,6 @@ def test_agrees_with_the_naive_implementation(share):
             [scores(z + 0.5 * value, h, backbone.logit_scale) for h in federation.pool.values]
         )
         torch.testing.assert_close(client_logits(method, state, federation)[i], found, atol=1e-6, rtol=0)
-
-
-def test_before_training_and_with_alpha_zero_it_is_zero_shot_clip_bit_for_bit():
-    federation = tiny_federation()
-    plain = build("zero-shot", federation)
-    expected = global_logits(plain, plain.init(federation.problem.generator), federation)
-    for config, rounds in (({}, 0), ({"alpha": 0}, 2)):
-        method = build("taskres", federation, **SETTINGS, **config)
-        state = run_rounds(method, federation, rounds).state if rounds else method.init(None)
-        assert torch.equal(global_logits(method, state, federation), expected)
 
 
 def test_a_class_that_nobody_trained_on_is_scored_as_zero_shot_clip_does():

@@ -156,21 +156,6 @@ def test_agrees_with_the_naive_implementation(options):
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
-def test_without_rounds_or_steps_it_is_zero_shot(trainable):
-    backbone = drawn_backbone()
-    federation = federation_of(backbone, trainable)
-    plain = tiny_federation(backbone)
-    zero = build("zero-shot", plain)
-    expected = global_logits(zero, zero.init(plain.problem.generator), plain)
-    for rounds, settings in ((0, {}), (2, {"lr": 0.0, "server_lr": 0.0})):
-        method = build("fedalign", federation, trainable=trainable, **{**SMALL, "scale": "clip", **settings})
-        state = run_rounds(method, federation, rounds).state
-        torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
-        for own in client_logits(method, state, federation):
-            torch.testing.assert_close(own, expected, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("trainable", ["attention", "table4"])
 def test_one_client_has_equal_personal_and_global_updates(trainable):
     federation = federation_of(drawn_backbone(), trainable, samples=(9,))
     method = build("fedalign", federation, **SMALL, ex_query=False, trainable=trainable)

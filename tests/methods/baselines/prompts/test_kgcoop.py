@@ -39,14 +39,6 @@ def test_agrees_with_the_naive_implementation(distance):
     torch.testing.assert_close(global_logits(method, state, federation), found, atol=1e-6, rtol=0)
 
 
-def test_without_the_distance_it_is_promptfl_bit_for_bit():
-    federation = tiny_federation()
-    one = build("kgcoop", federation, **SETTINGS, knowledge_weight=0)
-    other = build("promptfl", federation, context_length=3, lr=0.05, batch_size=4)
-    ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
-    assert torch.equal(ours.shared["context"], theirs.shared["context"])
-
-
 def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts():
     federation = tiny_federation()
 

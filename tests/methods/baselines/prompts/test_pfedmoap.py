@@ -103,15 +103,6 @@ def slots(momenta: list) -> list:
     return momenta
 
 
-def test_without_experts_it_is_promptfl_bit_for_bit():
-    federation = tiny_federation()
-    small = {"context_length": 3, "lr": 0.05, "batch_size": 4}
-    alone = build("pfedmoap", federation, **small, experts=1, local_epochs=1, schedule="constant")
-    common = build("promptfl", federation, **small)
-    ours, theirs = (run_rounds(m, federation, 2).state for m in (alone, common))
-    assert torch.equal(ours.shared["context"], theirs.shared["context"])
-
-
 @pytest.mark.parametrize("selection", ["nearest", "random"])
 def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
     """Five of ten clients a round; experts are last prompts that were sent, of others, without repetition."""

@@ -108,14 +108,6 @@ def test_agrees_with_the_naive_implementation(monkeypatch):
     torch.testing.assert_close(global_logits(method, state, federation), expected, **NEAR)
 
 
-def test_one_prompt_is_promptfl_bit_for_bit():
-    federation = tiny_federation()
-    one = build("proda", federation, **SETTINGS, prompts=1, prompt_batch=1)
-    other = build("promptfl", federation, **SETTINGS)
-    ours, theirs = (run_rounds(method, federation, 3).state for method in (one, other))
-    assert torch.equal(ours.shared["context"][0], theirs.shared["context"])
-
-
 def test_a_client_goes_through_all_prompts_in_an_order_of_its_own(monkeypatch):
     federation = tiny_federation()
     method = build("proda", federation, **SETTINGS | {"local_epochs": 2}, prompts=16)

@@ -58,14 +58,6 @@ def test_agrees_with_the_naive_implementation():
     torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-6, rtol=0)
 
 
-def test_without_projection_it_is_promptfl_bit_for_bit():
-    federation = tiny_federation()
-    one = build("prograd", federation, **SETTINGS, conflict_weight=0, proximal=0.1)
-    other = build("promptfl", federation, context_length=3, lr=0.05, batch_size=4, proximal=0.1)
-    ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
-    assert torch.equal(ours.shared["context"], theirs.shared["context"])
-
-
 def test_a_conflict_is_removed_for_each_client_by_itself():
     guide = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     across = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
