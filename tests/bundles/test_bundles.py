@@ -467,12 +467,15 @@ def test_a_run_without_recorded_rounds_is_no_repeat_and_harmful_choices_are_refu
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_runs_are_trained_again_to_the_last_bit(made: Made, tmp_path: Path, count: int) -> None:
+def test_runs_are_trained_again_to_the_last_bit(
+    made: Made, tmp_path: Path, count: int, encoded_digits: Callable[[Path], Path]
+) -> None:
     """From a bundle, into a new database; with all of its runs, the evidence is compared too."""
     file = tmp_path / "bundle.zip"
     file.write_bytes(made.content)
     again = Store(tmp_path / "again.db")
     again.prepare()
+    encoded_digits(tmp_path / "artifacts")
     source = read_source(file)
     (part,) = trainable(source.recipe, {})
     runs = part.runs[:count]
