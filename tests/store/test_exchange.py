@@ -133,6 +133,13 @@ DAMAGES = [
     (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
     (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()), "damaged"),
     (broken(lambda c: c.update(experiments=[None])), "damaged"),
+    (broken(lambda c: c["experiments"][1].update(id=2**63 - 1)), "id belongs to one database"),
+    (
+        broken(
+            lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].__setitem__(1, "run_id")
+        ),
+        "rounds.run_id belongs to one database",
+    ),
     (broken(one_more_hit), "the mean accuracies of round . are not those of its counts"),
     (broken(another_lr), "runs of one group, which tables average, have different configs"),
 ]

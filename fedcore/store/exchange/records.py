@@ -158,7 +158,7 @@ def check(record: ExperimentRecord[Tables | AttachedRun]) -> None:
             class_counts = recorded["entities"].column("class_counts")
             for name, table in recorded.items():
                 for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=False):
-                    _check_numbers(f"{name}.{column}", values)
+                    _check_column(f"{name}.{column}", values)
         if checked.rounds_done > max(rounds, default=0):
             raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
         _CLASS_COUNTS.validate_python(class_counts)
@@ -166,11 +166,16 @@ def check(record: ExperimentRecord[Tables | AttachedRun]) -> None:
 
 def _check_row(row: dict[str, Any]) -> None:
     for name, value in row.items():
-        _check_numbers(name, [value])
+        _check_column(name, [value])
 
 
-def _check_numbers(name: str, values: Sequence[object]) -> None:
-    """Refuse numbers that no column holds; a column has millions, so each kind is looked at as a whole."""
+def _check_column(name: str, values: Sequence[object]) -> None:
+    """Refuse a column of one database, such as an id: the largest would leave none for any later row.
+
+    Refuse numbers that no column holds; a column has millions, so each kind is looked at as a whole.
+    """
+    if name.rpartition(".")[2] in LOCAL_COLUMNS:
+        raise ValueError(f"{name} belongs to one database and is in no file")
     floats: list[Any] = [value for value in values if type(value) is float]
     integers: list[Any] = [value for value in values if type(value) is int]
     if not all(map(math.isfinite, floats)):
