@@ -116,8 +116,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
             report.sections.append((f"log of {name}", said[-SHOWN_CHARACTERS:]))
 
 
-@pytest.fixture
-def new_page(browser: Browser) -> Iterator[NewPage]:
+@contextmanager
+def opening(browser: Browser) -> Iterator[NewPage]:
     """Opens a page in a fresh profile: its arguments are those of ``Browser.new_context``.
 
     Without motion: what fades is drawn frame by frame, on a processor that has better things to do.
@@ -133,6 +133,19 @@ def new_page(browser: Browser) -> Iterator[NewPage]:
             return context.new_page()
 
         yield open_page
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[NewPage]:
+    with opening(browser) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def page_of_module(browser: Browser) -> Iterator[Page]:
+    """One page for all tests of a module, each of which loads its own document."""
+    with opening(browser) as open_page:
+        yield open_page()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 from playwright.sync_api import Page
 
-from tests.support.web.browser import ROOT, NewPage
+from tests.support.web.browser import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -35,11 +35,12 @@ TOLD = "name => window.told.some(([told]) => told === name)"
 
 
 @pytest.fixture
-def begin(new_page: NewPage) -> Callable[..., Page]:
+def begin(page_of_module: Page) -> Callable[..., Page]:
     """Opens a page where a component was started twice and its first call was ended then."""
 
     def begun(script: str, data: object = None, before: str = "") -> Page:
-        page = new_page(viewport={"width": 1000, "height": 600})
+        page = page_of_module
+        page.set_viewport_size({"width": 1000, "height": 600})
         page.route("http://fedlens.test/", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
         answers = ({"states": {"running": 1}, "total": 2, "answer": number} for number in count())
         page.route("http://fedlens.test/pulse", lambda route: route.fulfill(json=next(answers)))
