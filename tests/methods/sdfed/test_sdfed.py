@@ -95,28 +95,17 @@ def test_agrees_with_the_naive_implementation(config):
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
 
-def test_without_components_one_shared_prompt_is_left():
+def test_without_components_it_is_promptfl():
     federation = tiny_federation()
     method = build("sdfed", federation, **FAST, components="none")
     first = method.init(federation.problem.generator)
     assert first.local == {}
-    loop = run_rounds(method, federation, 2)
-    problem, backbone = federation.problem, federation.problem.backbone
-    expected = prompts.run(
-        backbone.model,
-        backbone.tokenizer,
-        problem.classes,
-        *samples(federation),
-        first.shared["global_prompt"],
-        engine_batches(federation, method, 2),
-        backbone.logit_scale,
-        {**SGD, "lr": FAST["lr"], "weighting": "samples"},
-    )
-    torch.testing.assert_close(loop.state.shared["global_prompt"], expected, atol=1e-6, rtol=0)
-    scores = cells(loop)
-    assert all(
-        scores[client, test_set] == scores[0, test_set] for client in (1, 2, 3) for test_set in range(1, 6)
-    )
+    plain = build("promptfl", federation, context_length=3, lr=FAST["lr"], batch_size=FAST["batch_size"])
+    plain.init = lambda generator: State(shared={"context": first.shared["global_prompt"]})
+    ours, theirs = (run_rounds(m, federation, 2) for m in (method, plain))
+    context = theirs.state.shared["context"]
+    torch.testing.assert_close(ours.state.shared["global_prompt"], context, atol=1e-9, rtol=0)
+    assert cells(ours) == cells(theirs)
 
 
 @pytest.mark.parametrize("basis", ["svd", "seeded"])
