@@ -133,6 +133,7 @@ DAMAGES = [
     (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
     (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()), "damaged"),
     (broken(lambda c: c.update(experiments=[None])), "damaged"),
+    (broken(lambda c: c["experiments"][1].update(created_at=1e300)), "created_at is not a time"),
     (broken(lambda c: c["experiments"][1].update(id=2**63 - 1)), "id belongs to one database"),
     (
         broken(

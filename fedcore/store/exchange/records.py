@@ -33,6 +33,8 @@ from fedcore.store.writer import AttachedRun, ExperimentRecord, Table, Tables
 
 LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
 """Columns that mean something in one database only."""
+LATEST = 1e11
+"""Seconds since 1970, in the year 5138; of much later ones the system cannot tell the date."""
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(max_length=1_000_000)]
 
@@ -180,6 +182,8 @@ def _check_column(name: str, values: Sequence[object]) -> None:
     integers: list[Any] = [value for value in values if type(value) is int]
     if not all(map(math.isfinite, floats)):
         raise ValueError(f"{name} is {next(v for v in floats if not math.isfinite(v))}, not a number")
+    if name.endswith("_at") and not all(0 <= value < LATEST for value in floats + integers):
+        raise ValueError(f"{name} is not a time in seconds since 1970")
     if integers and not -(2**63) <= min(integers) <= max(integers) < 2**63:
         raise ValueError(f"{name} has more than 64 bits")
 
