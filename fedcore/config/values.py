@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from fedcore.methods.hyperparameters import check_number
+
 LARGEST_INTEGER = 2**63 - 1
 """The largest integer that TOML and SQLite can store."""
 LONGEST_PATH = 4096  # bytes
@@ -65,5 +67,6 @@ class Part(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _storable(cls, value: Any, info: ValidationInfo) -> Any:
+        check_number(value, cls.model_fields[str(info.field_name)].annotation)
         # other tables are ``Part``s, whose errors name the field within them
         return _plain(value, tables=info.field_name in FREE_TABLES)

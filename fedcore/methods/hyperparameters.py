@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Unpack
@@ -170,6 +170,18 @@ class MethodConfig(BaseModel):
     def adam(self) -> tuple[float, float, float]:
         """beta_1, beta_2 and epsilon of Adam and AdamW; a method with others overrides this."""
         return 0.9, 0.999, 1e-8
+
+
+def check_number(value: Any, annotation: Any) -> None:
+    """Refuse true and false, also in a list, for a field of numbers, where pydantic reads 1 and 0."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    truth = next((item for item in items if isinstance(item, bool)), None)
+    if truth is not None and _holds(annotation, int, float) and not _holds(annotation, bool):
+        raise ValueError(f"{str(truth).lower()} is not a number; give a number")
+
+
+def _holds(annotation: Any, *kinds: type) -> bool:
+    return annotation in kinds or any(_holds(part, *kinds) for part in get_args(annotation))
 
 
 def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:

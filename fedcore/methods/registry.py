@@ -20,7 +20,7 @@ from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
 from fedcore.methods import consent
 from fedcore.methods.base import Method
-from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig, check_number
 from fedcore.progress import shortened
 from fedcore.records.presentation import About
 
@@ -228,6 +228,11 @@ def file_of(name: str) -> str | None:
 def build_config(name: str, values: dict[str, object], field: str = "methods") -> MethodConfig:
     """Return a method's checked config; an error names ``field.<hyper-parameter>`` and what is allowed."""
     cls = get(name, field)
+    for key in values.keys() & cls.Config.model_fields.keys():
+        try:
+            check_number(values[key], cls.Config.model_fields[key].annotation)
+        except ValueError as error:
+            raise FedLensError(str(error), f"{field}.{key}") from error
     try:
         return cast("MethodConfig", cls.Config(**values))  # only methods that train read its fields
     except ValidationError as error:
