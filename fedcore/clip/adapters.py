@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedcore.cache.integrity import new_digest
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from fedcore.clip.specs import BackboneSpec
+    from fedcore.clip.towers import ImageTower
 
 _LARGE = 2**14
 """Numbers of a client's q, k and v from which on a CPU adds a low-rank update where they are."""
+_REMEMBERED = 2**26
+"""Numbers that ``LowerLayers`` remembers at most: 256 MiB."""
 _COUNTED_LAYERS = 12
 """Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
 
@@ -118,6 +122,56 @@ class Lora:
         """Count the lowest adapted layers, up to the first one in which any two clients differ."""
         alike = [(t == t[:1]).flatten(2).all(2).all(0) for t in (self.a, self.b)]
         return int((alike[0] & alike[1]).long().cumprod(0).sum())
+
+
+class LowerLayers:
+    """The lowest adapted layers of an image tower, which compute an image once for models alike in them.
+
+    A global model and personal ones that differ from a higher layer on are evaluated on the same images.
+    """
+
+    def __init__(self, tower: ImageTower, start: int, stop: int) -> None:
+        """Remember nothing yet, of the layers from ``start`` to before ``stop``."""
+        self.tower, self.start, self.stop = tower, start, stop
+        self.factors: tuple[Tensor, ...] = ()
+        self.images: dict[bytes, Tensor] = {}
+        self.apart: bool | None = None
+
+    def __call__(self, hidden: Tensor, lora: Lora) -> Tensor | None:
+        """Return the activations entering layer ``stop``, found by the digest of what enters ``start``.
+
+        Returns:
+            None if the models differ in these layers, or where an image's bits may depend on its pass: in
+            double precision, on other devices than a CPU, and where the first pass shows it.
+
+        Shape: hidden (models, images, tokens, width), which enters layer ``start`` -> the same.
+        """
+        wanted = self.start < self.stop and self.apart is not False
+        if not wanted or hidden.dtype != torch.float32 or hidden.device.type != "cpu":
+            return None
+        factors = [t[:, : self.stop - self.start] for t in (lora.a, lora.b)]
+        if not all(torch.equal(t, t[:1].expand_as(t)) for t in factors):
+            return None
+        if not (self.factors and all(map(torch.equal, (t[:1] for t in factors), self.factors))):
+            self.factors, self.images = tuple(t[:1].clone() for t in factors), {}
+        distinct = hidden[:1] if hidden.stride(0) == 0 else hidden
+        images = distinct.flatten(0, 1).contiguous()
+        keys = [new_digest(memoryview(image.view(torch.uint8).numpy())).digest() for image in images]
+        found = {key: self.images[key] for key in keys if key in self.images}
+        missing = {key: i for i, key in enumerate(keys) if key not in found}
+        if missing:
+            entering = images[list(missing.values())]
+            made = self._pass(entering, lora)
+            if self.apart is None:
+                self.apart = all(torch.equal(self._pass(entering[-n:], lora), made[-n:]) for n in (1, 3))
+            found |= zip(missing, made, strict=True)
+            if self.apart and (len(self.images) + len(missing)) * made[0].numel() <= _REMEMBERED:
+                self.images |= found
+        result = torch.stack([found[key] for key in keys])
+        return result.unflatten(0, distinct.shape[:2]).expand(len(hidden), -1, -1, -1)
+
+    def _pass(self, images: Tensor, lora: Lora) -> Tensor:
+        return self.tower.between(images[None], self.start, self.stop, lora.first)[0]
 
 
 def init_lora(

@@ -134,6 +134,15 @@ class ImageTower:
             return pooled @ projection
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
 
+    def between(self, hidden: Tensor, start: int, stop: int, lora: Lora) -> Tensor:
+        """Return the activations entering layer ``stop``, from those entering layer ``start``.
+
+        Shape: hidden (clients, images, tokens, width) -> the same, or with one token after the last layer.
+        """
+        for layer in range(start, stop):
+            hidden = self._layer(layer, hidden, lora)
+        return hidden
+
     def _layer(self, layer: int, x: Tensor, lora: Lora | None, adapters: Adapters | None = None) -> Tensor:
         """Return the output of a layer; the last layer gives only the class token.
 

@@ -1,12 +1,13 @@
 """Our towers against open_clip's own forward passes, in float64."""
 
+import open_clip
 import pytest
 import torch
 
 from fedcore.clip import prompts, towers
-from fedcore.clip.adapters import Lora, init_lora
+from fedcore.clip.adapters import Lora, LowerLayers, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
-from fedcore.clip.towers import TextTower, resnet_regions
+from fedcore.clip.towers import ImageTower, TextTower, resnet_regions
 from fedcore.errors import FedLensError
 from fedcore.seeds import torch_generator
 from tests.support.tiny import tiny_backbone
@@ -114,6 +115,40 @@ def test_layers_that_all_clients_share_see_an_image_once(monkeypatch, alike):
     torch.testing.assert_close(ours, torch.cat(single), rtol=0, atol=1e-12)
     if alike < 3:
         assert (ours[0] - ours[1]).abs().max() > 1e-3
+
+
+def test_lower_layers_that_models_share_see_an_image_once_with_equal_bits(monkeypatch):
+    visual = open_clip.transformer.VisionTransformer(48, 8, 128, 4, 4, 4.0, output_dim=16).eval()
+    tower, generator = ImageTower(visual.requires_grad_(False)), torch_generator(0, "lower layers")
+    images = torch.randn(9, 37, 128, generator=generator)
+    a, b = (torch.randn(3, 3, 3, *size, generator=generator) / 10 for size in ((4, 128), (128, 4)))
+    a[:, :2], b[:, :2] = a[:1, :2], b[:1, :2]
+    lora, seen = Lora(a, b, 0.25, 1), []
+    lower, between = LowerLayers(tower, 1, 3), tower.between
+    monkeypatch.setattr(
+        tower, "between", lambda hidden, *given: seen.append(hidden.shape[1]) or between(hidden, *given)
+    )
+    shared, apart = images[2:7][None].expand(3, -1, -1, -1), images[[0, 7, 8]][:, None]
+    with torch.no_grad():
+        for hidden, of, new in (
+            (images[None, :6], lora.first, [6, 1, 3]),  # the first pass is compared with smaller ones
+            (shared, lora, [1]),
+            (apart, lora, [2]),
+        ):
+            above = lower(hidden, of)
+            if not lower.apart:
+                pytest.skip("on this processor an image's bits depend on the images beside it")
+            assert torch.equal(tower.tail(above, 3, of), tower.tail(hidden, 1, of))
+            assert seen == new
+            seen.clear()
+        b[1, 1] += 1
+        assert lower(shared, lora) is None, "the models differ in the second layer"
+        assert not seen
+        b[1, 1] = b[0, 1]
+        b[:, 0] += 1
+        assert torch.equal(tower.tail(lower(shared, lora), 3, lora), tower.tail(shared, 1, lora))
+        assert lower(shared.double(), lora) is None
+    assert seen == [5], "other models have other layers"
 
 
 def test_shared_layers_keep_each_clients_gradient_apart():

@@ -111,12 +111,12 @@ class FedAlign(Described):
 
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.towers = Towers(config, problem.backbone)
-        self.client_rows = tuple(f"{of}_{part}" for of in ("image", "serving") for part in self.towers.parts)
         layers = problem.backbone.spec.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
         start = first_adapted_layer(config.start_layer, layers)
         self.low = max(0, boundary - start)  # adapted layers that take the global mean
+        self.towers = Towers(config, problem.backbone, self.low)
+        self.client_rows = tuple(f"{of}_{part}" for of in ("image", "serving") for part in self.towers.parts)
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
         stacked = config.rank * len(problem.clients) if config.average == "exact" else config.rank
         self.global_rank = min(stacked, max(config.rank, problem.backbone.spec.vision_width))

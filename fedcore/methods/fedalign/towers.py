@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcore.clip.adapters import Lora, first_adapted_layer, init_lora
+from fedcore.clip.adapters import Lora, LowerLayers, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch
@@ -89,12 +89,14 @@ class Towers:
     update of the token embedding, tokens_a (r, m) and tokens_b (vocabulary, r).
     """
 
-    def __init__(self, config: FedAlignConfig, backbone: Backbone) -> None:
+    def __init__(self, config: FedAlignConfig, backbone: Backbone, low: int) -> None:
+        """Take how many of the lowest adapted layers of the image tower take the global mean."""
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
         self.parts = ("a", "b", *(("class", "positions", "projection") if self.everything else ()))
         self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
+        self.lower = LowerLayers(backbone.image, self.start, self.start + low)
 
     def first_image(self, generator: Generators) -> Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
@@ -137,6 +139,11 @@ class Towers:
         if self.everything:
             x, start = tower.embed(x, parts["class"], parts["positions"]), 0
         lora = Lora(parts["a"], parts["b"], self.config.gamma, self.start)
+        if torch.is_grad_enabled():
+            self.lower.images = {}  # training changes the models
+        elif not self.everything:
+            above = self.lower(x, lora)
+            x, start = (x, start) if above is None else (above, self.lower.stop)
         return F.normalize(tower.tail(x, start, lora, parts.get("projection")), dim=-1)
 
     def text(self, parts: Params, texts: list[str]) -> Tensor:
