@@ -1,5 +1,6 @@
 """What this process may use of the machine, and what the machine is doing."""
 
+import platform
 import subprocess
 import sys
 from collections import namedtuple
@@ -66,6 +67,26 @@ def test_a_limit_of_the_process_counts():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == min(10**9, MACHINE)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has limits of its own")
+def test_freed_memory_is_not_given_back_to_be_asked_for_again():
+    code = """
+import resource
+from fedcore.devices import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [bytearray(20 * 2**20) for _ in range(6)]
+    blocks.clear()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+keep_freed_memory()
+faults()
+print(faults())
+"""
+    before, after = map(int, subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert before > 10_000 > 1_000 > after
 
 
 def test_runs_side_by_side_divide_the_memory_unless_the_user_has_said_how_much(monkeypatch):

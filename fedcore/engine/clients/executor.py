@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from fedcore.devices import keep_freed_memory
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
 from fedcore.engine.clients.contract import (
     FirstStep,
@@ -170,6 +171,7 @@ class Worker:
     _head: tuple[str, Params] = field(default=("", {}), repr=False)
 
     def __post_init__(self) -> None:
+        keep_freed_memory()
         evaluated, self.mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
         whole = self.cohorts[0].federation.part_of
         self.evaluators = [
