@@ -151,7 +151,7 @@ def weights(tmp_path, monkeypatch) -> Path:
     """A copy of the weights of mini-vit, whose content the runs of a test watch."""
     source = specs.weights_source("mini-vit", None)
     copy = Path(shutil.copy(source[1], tmp_path / "weights.safetensors"))
-    monkeypatch.setattr(specs, "weights_source", lambda name, pretrained: (copy,))
+    monkeypatch.setattr(specs, "weights_source", lambda name, pretrained: (source[0], copy))
     monkeypatch.setattr(setup, "_LOADED", {})
     return copy
 
