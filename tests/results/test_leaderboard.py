@@ -1,5 +1,6 @@
 """Ranks are as wide as the seeds leave them; seeds that would separate two rows agree with the textbooks."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,14 +101,19 @@ def test_seeds_that_separate_grow_with_doubt_and_end_somewhere() -> None:
     assert same is not None and same.total is None
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
+@pytest.fixture(scope="module")
+def store_once(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """FedOT and PromptFL on seeds 1 to 3, FedOT also on 4, in two experiments; other rounds in a third."""
-    store = Store(tmp_path / "runs.db")
+    store = Store(tmp_path_factory.mktemp("board") / "runs.db")
     fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=2))
     fill.done(store.path, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(4,), rounds=2))
     fill.done(store.path, fill.an_experiment(methods=("sdfed",), seeds=(1,), rounds=3))
     return store
+
+
+@pytest.fixture
+def store(store_once: Store, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(store_once.path.parent, tmp_path, dirs_exist_ok=True) / "runs.db")
 
 
 def the_board(store: Store) -> boards.Board:
