@@ -8,7 +8,7 @@ another program.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from pydantic_core import to_json
@@ -64,7 +64,7 @@ WITH RECURSIVE names(name) AS (
 """
 _CELLS = (
     "SELECT model, test_set, correct, total, loss FROM accuracy "
-    "WHERE run_id=:run AND split=:split AND stage=:stage AND round=:round ORDER BY model, test_set"
+    "WHERE run_id=? AND split=? AND stage=? AND round=? ORDER BY model, test_set"
 )
 CONTENT = (
     f"SELECT round, {', '.join(MEASURES)} FROM rounds WHERE run_id=:run AND round=:round",
@@ -90,24 +90,29 @@ _AS_PYTHON = to_json([(0.1, 2e15, 100.0, -0.0, None)]) == b"[[0.1,20000000000000
 def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:
     """Return the digest of all rows of one round as they are stored: of each table's ``repr`` as tuples."""
     digest = hashlib.blake2b(digest_size=16)
+
+    def text(statement: str, values: Mapping[str, int] | Sequence[int], shared: Sequence[int] = ()) -> bytes:
+        cursor = connection.execute(statement, values)
+        cursor.row_factory = None  # tuples
+        return _text(cursor.fetchall(), shared)
+
     for statement in CONTENT:
-        texts = []
-        for shared in [(*part, round_) for part in _PARTS] if statement is _CELLS else [()]:
-            values = {"run": run_id, "round": round_} | dict(zip(("split", "stage"), shared, strict=False))
-            cursor = connection.execute(statement, values)
-            cursor.row_factory = None  # tuples
-            if rows := cursor.fetchall():
-                texts.append(_text(rows, shared))
-        digest.update(b"[%b]" % b", ".join(texts))
+        if statement is _CELLS:
+            texts = [text(_CELLS, (run_id, *part, round_), (*part, round_)) for part in _PARTS]
+        else:
+            texts = [text(statement, {"run": run_id, "round": round_})]
+        digest.update(b"[%b]" % b", ".join(filter(None, texts)))
     return digest.hexdigest()
 
 
-def _text(rows: list[tuple[object, ...]], shared: tuple[int, ...]) -> bytes:
+def _text(rows: list[tuple[object, ...]], shared: Sequence[int]) -> bytes:
     """Return ``repr`` of rows that begin with shared values, without the brackets around it.
 
     JSON has other texts than Python only for strings and for numbers with an exponent. What it writes of
     other numbers takes a quarter of the time.
     """
+    if not rows:
+        return b""
     text = to_json(rows, bytes_mode="hex")
     if not _AS_PYTHON or text.translate(None, _NUMBERS) or b"0.0000" in text:
         return repr([(*shared, *row) for row in rows])[1:-1].encode()
