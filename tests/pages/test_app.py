@@ -166,8 +166,24 @@ def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, earl
         sent.append(message)
 
     page = served.EarlyCharts(Response("page", media_type=kind))
-    run(page({"type": "http", "path": path}, None, send))
+    run(page({"type": "http", "method": "GET", "path": path}, None, send))
     (link,) = [value.decode() for name, value in sent[0]["headers"] if name == b"link"] or [""]
     assert link.endswith(">; rel=modulepreload") == early
     file = Path(st.__file__).parent / "static" / link[1:].partition(">")[0].lstrip("/")
     assert file.is_file() == early
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("GET", 304)])
+def test_the_library_of_charts_is_compiled_in_the_background(method: str, status: int) -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    asked = {"type": "http", "method": method, "path": served.chart_library()}
+    run(served.EarlyCharts(Response("code", status))(asked, None, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    whole = (method, status) == ("GET", 200)
+    assert body == (b"//# allFunctionsCalledOnLoad\ncode" if whole else b"code")
+    length = dict(sent[0]["headers"]).get(b"content-length")
+    assert length is None or int(length) == len(body)
