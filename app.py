@@ -80,6 +80,7 @@ class EarlyCharts:
                     headers.append("Link", f"<{library}>; rel=modulepreload")
                 elif of_library and message["status"] == 200 and "content-encoding" not in headers:
                     headers["content-length"] = str(len(browser.EAGER) + int(headers["content-length"]))
+                    headers["accept-ranges"] = "none"  # parts would be counted without the comment
                     await send(message)
                     message = {"type": "http.response.body", "body": browser.EAGER, "more_body": True}
             await send(message)

@@ -187,3 +187,4 @@ def test_the_library_of_charts_is_compiled_in_the_background(method: str, status
     assert body == (b"//# allFunctionsCalledOnLoad\ncode" if whole else b"code")
     length = dict(sent[0]["headers"]).get(b"content-length")
     assert length is None or int(length) == len(body)
+    assert (dict(sent[0]["headers"]).get(b"accept-ranges") == b"none") == whole, "no part can be asked for"
