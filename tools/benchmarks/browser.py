@@ -47,17 +47,21 @@ DRAWN = "[...document.querySelectorAll('.fl-chart')].every((chart) => chart.data
 class Stands(NamedTuple):
     """Seconds from the start of the navigation; ``charts`` is None on a page without one.
 
-    ``server`` and ``browser`` are CPU-seconds until the page is at rest, which say more on a busy machine.
+    ``server`` and ``browser`` are CPU-seconds until the page is at rest, which say more on a busy machine;
+    ``main`` and ``script`` are those of the browser's main thread and of its scripts alone.
     """
 
     text: float
     charts: float | None
     server: float
     browser: float
+    main: float
+    script: float
 
     def __str__(self) -> str:
         charts = "   -" if self.charts is None else f"{self.charts:4.2f}"
-        spent = f"{self.server:4.2f} + {self.browser:4.2f} CPU-s"
+        spent = f"{self.server:4.2f} + {self.browser:4.2f} CPU-s, main thread {self.main:4.2f}"
+        spent += f" with {self.script:4.2f} in scripts"
         return f"text {self.text:4.2f} s, charts {charts} s ({spent})"
 
 
@@ -72,6 +76,7 @@ class Tab:
         self._connection, self._numbers = connection, itertools.count(1)
         self._browser, self._server = browser, server
         self.ask("Page.enable")
+        self.ask("Performance.enable", timeDomain="threadTicks")
         self.ask("Page.addScriptToEvaluateOnNewDocument", source=CLOCK % CHARTS)
 
     def ask(self, method: str, **parameters: object) -> dict[str, Any]:
@@ -97,7 +102,10 @@ class Tab:
             time.sleep(0.03)
         text, charts = self.value("[window.benchText, window.benchCharts ?? null]")
         spent = (now - then for now, then in zip(self._spent(), before, strict=True))
-        return Stands(text / 1000, None if charts is None else charts / 1000, *spent)
+        # a navigation sets them to zero
+        metrics = {each["name"]: each["value"] for each in self.ask("Performance.getMetrics")["metrics"]}
+        thread = metrics["TaskDuration"], metrics["ScriptDuration"]
+        return Stands(text / 1000, None if charts is None else charts / 1000, *spent, *thread)
 
     def _spent(self) -> tuple[float, float]:
         """Return the CPU-seconds of the server and of the browser so far."""
