@@ -88,18 +88,6 @@ def test_the_query_finds_the_client_of_an_image():
     assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
 
 
-def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class():
-    federation = tiny_federation()
-    ours = build("fedapt", federation, **SMALL, keys="trained")
-    other = build("promptfl", federation, context_length=3, class_specific=True)
-    state = ours.init(federation.problem.generator)
-    theirs = other.init(federation.problem.generator)
-    theirs.shared["context"] = state.shared["context"]
-    torch.testing.assert_close(
-        global_logits(ours, state, federation), global_logits(other, theirs, federation)
-    )
-
-
 def test_predicting_in_pieces_gives_the_same_numbers(monkeypatch):
     federation = tiny_federation()
     method = build("fedapt", federation, **SMALL)

@@ -79,19 +79,6 @@ def test_agrees_with_the_naive_implementation():
     assert loop.finished[1].scalars_up == 3 * (3 * m + attention + feed + 2 * (m + d + m))
 
 
-def test_without_weight_in_the_last_layers_it_is_promptfl_on_an_empty_context():
-    """With out and down at zero the context is 0, whatever the class names."""
-    federation = tiny_federation()
-    method = build("fedtpg", federation, **SETTINGS)
-    ours = method.init(federation.problem.generator)
-    for name in ("out_w", "out_b", "down_w", "down_b"):
-        ours.shared[name].zero_()
-    plain = build("promptfl", federation, context_length=3)
-    theirs = plain.init(federation.problem.generator)
-    theirs.shared["context"].zero_()
-    assert torch.equal(global_logits(method, ours, federation), global_logits(plain, theirs, federation))
-
-
 def test_a_single_class_name_is_enough():
     federation = tiny_federation(classes=("snow owl",))
     method = build("fedtpg", federation, **SETTINGS)

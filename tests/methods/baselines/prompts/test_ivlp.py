@@ -44,21 +44,3 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     for own in client_logits(method, loop.state, federation):
         torch.testing.assert_close(own[:4], shown, **near)
     assert loop.finished[1].scalars_up == 3 * layers * (4 * 16 + 3 * 24)
-
-
-def test_fedmaple_whose_maps_ignore_the_text_prompts_predicts_as_ivlp_does():
-    federation = tiny_federation(reads="layer:0")
-    independent = build("ivlp", federation, **SMALL, context_length=2, visual_length=2)
-    coupled = build("fedmaple", federation)
-    held = federation.problem.generator
-    ours, theirs = independent.init(held).shared, coupled.init(held).shared
-    theirs["deep"] = ours["deep"]
-    theirs["w"] = torch.zeros_like(theirs["w"])
-    theirs["b"] = ours["visual"][:, 0]
-    ours["visual"] = ours["visual"][:, :1].expand(-1, 2, -1)
-    scores = [
-        method.logits(params, method.head(params, None), federation.pool.values[None])
-        for method, shared in ((independent, ours), (coupled, theirs))
-        for params in [{name: value[None] for name, value in shared.items()}]
-    ]
-    assert torch.equal(*scores)
