@@ -48,6 +48,13 @@ def list_devices() -> list[Device]:
     return [*(_gpus() if torch_has_cuda() else []), cpu]
 
 
+def check(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    here = [found.id for found in list_devices()]
+    if device not in here:
+        raise FedLensError(f"this machine has no device {device!r}; it has {', '.join(here)}", "device")
+
+
 def _cpu_load() -> float | None:
     """Return the processor's load since the last sample of any thread; None at the first.
 

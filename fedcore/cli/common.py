@@ -195,6 +195,14 @@ def writable(db: Path | None) -> Path:
     return access.path
 
 
+def check_runs(store: Store, ids: Sequence[int]) -> None:
+    """Refuse the first id that no run has."""
+    existing = store.runs.versions(ids)
+    missing = [run_id for run_id in ids if run_id not in existing]
+    if missing:
+        raise FedLensError(f"no run {missing[0]}; `fedlens list` shows them", "id")
+
+
 def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> Experiment:
     """Return the experiment of a file or of a preset, also of a paper that was added to the database."""
     from fedcore import config

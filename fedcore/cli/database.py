@@ -133,6 +133,7 @@ def checkpoints(
     if delete and not selects:
         raise FedLensError("say what to keep: --keep last, best or none, or --quota GB", "delete")
     store = Store(common.writable(db) if delete else db)
+    common.check_runs(store, ids or ())
     limit = None if quota is None else quota * 1e9
     if selects:
         listed = retention.surplus(store, keep or "none", limit, ids or ())

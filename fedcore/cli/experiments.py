@@ -49,7 +49,7 @@ def run(
     debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
-    from fedcore import config, jobs
+    from fedcore import config, devices, jobs
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.jobs import forecast, process
@@ -79,6 +79,8 @@ def run(
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
     store = Store(common.writable(db))
+    if device is not None and ray is None and not queue:  # queued runs may wait for a node that has it
+        devices.check(device)
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
     if lack := forecast.lack_of_room(store.path, disk):
         common.print_note(lack)
@@ -285,8 +287,5 @@ def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]
     store = Store(database.resolve(db))
     if of_experiments:
         return [run.id for i in ids for run in store.experiments.get(i).runs]
-    existing = store.runs.versions(ids)
-    for run_id in ids:
-        if run_id not in existing:
-            raise FedLensError(f"no run {run_id}; `fedlens list` shows them", "id")
+    common.check_runs(store, ids)
     return ids

@@ -111,6 +111,16 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert len(started) == 1, "no other was started"
 
 
+def test_a_device_and_a_run_that_are_not_there_are_named(db, toml, capsys):
+    """The device once ended every run, with the advice to look at the GPU's driver."""
+    assert run("run", toml, "--db", db, "--device", "gpu7") == 2
+    assert "device: this machine has no device 'gpu7'; it has " in capsys.readouterr().err
+    Store(db).prepare()
+    assert not Store(db).queue.ids()
+    assert run("checkpoints", "77", "--db", db) == 2
+    assert "no run 77" in capsys.readouterr().err
+
+
 def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
     Store(db).prepare()
     monkeypatch.setattr("fedcore.store.experiments.Experiments.listed", lambda *a, **k: 1 / 0)
