@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 from fedcore.methods.baselines.prompts.transport import transport
@@ -57,6 +59,17 @@ def test_agrees_with_the_naive_implementation():
     assert (expected - first).abs().max() > 1e-3  # it did train
     scores = torch.stack(found(expected, federation.pool.values[:4]))
     torch.testing.assert_close(global_logits(method, state, federation)[:4], scores, **NEAR)
+
+
+def test_one_prompt_on_equal_regions_is_promptfl():
+    whole = tiny_federation()
+    values = whole.pool.values[:, None].expand(-1, 4, -1).contiguous()
+    divided = replace(whole, pool=replace(whole.pool, values=values))
+    one = build("plot", divided, **SETTINGS, prompts=1)
+    other = build("promptfl", whole, context_length=3, lr=0.05, batch_size=4)
+    ours = run_rounds(one, divided, 2).state.shared["context"][0]
+    theirs = run_rounds(other, whole, 2).state.shared["context"]
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
 def test_a_balanced_plan_takes_all_of_every_region_and_prompt():
