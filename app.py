@@ -57,6 +57,11 @@ def chart_library() -> str | None:
     return next((f"{session.base_path()}/static/js/{path.name}" for path in found), None)
 
 
+def _is_plain(headers: MutableHeaders) -> bool:
+    """Return whether a body is sent as it is, and its length is known."""
+    return "content-length" in headers and "content-encoding" not in headers
+
+
 class EarlyCharts:
     """Names plotly.js in the headers of pages with charts, and has it compiled as a whole.
 
@@ -78,7 +83,7 @@ class EarlyCharts:
                 headers = MutableHeaders(raw=message["headers"])
                 if with_charts and headers.get("content-type", "").startswith("text/html"):
                     headers.append("Link", f"<{library}>; rel=modulepreload")
-                elif of_library and message["status"] == 200 and "content-encoding" not in headers:
+                elif of_library and message["status"] == 200 and _is_plain(headers):
                     headers["content-length"] = str(len(browser.EAGER) + int(headers["content-length"]))
                     headers["accept-ranges"] = "none"  # parts would be counted without the comment
                     await send(message)

@@ -72,10 +72,7 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> W
         if part not in PARTS:
             raise FedLensError(f"a report has no part '{part}'; choose from {', '.join(PARTS)}", "parts")
     store, compared, choice = checked.store, checked.comparison, checked.choice
-    if not compared.rows:
-        raise FedLensError(
-            "no run of these experiments has finished; wait for one, or include unfinished runs"
-        )
+    compared.check_rows()
     available = available_metrics(compared)
     if choice.metric is not None and choice.metric not in available:
         raise FedLensError(

@@ -8,6 +8,7 @@ from typing import Any
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.tuning import is_draw
+from fedcore.errors import FedLensError
 from fedcore.records.codes import NO_VALUE
 from fedcore.results import evaluated_on, run_filter
 from fedcore.results.metrics import (
@@ -142,6 +143,13 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         return tuple(m for m in METRICS if any(m in g.stats for g in self.rows))
+
+    def check_rows(self) -> None:
+        """Refuse a comparison without rows, of which nothing can be written."""
+        if not self.rows:
+            unfinished = "no run of these experiments has finished; wait for one"
+            filtered = "no run of these experiments passes the filter; change it"
+            raise FedLensError(unfinished if self.runs else filtered, "ids" if self.runs else "where")
 
 
 def compare(

@@ -28,6 +28,7 @@ BOARD_FIELDS = (
 
 def leaderboard_csv(store: Store, comparison: Comparison) -> str:
     """Return the counts of the reported round of each row, in the columns that an import reads."""
+    comparison.check_rows()
     if comparison.rule == "mean10" or any(r.run.held_out for row in comparison.rows for r in row.runs):
         raise FedLensError(
             "a leaderboard as CSV holds one round of each run and no held-out domain; write a bundle", "ids"
@@ -83,6 +84,7 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
         dataset, task: id of the benchmark on the hub, and of the task in its ``eval.yaml``.
         url: of the evidence, such as a bundle.
     """
+    summary.comparison.check_rows()
     found = [(t, r) for t in summary.tables for r in t.rows if r.row.label == label and metric in r.means]
     if len(found) != 1:
         labels = dict.fromkeys(r.row.label for t in summary.tables for r in t.rows if metric in r.means)

@@ -141,6 +141,19 @@ def test_a_leaderboard_with_a_held_out_domain_is_refused(tmp_path: Path) -> None
         leaderboard_csv(Store(held), compare(Store(held), [1]))
 
 
+def test_without_a_finished_run_nothing_is_shared(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    store.prepare()
+    store.experiments.create(fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    with checked_comparison(store, [1]) as checked:
+        with pytest.raises(FedLensError, match="has finished; wait for one"):
+            leaderboard_csv(store, checked.comparison)
+        with pytest.raises(FedLensError, match="has finished; wait for one"):
+            eval_results(checked.summary, "FedOT", "personal", "me/digits", "default")
+    with pytest.raises(FedLensError, match="passes the filter"):
+        leaderboard_csv(store, compare(store, [1], where="seed = 2"))
+
+
 def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
     with checked_comparison(Store(db), [1]) as checked:
         text = eval_results(
