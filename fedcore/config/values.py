@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping
+from datetime import date, time
+from types import NoneType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
@@ -15,6 +17,8 @@ FREE_TABLES = ("config", "sweep", "columns", "space")
 """Fields that are tables with arbitrary keys."""
 MAX_DEPTH = 20
 """Maximum nesting of lists and tables."""
+_STORABLE = (bool, int, float, str, list, tuple, Mapping, date, time, NoneType)
+"""Types of the values in tables with arbitrary keys: those of TOML, and None."""
 
 
 def _path_text(value: str) -> str:
@@ -30,6 +34,9 @@ def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
         raise ValueError(f"{value} is not a number that can be stored; give a finite one")
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         raise ValueError("this number is too large to be stored (more than 64 bits); give a smaller one")
+    if depth and tables and not isinstance(value, _STORABLE):
+        kind = type(value).__name__
+        raise ValueError(f"{kind} is not a type that can be stored; give a plain number or text")
     if isinstance(value, str):
         _text(value)
     elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):

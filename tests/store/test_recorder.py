@@ -149,6 +149,14 @@ def test_joining_does_not_inherit_the_held_out_domain(db, make):
     assert [r.held_out for r in Store(db).runs.of_experiments([1])] == ["rot0", None, "rot30"]
 
 
+def test_a_nameless_method_and_values_that_cannot_be_stored_are_refused(db):
+    with pytest.raises(FedLensError, match="needs the name of its method"):
+        Recorder(db, method=" ", seed=1)
+    with pytest.raises(FedLensError, match="lr: float32 is not a type that can be stored"):
+        Recorder(db, method="mine", seed=1, config={"lr": np.float32(0.1)})
+    assert not Store(db).experiments.all()
+
+
 def test_whole_numbers_of_other_libraries_are_counts(db):
     pairs = (
         (np.int64(3), np.int32(4)),

@@ -90,6 +90,8 @@ class Recorder:
             UserWarning: for an unknown data set, and for a name that several experiments have; the run
                 keeps both warnings as notices.
         """
+        if not method.strip():
+            raise FedLensError("a run needs the name of its method", "method")
         rounds = 0 if rounds_total is None else _checked("rounds_total", rounds_total, MAX_ROUND)
         file = DatabaseFile(resolve(db))
         file.prepare_for_writing()
