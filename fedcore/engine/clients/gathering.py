@@ -70,9 +70,8 @@ class MeanUploads(Uploads):
     def mean(self, name: str, weighting: Weighting) -> Tensor:
         if name not in self.means or weighting != self.weighting:
             raise FedLensMethodError(
-                f"there is no mean of '{name}' weighted by '{weighting}': only the means of "
-                f"{', '.join(self.means)}, weighted by '{self.weighting}', were kept; "
-                "set needs_only_means = False"
+                f"the mean of '{name}' weighted by '{weighting}' was not summed, only the means of "
+                f"{', '.join(self.means)} weighted by '{self.weighting}'; set needs_only_means = False"
             )
         return self.means[name]
 

@@ -50,7 +50,7 @@ def test_a_mean_that_was_not_summed_is_refused():
             return replace(state, shared={"weight": uploads.mean("weight", "uniform")})
 
     federation = tiny_federation()
-    with pytest.raises(FedLensMethodError, match="no mean of 'weight' weighted by 'uniform'"):
+    with pytest.raises(FedLensMethodError, match="the mean of 'weight' weighted by 'uniform' was not summed"):
         run_rounds(Momentum(BiasConfig(weighting="samples"), federation.problem), federation, 1)
 
 
