@@ -2,6 +2,7 @@
 // the reader has clicked for it; permission is never asked for otherwise. Streamlit calls this function for every message.
 
 const ASKED = "fedlens-notify"; // kept while the tab is open
+const PAGE_TITLE = "Live - FedLens"; // Streamlit's own title of this page
 
 function titleOf({ states, total }) {
   const ended = total - (states.queued ?? 0) - (states.running ?? 0) - (states.stopping ?? 0);
@@ -38,7 +39,11 @@ export default function ({ data, parentElement }) {
   }
 
   function keepTitle() {
-    if (title && document.title !== title) document.title = title; // every run of the page sets its own
+    // Every run of the page sets the page's own title again. The next page's title also comes while this element is
+    // still there, and stays.
+    if (!title || ![PAGE_TITLE, window.fedlensTitle].includes(document.title)) return;
+    window.fedlensTitle = title;
+    if (document.title !== title) document.title = title;
   }
 
   function tell(states) {

@@ -16,7 +16,7 @@ from tests.support.web.browser import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-PAGE = """<title>FedLens</title><div data-testid="stApp" id="place">
+PAGE = """<title>Live - FedLens</title><div data-testid="stApp" id="place">
 <i></i><button></button><div class="fl-chart"></div></div>
 <table class="fl-table"><tr><th><button data-sort="worst">Worst</button></th></tr></table>
 <div class="st-key-chart"><div class="js-plotly-plot"><p>heatmap</p></div></div>"""
@@ -87,8 +87,21 @@ def test_the_title_of_the_tab_goes_on(begin: Callable[..., Page]) -> None:
     watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
     page = begin("live_view/notice.js", watch)
     page.wait_for_function("document.title === '1/2 done, running - FedLens'")
-    page.evaluate("document.title = 'Live'")
+    page.evaluate("document.title = 'Live - FedLens'")
     page.wait_for_function("document.title === '1/2 done, running - FedLens'")
+
+
+def test_the_next_pages_title_stays(begin: Callable[..., Page]) -> None:
+    """It comes while Live's elements are still there, and their script still asks how far the runs are."""
+    fetched = """
+      const fetch = window.fetch; window.fetched = 0;
+      window.fetch = (address) => fetch(address).finally(() => { window.fetched += 1; });"""
+    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
+    page = begin("live_view/notice.js", watch, fetched)
+    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
+    before = page.evaluate("() => { document.title = 'Compare - FedLens'; return window.fetched; }")
+    page.wait_for_function("before => window.fetched > before + 2", arg=before)
+    assert page.title() == "Compare - FedLens"
 
 
 def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:
