@@ -176,10 +176,9 @@ def mcnemar(only_first: int, only_second: int) -> float:
     Samples on which both are right, or both wrong, say nothing about the difference. Exact numbers need no
     approximation for large counts, nor a rule for small ones.
     """
-    from scipy.stats import binomtest  # here: the import takes longer than a page may
+    from scipy.special import bdtr  # here: the import takes longer than a page may
 
-    decided = only_first + only_second
-    return float(binomtest(only_first, decided).pvalue) if decided else 1.0
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
 
 
 WrongKind = Literal["only_first", "only_second", "both_wrong"]

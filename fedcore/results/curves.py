@@ -349,9 +349,9 @@ def with_band(series: Series, band: Band) -> Series:
         return series
     factor = 1 / math.sqrt(series.n)
     if band == "ci95":
-        from scipy import stats  # here: the import takes longer than a page may
+        from scipy.special import stdtrit  # here: the import takes longer than a page may
 
-        factor *= float(stats.t.ppf(0.975, series.n - 1))
+        factor *= float(stdtrit(series.n - 1, 0.975))
     return replace(series, std=tuple(None if d is None else factor * d for d in series.std))
 
 

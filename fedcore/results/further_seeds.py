@@ -66,14 +66,14 @@ def power(effect: float, n: int, level: float = LEVEL) -> float:
         effect: mean difference over its standard deviation (Cohen's d of differences).
         n: pairs, at least two.
     """
-    from scipy import stats  # here: the import takes longer than a page may
+    from scipy.special import nctdtr, stdtrit  # here: the import takes longer than a page may
 
     shift = abs(effect) * math.sqrt(n)
-    critical = float(stats.t.ppf(1 - level / 2, n - 1))
+    critical = float(stdtrit(n - 1, 1 - level / 2))
     if shift > CERTAIN + critical:
         return 1.0
-    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # nan in scipy if it is almost 0
-    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+    wrong_side = float(nctdtr(n - 1, shift, -critical))  # nan in scipy if it is almost 0
+    return 1 - float(nctdtr(n - 1, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
 def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS) -> int | None:
@@ -101,8 +101,6 @@ def separation(differences: Sequence[float], pairs: int) -> Separation | None:
         differences: by common seed, points.
         pairs: pairs of rows that are tested together.
     """
-    from scipy import stats
-
     n = len(differences)
     if n < 2:
         return None
@@ -110,7 +108,9 @@ def separation(differences: Sequence[float], pairs: int) -> Separation | None:
     level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
     if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
         return Separation(n, None, None, mean, spread)
-    upper = spread * math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SPREAD_CONFIDENCE, n - 1)))
+    from scipy.special import chdtri
+
+    upper = spread * math.sqrt((n - 1) / float(chdtri(n - 1, SPREAD_CONFIDENCE)))
     return Separation(
         n,
         seeds_for_power(mean / spread, level, least),

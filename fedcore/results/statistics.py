@@ -60,11 +60,11 @@ def spread(values: Iterable[float | None]) -> Stat | None:
 
 def mean_interval(stat: Stat) -> float | None:
     """Return half the width of the mean's 95 % confidence interval (Student's t); None for a single seed."""
-    from scipy import stats  # here: the import takes longer than a page may
-
     if stat.std is None:
         return None
-    return float(stats.t.ppf(1 - LEVEL / 2, stat.n - 1)) * stat.std / math.sqrt(stat.n)
+    from scipy.special import stdtrit  # here: the import takes longer than a page may
+
+    return float(stdtrit(stat.n - 1, 1 - LEVEL / 2)) * stat.std / math.sqrt(stat.n)
 
 
 def signed(points: float, digits: int = 1) -> str:
@@ -108,8 +108,6 @@ class PairedTest:
 
 def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = "t") -> PairedTest:
     """Test the differences of equal seeds against 0, two-sided; ``holm`` fills in ``adjusted``."""
-    from scipy import stats  # here: the import takes longer than a page may, and few pages test anything
-
     seeds = sorted(set(ours) & set(theirs))
     differences = np.array([ours[s] - theirs[s] for s in seeds])
     n = len(seeds)
@@ -122,11 +120,16 @@ def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Te
     if float(np.ptp(differences)) <= 1e-9 * max(1.0, float(np.abs(differences).max())):
         return PairedTest(test, n, mean, remark="every seed differs by the same: no test")
     if test == "t":
-        return PairedTest(test, n, mean, float(stats.ttest_1samp(differences, 0.0).pvalue))
+        from scipy.special import stdtr  # here: the import takes longer than a page may
+
+        t = mean / (float(differences.std(ddof=1)) / math.sqrt(n))
+        return PairedTest(test, n, mean, 2 * float(stdtr(n - 1, -abs(t))))
     untied = int(np.count_nonzero(differences))
     floor = 2 / 2**untied
     remark = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
-    return PairedTest(test, n, mean, float(stats.wilcoxon(differences).pvalue), remark=remark)
+    from scipy.stats import wilcoxon  # here as well
+
+    return PairedTest(test, n, mean, float(wilcoxon(differences).pvalue), remark=remark)
 
 
 def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
