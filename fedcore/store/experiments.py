@@ -38,6 +38,11 @@ class ExperimentRow:
     archived: bool
     runs: tuple[RunRow, ...]
 
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Values that change with the results and with what the user writes on runs; a key for caches."""
+        return self.id, self.name, *((r.version, r.starred, r.tags, r.notes) for r in self.runs)
+
 
 @dataclass(frozen=True)
 class UnreadableExperiment:

@@ -166,9 +166,8 @@ def _compared(
     store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
 ) -> tuple[Comparison, Version, FedLensError | None]:
     """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
-    token = tuple((r.version, r.starred, r.tags, r.notes) for e in experiments for r in e.runs)
     ids = tuple(e.id for e in experiments)
-    version: Version = (ids, rule, unfinished, token, where.strip())
+    version: Version = (ids, rule, unfinished, tuple(e.version for e in experiments), where.strip())
     try:
         return comparison(store, version), version, None
     except FedLensError as error:

@@ -84,7 +84,7 @@ def draw(shown: ShownComparison) -> None:
         _archive(
             shown, "report", "Report folder (ZIP)",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            _whole, wording(),
+            _whole, wording(shown.experiments),
         )  # fmt: skip
         _file_button(
             shown, "Whole experiment JSON", "experiment", "json",

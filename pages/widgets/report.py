@@ -49,18 +49,18 @@ def report_button(
                 format_func=lambda part: titles.get(part, part.capitalize()),
             )
             asked = st.form_submit_button("Make report", type="primary", icon=":material/description:")
+        ids = [e.id for e in experiments]
         if asked:
-            st.session_state["report_wording"] = Wording(title, notes, tuple(parts))
-        subject = [e.id for e in experiments], choice
+            st.session_state["report_wording"] = ids, Wording(title, notes, tuple(parts))
 
         def work() -> Work[str]:
             from fedcore.reports.page import report_html
 
-            with checked_comparison(store, *subject) as checked:
-                report = yield from read_report(checked, wording())
+            with checked_comparison(store, ids, choice) as checked:
+                report = yield from read_report(checked, wording(experiments))
             return (yield from report_html(report))
 
-        if page := made("report_made", subject, asked, work):
+        if page := made("report_made", ([e.version for e in experiments], choice), asked, work):
             st.download_button(
                 "Save report",
                 page,
@@ -95,7 +95,7 @@ def _show(bar: DeltaGenerator, step: Progress) -> None:
     bar.progress(step.done / max(step.total, 1), text=f"{step.message.capitalize()}{counted}")
 
 
-def wording() -> Wording:
-    """Return the title, notes and parts with which the last report was made."""
-    given: Wording = st.session_state.get("report_wording", Wording())
-    return given
+def wording(experiments: Sequence[ExperimentRow]) -> Wording:
+    """Return the title, notes and parts of the last report, if it was made of these experiments."""
+    ids, given = st.session_state.get("report_wording", (None, Wording()))
+    return given if ids == [e.id for e in experiments] else Wording()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.progress import result_of
-from fedcore.reports.checked import checked_comparison
-from fedcore.reports.content import read_report
+from fedcore.progress import Progress, Work, result_of
+from fedcore.reports.checked import CheckedComparison, checked_comparison
+from fedcore.reports.content import Wording, read_report
 from fedcore.reports.views import View, cost, views
 from fedcore.results import exports as files
 from fedcore.results import sweeps
@@ -293,6 +293,46 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "Summary JSON": exported(Store(seeds), [1], "summary", "json", rule="mean10", baseline="PromptFL"),
         "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
     }
+
+
+def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title_to_no_other(
+    open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: dict[str, Any] = {}
+
+    def written(checked: CheckedComparison, words: Wording) -> Work[str]:
+        yield Progress("drawing the figures", 0, 1)
+        return f"title: {words.title}"
+
+    def page_of(written: str) -> Work[str]:
+        yield Progress("drawing the figures", 1, 1)
+        return written
+
+    monkeypatch.setattr(
+        "streamlit.download_button", lambda label, made, *_, **__: saved.update({label: made})
+    )
+    monkeypatch.setattr("pages.widgets.report.read_report", written)
+    monkeypatch.setattr("fedcore.reports.page.report_html", page_of)
+    monkeypatch.setattr("fedcore.reports.folder.report_files", written)
+    monkeypatch.setattr("fedcore.reports.folder.zipped", lambda files, folder: files)
+    fill.done(seeds, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=1))
+    app = show(open_page("compare", ids=["1"]), "Export")
+    next(t for t in app.text_input if t.label == "Title").set_value("My title")
+    app = button(app, "Make report").click().run()
+    button(app, "Make report folder (ZIP)").click().run()
+    assert saved["Save report"] == saved["Report folder (ZIP)"] == "title: My title"
+
+    with database.writing(seeds) as opened:
+        opened.execute("UPDATE runs SET finished_at = finished_at + 1 WHERE id = 1")
+    saved.clear()
+    app.run()
+    assert "Summary CSV" in saved and "Save report" not in saved, "the report has numbers of before"
+
+    other = show(
+        open_page("compare", ids=["2"]), "Export", report_wording=app.session_state["report_wording"]
+    )
+    button(other, "Make report folder (ZIP)").click().run()
+    assert saved["Report folder (ZIP)"] == "title: ", "the title is that of another comparison"
 
 
 def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
