@@ -7,6 +7,8 @@ A later version may add columns, at the end of a table only; see ``VERSION``.
 """
 
 import sqlite3
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 from fedcore.errors import FedLensError
@@ -152,7 +154,33 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
     return {s for s in statements if s.startswith("CREATE TABLE")} <= made
 
 
-def require_current(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
+@cache
+def _known_columns() -> dict[str, set[str]]:
+    """Return the columns of each of our tables."""
+    with closing(sqlite3.connect(":memory:")) as empty:
+        create(empty)
+        return {table: _columns(empty, table) for table in sorted(tables(empty))}
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def require_current(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse what ``require_version`` refuses, and a column that this version does not know."""
+    require_version(path, connection)
+    for table, known in _known_columns().items():
+        columns = _columns(connection, table)
+        if known < columns:  # a table without one of ours is damaged
+            raise FedLensError(
+                f"{path} was written by a newer FedLens, or changed by another program: its table {table} "
+                f"has the column {min(columns - known)!r}, which this version does not know. Update FedLens, "
+                f"or copy the experiments into a new database with `fedlens merge {path} --db FOLDER/runs.db`",
+                "db",
+            )
+
+
+def require_version(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
     """Refuse a database of another program or version, or one that has lost its version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version != VERSION and from_0_1.steps(connection):

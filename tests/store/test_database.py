@@ -1,9 +1,11 @@
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.files import PROJECT
 from fedcore.records.events import RoundFinished
 from fedcore.store import Store, database, schema
+from fedcore.store.backup import back_up
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter
 from tests.support import fake_engine
@@ -129,6 +132,20 @@ def test_a_database_of_a_newer_fedlens_is_refused(db):
         connection.execute("PRAGMA user_version=2")
     with pytest.raises(FedLensError, match=r"newer FedLens \(version 2 of the tables, here 1\)"):
         Store(db).prepare()
+
+
+def test_a_database_with_an_unknown_column_is_of_a_newer_version_and_can_be_merged(db, queued):
+    """It was called damaged, with the advice to restore a backup."""
+    queued()
+    Store(db).prepare()  # this process has seen it before
+    other = shutil.copy(db, db.with_name("other.db"))
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("ALTER TABLE runs ADD COLUMN warmth REAL")
+    for refused in (Store(other).prepare, Store(other).experiments.all, lambda: back_up(other)):
+        with pytest.raises(FedLensError, match=r"newer FedLens.*runs has the column 'warmth'.*fedlens merge"):
+            refused()
+    new = Store(db.with_name("new.db"))
+    assert len(new.imports.database(other).added) == 1 and new.integrity.findings() == []
 
 
 def test_a_database_without_a_version_is_refused(db):

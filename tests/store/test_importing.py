@@ -1,3 +1,4 @@
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -5,10 +6,10 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
-from fedcore.records.events import MEASURES
+from fedcore.records.events import MEASURES, RoundFinished
 from fedcore.results.comparison import compare
 from fedcore.results.differences import difference
-from fedcore.store import Recorder, Store
+from fedcore.store import Recorder, Store, database
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, recorded
@@ -134,6 +135,27 @@ def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
     again = Store(db).imports.database(other)
     assert (again.added, again.present) == ((), ("a test", "Mine"))
     assert Store(db).experiments.all() == after
+
+
+def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch):
+    """A round that was recorded between two of its tables was called damage."""
+    other = tmp_path / "other.db"
+    _, (writer,) = fill.start(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
+    writer.write_round(RoundFinished(round=1, cells=(fill.cell(1, 1, 1, 2),)))
+    later = [RoundFinished(round=2, cells=(fill.cell(1, 1, 2, 2),))]
+
+    @contextmanager
+    def recorded_meanwhile(path):
+        with database.reading_as_it_is(path) as source:
+            source.set_trace_callback(
+                lambda text: writer.write_round(later.pop()) if later and "copy.digests" in text else None
+            )
+            yield source
+
+    monkeypatch.setattr("fedcore.store.exchange.imports.reading_as_it_is", recorded_meanwhile)
+    Store(db).imports.database(other)
+    assert not later and Store(db).integrity.findings() == []
+    assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]
 
 
 def test_merge_refuses_itself_and_what_is_not_ours(db, tmp_path):

@@ -218,7 +218,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
         source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
         steps = from_0_1.steps(source)
         if not steps:
-            schema.require_current(path, source, "other")
+            schema.require_version(path, source, "other")
         elif from_0_1.LAST_STEP not in steps:
             raise FedLensError(from_0_1.too_early(path), "other")
         file = Path(folder) / "copy.db"
@@ -249,6 +249,7 @@ def _copy_rows(source: sqlite3.Connection, file: Path, tables: Iterable[str]) ->
     # our own CHECK constraints need it; from here on, only stored columns of ordinary tables are read
     source.execute("PRAGMA trusted_schema=ON")
     source.execute("ATTACH ? AS copy", [f"{file.as_uri()}?mode=rw"])
+    source.execute("BEGIN")  # one snapshot of all tables, for a run may be recording there
     for table in sorted(tables):
         columns = {row["name"]: row["type"] for row in source.execute(f"PRAGMA copy.table_info({table})")}
         known = source.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
@@ -256,10 +257,10 @@ def _copy_rows(source: sqlite3.Connection, file: Path, tables: Iterable[str]) ->
         if lost := [name for name in columns if name not in stored]:
             raise ValueError(f"table {table} has no column {lost[0]!r}")
         names = ", ".join(columns)
-        with source:
-            # NOT INDEXED: an index may hold other values than its table
-            source.execute(f"INSERT INTO copy.{table}({names}) SELECT {names} FROM main.{table} NOT INDEXED")
+        # NOT INDEXED: an index may hold other values than its table
+        source.execute(f"INSERT INTO copy.{table}({names}) SELECT {names} FROM main.{table} NOT INDEXED")
         texts = ", ".join(name for name, kind in columns.items() if kind == "TEXT")
         for _ in source.execute(f"SELECT DISTINCT {texts} FROM copy.{table}") if texts else ():
             pass
+    source.commit()
     source.execute("DETACH copy")
