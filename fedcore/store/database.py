@@ -139,6 +139,7 @@ def _is_there(path: Path) -> bool:
             # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
             with connection:
                 connection.execute("DELETE FROM experiments WHERE 0")
+            connection.execute("PRAGMA journal_mode=WAL")  # a backup is in mode DELETE, a single file
         except sqlite3.OperationalError as error:
             if not _is_locked(error):
                 raise

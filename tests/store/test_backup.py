@@ -44,6 +44,13 @@ def test_a_backup_holds_what_the_database_held(filled, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_a_backup_that_is_used_as_a_database_gets_the_journal_of_one(filled: Path) -> None:
+    made = back_up(filled)
+    Store(made).prepare()
+    with closing(sqlite3.connect(made)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
 def test_a_backup_is_made_in_the_middle_of_a_transaction(filled, tmp_path):
     with writing(filled) as database:
         database.execute("UPDATE experiments SET name='unfinished'")
