@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -155,7 +156,8 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
         with path.open("wb") as file:
             file.writelines(parts)
         return
-    part = path.with_name(f"{path.name}.part")
+    # processes and threads may write one file at once
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         with part.open("wb") as file:
             file.writelines(parts)

@@ -1,8 +1,12 @@
-"""Another account can neither take nor keep a lock of ours: whoever can open a file can lock it."""
+"""Another account can neither take nor keep a lock of ours: whoever can open a file can lock it.
+
+Two that write one file at once do not disturb each other.
+"""
 
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedcore.cache import arrays
+from fedcore.files import write_whole
 from fedcore.jobs.supervisor import NEXT, SupervisorLock
 from fedcore.store.liveness import hold, let_go, lock_folder, lock_path
 from tests.support.web.accounts import needs_root, start_as_nobody
@@ -53,6 +58,22 @@ def every_lock(folder: Path) -> Iterator[list[Path]]:
 
 def rights(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_file_that_two_write_at_once_is_that_of_the_last(tmp_path: Path) -> None:
+    """They shared a temporary file, and the second to end found none."""
+    path = tmp_path / "cluster.json"
+
+    def parts() -> Iterator[bytes]:
+        yield b"fir"
+        other = threading.Thread(target=write_whole, args=(path, b"second"))
+        other.start()
+        other.join()
+        assert path.read_bytes() == b"second"
+        yield b"st"
+
+    write_whole(path, parts())
+    assert path.read_bytes() == b"first" and list(tmp_path.iterdir()) == [path]
 
 
 def test_locks_are_made_for_their_account_only(tmp_path: Path) -> None:
