@@ -206,7 +206,7 @@ def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:
     """Return warnings of a method about its config as written; the frozen one omits unused texts."""
     config = registry.build_config(draft.method.name, draft.method.config)
     method = registry.get(draft.method.name)
-    found = list(method.plan_warnings(config, context))
+    found = [f"{method.about.title}: {warning}" for warning in method.plan_warnings(config, context)]
     if (draft.transfer or draft.data.training_classes == "base") and (
         reason := method.bound_to_classes(config)
     ):

@@ -109,7 +109,7 @@ class Method(Generic[ConfigT]):
     def plan_warnings(cls, config: ConfigT, context: RunContext) -> list[str]:
         """Return warnings about a config that can run but may not do what its user expects. Default: none.
 
-        They are shown before launch and repeated in the run's log.
+        They are shown before launch, after the method's name, and repeated in the run's log.
         """
         return []
 

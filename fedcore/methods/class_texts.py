@@ -182,13 +182,13 @@ class Described(Method[Any]):
         if config.class_text == "template":
             if config.descriptions is None:
                 return []
-            return [f"{cls.about.title}: descriptions are not used with class_text = template"]
+            return ["descriptions are not used with class_text = template"]
         written = descriptions_by_class(config, context.classes, context.descriptions)
         missing = [name for name, texts in written.items() if not texts]
         if not missing:
             return []
         return [
-            f"{cls.about.title}, class_text = description: {len(missing)} of {len(written)} classes have no "
+            f"with class_text = description, {len(missing)} of {len(written)} classes have no "
             f"written description ({_listed(missing)}) and use the prompt: describe them here (field "
             "descriptions) or in a descriptions.json in the data set's folder, or let all classes use the "
             "prompt (class_text = template)"

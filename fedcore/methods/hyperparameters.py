@@ -173,15 +173,20 @@ class MethodConfig(BaseModel):
 
 
 def check_number(value: Any, annotation: Any) -> None:
-    """Refuse true and false, also in a list, for a field of numbers, where pydantic reads 1 and 0."""
+    """Refuse true, false and texts, also in a list, for a field of numbers, where pydantic converts them."""
     items = value if isinstance(value, (list, tuple)) else (value,)
-    truth = next((item for item in items if isinstance(item, bool)), None)
-    if truth is not None and _holds(annotation, int, float) and not _holds(annotation, bool):
-        raise ValueError(f"{str(truth).lower()} is not a number; give a number")
+    other = next((item for item in items if isinstance(item, (bool, str))), None)
+    if other is None or not _holds(annotation, int, float) or _holds(annotation, type(other)):
+        return
+    if isinstance(other, str):
+        raise ValueError("a text is not a number; give a number, without quotes")
+    raise ValueError(f"{str(other).lower()} is not a number; give a number")
 
 
 def _holds(annotation: Any, *kinds: type) -> bool:
-    return annotation in kinds or any(_holds(part, *kinds) for part in get_args(annotation))
+    """Whether an annotation names one of some types, or a value of one within ``Literal``."""
+    is_one = annotation in kinds or type(annotation) in kinds
+    return is_one or any(_holds(part, *kinds) for part in get_args(annotation))
 
 
 def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
@@ -207,6 +212,6 @@ def rate_warnings(method: type[Method], config: Any, context: RunContext) -> lis
     if context.spec.name not in MINI_MODELS or config.lr != paper or paper >= MINI_RATE:
         return []
     return [
-        f"{method.about.title}: its paper's learning rate {paper:g} suits full-size models; with it the "
-        f"method learns slowly on {context.spec.name}. Set lr = {MINI_RATE:g}, as in the demonstration"
+        f"the paper's learning rate {paper:g} suits full-size models; with it the method learns slowly on "
+        f"{context.spec.name}. Set lr = {MINI_RATE:g}, as in the demonstration"
     ]

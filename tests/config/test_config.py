@@ -52,12 +52,13 @@ def test_runs_of_one_group_differ_by_seed_and_held_out_domain_only():
     ("old", "new", "field", "message"),
     [
         ("rounds = 3", "rounds = -1", "rounds", "greater than or equal to 0"),
-        ("rounds = 3", "rounds = 'x'", "rounds", "whole number"),
+        ("rounds = 3", "rounds = '3'", "rounds", "a text is not a number"),
         ("rounds = 3", "rounds = true", "rounds", "true is not a number"),
         ("rounds = 3", "round = 3", "round", "no such field"),
         ("seeds = [1, 2]", "seeds = [1, 1]", "seeds", "named twice"),
         ("seeds = [1, 2]", "seeds = [-4]", "seeds", "from 0"),
         ("seeds = [1, 2]", "seeds = [2, true]", "seeds", "true is not a number"),
+        ("seeds = [1, 2]", "seeds = [2, '3']", "seeds", "a text is not a number"),
         ("alpha = 0.3", "", "partition", "needs alpha"),
         ("clients = 4", "", "partition", "needs clients"),
         ('kind = "dirichlet"', 'kind = "dirichlett"', "partition.kind", "'domain', 'iid'"),
@@ -125,6 +126,7 @@ def test_an_unknown_field_says_where_it_belongs_or_what_is_nearest(name: str) ->
         ("shots = 1", "config.shots: no such field; 'shots' belongs in [data]"),
         ("block = 3", "config.block: no such field; did you mean 'blocks'?"),
         ("blocks = true", "methods.0.config.blocks: true is not a number"),
+        ("blocks = '3'", "methods.0.config.blocks: a text is not a number"),
     ],
 )
 def test_a_hyper_parameter_that_is_none_says_so_too(field: str, said: str) -> None:

@@ -117,12 +117,12 @@ def test_samples_of_nobody_are_said(leftover):
         (
             None,
             "description",
-            "FedAlign, class_text = description: 2 of 2 classes have no written description (cat, fire",
+            "FedAlign: with class_text = description, 2 of 2 classes have no written description (cat, fire",
         ),
         (
             {"fire_engine": ["a red van."]},
             "description",
-            "FedAlign, class_text = description: 1 of 2 classes have no written description (cat)",
+            "FedAlign: with class_text = description, 1 of 2 classes have no written description (cat)",
         ),
         ({"fire engine": ["a red van."], "cat": ["a pet."]}, "description", None),
         (None, "template", None),

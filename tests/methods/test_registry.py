@@ -105,4 +105,4 @@ def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytes
         methods=[{"name": "alone"}],
         rounds=1,
     )
-    assert "2 clients, and a helper says so" in plan(experiment).warnings
+    assert "FedCLIP: 2 clients, and a helper says so" in plan(experiment).warnings

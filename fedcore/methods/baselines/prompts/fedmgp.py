@@ -148,10 +148,7 @@ class FedMGP(PromptedTowers):
     def plan_warnings(cls, config: FedMGPConfig, context: RunContext) -> list[str]:
         """Warn about the paper's learning rate on the miniature CLIP, and about the published code's sign."""
         caveat = cls.result_caveat(config, context.embedded)
-        return [
-            *super().plan_warnings(config, context),
-            *([f"{cls.about.title}: {caveat}"] if caveat else []),
-        ]
+        return [*super().plan_warnings(config, context), *filter(None, [caveat])]
 
     @classmethod
     def result_caveat(cls, config: FedMGPConfig, embedded: bool) -> str:

@@ -84,7 +84,7 @@ def test_the_papers_rate_on_the_miniature_clip_is_warned_of_with_the_remedy():
     ]
     named = warnings(*slow, {"name": "sdfed"})
     assert len(named) == len(slow) and all("Set lr = 0.01" in line for line in named)
-    assert named[0].startswith("PromptFL: its paper's learning rate 0.001")
+    assert named[0].startswith("PromptFL: the paper's learning rate 0.001")
     assert (
         warnings(
             {"name": "promptfl", "config": {"lr": 0.01}},
