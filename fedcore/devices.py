@@ -131,6 +131,13 @@ def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
     return (device, "auto", "gpu", "cuda")
 
 
+def accepted_here() -> set[str]:
+    """Return the values of ``requested_device`` that the devices of this machine serve."""
+    found = [device.id for device in list_devices()]
+    first_gpu = next((device for device in found if device != CPU), None)
+    return {asked for device in found for asked in accepts(device, first_gpu)}
+
+
 def torch_name(device: str) -> str:
     """Return torch's name of a device, in a process that sees this one only."""
     return CPU if device == CPU else "cuda"

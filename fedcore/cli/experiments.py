@@ -51,8 +51,9 @@ def run(
     """Train an experiment here, with progress bars."""
     from fedcore import config, devices, jobs
     from fedcore.cli.progress import with_preparation
+    from fedcore.cluster import choice
     from fedcore.engine.plan import plan
-    from fedcore.jobs import forecast, process
+    from fedcore.jobs import cluster_nodes, forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
     from fedcore.store import Store
@@ -92,6 +93,13 @@ def run(
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
+    on_cluster = cluster_nodes.read(store) is not None or choice.chosen(store.path) is not None
+    if device is not None and not on_cluster and device not in devices.accepted_here():
+        common.print_note(
+            f"the runs wait, since no worker of this machine has a device {device!r}; start "
+            "`fedlens worker --ray` for a cluster that has it, or stop them with "
+            f"`fedlens stop --experiment {created.experiment_id}` and queue them for another device"
+        )
     return common.DONE
 
 

@@ -109,6 +109,11 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert run("stop", "1", "--db", db) == 0
     assert run("resume", "1", "--no-worker", "--db", db) == 0
     assert len(started) == 1, "no other was started"
+    capsys.readouterr()
+    for device, waits in (("cpu", False), ("gpu7", True)):
+        assert run("run", toml, "--db", db, "--queue", "--device", device) == 0
+        said = capsys.readouterr().err
+        assert ("no worker of this machine has a device 'gpu7'" in said) is waits
 
 
 def test_a_device_and_a_run_that_are_not_there_are_named(db, toml, capsys):

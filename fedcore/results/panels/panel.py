@@ -12,6 +12,7 @@ from fedcore.results.metrics import FURTHER, is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
 
+NAMELESS = "a recorded value belongs to no model or test set; `fedlens doctor` says what is damaged"
 Named = tuple[str, str]
 """Name and kind of a model or test set."""
 Share = tuple[float, int, int]
@@ -153,9 +154,7 @@ def _by_place(
         own = cells.run_id == run
         models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
     if UNKNOWN in models or UNKNOWN in test_sets:
-        raise FedLensError(
-            "a recorded accuracy belongs to no model or test set; `fedlens doctor` says what is damaged", "db"
-        )
+        raise FedLensError(NAMELESS, "db")
     return models, test_sets, np.array([cells.correct, cells.total])
 
 

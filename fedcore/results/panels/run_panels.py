@@ -1,17 +1,19 @@
 """Panels of runs: one matrix of one run, or its mean over runs and seeds, for Live, Run and Compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import FULL_MATRIX_CLIENTS
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
 from fedcore.results.panels.panel import (
+    NAMELESS,
     Panel,
     Shares,
     accuracy_panel,
@@ -130,7 +132,7 @@ class Recorded:
         entities = {run: self.store.cells.entities(run, {o.client for o in of}) for run, of in own.items()}
         shares: dict[int, list[Shares]] = {}
         for run, of_run in own.items():
-            names = {e.entity: e.name for e in entities[run]}
+            names = _names(entities[run])
             shares[run] = [
                 {(names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total) for o in of_run}
             ]
@@ -153,7 +155,7 @@ class Recorded:
         last: dict[int, int] = {}
         for run_id, rounds in self.rounds.items():
             values = self.store.diagnostics.at_round(run_id, matrix.name, rounds[-1]) if rounds else []
-            names = {e.entity: e.name for e in self.entities[run_id]}
+            names = _names(self.entities[run_id])
             if values:
                 last[run_id] = values[0].round
                 pairs = {(names[d.client_a], names[d.client_b]): d.value for d in values}
@@ -163,6 +165,17 @@ class Recorded:
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
             panel = replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
         return replace(panel, last_rounds=last)
+
+
+class _Names(dict[int, str]):
+    """Names by code; a code without a name is damage."""
+
+    def __missing__(self, code: int) -> str:
+        raise FedLensError(NAMELESS, "db")
+
+
+def _names(entities: Iterable[EntityRow]) -> _Names:
+    return _Names((e.entity, e.name) for e in entities)
 
 
 def _by_round(cells: Sequence[NamedCell]) -> dict[int, list[list[NamedCell]]]:

@@ -19,6 +19,7 @@ from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.cells import CODED, EntityRow, NamedCell
+from fedcore.store.database import writing
 from tests.support import fill
 
 
@@ -281,6 +282,17 @@ def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally
     for stray in ((1, 7, 1, 1, 2), (2, 8, 3, 1, 2), (2, 8, 99, 1, 2)):
         with pytest.raises(FedLensError, match="belongs to no model or test set"):
             accuracy_panel("", "fedot", coded(*cells, stray), known)
+
+
+def test_a_client_without_a_row_is_damage_in_a_panel_of_rounds(tmp_path: Path) -> None:
+    """It was a KeyError."""
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    with writing(store.path) as database:
+        database.execute("DELETE FROM entities WHERE entity=3")
+    (run,) = store.runs.get([1])
+    with pytest.raises(FedLensError, match="belongs to no model or test set"):
+        Recorded(store, [run], {1: [0, 1]}).panel("clients", "", "fedot")
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
