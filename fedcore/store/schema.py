@@ -175,7 +175,7 @@ def require_current(path: Path, connection: sqlite3.Connection) -> None:
             raise FedLensError(
                 f"{path} was written by a newer FedLens, or changed by another program: its table {table} "
                 f"has the column {min(columns - known)!r}, which this version does not know. Update FedLens, "
-                f"or copy the experiments into a new database with `fedlens merge {path} --db FOLDER/runs.db`",
+                f"or copy its experiments into a new database: `fedlens merge {path} --db FOLDER/runs.db`",
                 "db",
             )
 
