@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from fedcore.config.models import (
     BackboneConfig,
@@ -25,6 +26,7 @@ from fedcore.config.models import (
 )
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
+from fedcore.methods.hyperparameters import check_number
 from fedcore.methods.registry import first_error
 
 PLAIN = ("rounds", "participation")
@@ -114,19 +116,25 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
         raise FedLensError(
             f"a sweep takes numbers, texts, true and false, not {type(odd[0]).__name__}", field
         )
-    adapter, converted = _type_of(path), tuple(values)
-    try:
-        converted = converted if adapter is None else tuple(map(adapter.validate_python, values))
-    except ValidationError as error:
-        raise FedLensError(str(first_error(error)), field) from error
+    info, converted = _field_of(path), tuple(values)
+    if info is not None:
+        annotation: Any = Annotated[info.annotation, info]
+        try:
+            for value in values:
+                check_number(value, info.annotation)
+            converted = tuple(map(TypeAdapter(annotation).validate_python, values))
+        except ValidationError as error:
+            raise FedLensError(str(first_error(error)), field) from error
+        except ValueError as error:
+            raise FedLensError(str(error), field) from error
     for i, value in enumerate(converted):
         if any(value == other and type(value) is type(other) for other in converted[:i]):
             raise FedLensError(f"the value {_in_short(value)} is named twice; name each once", field)
     return converted
 
 
-def _type_of(path: str) -> TypeAdapter[Any] | None:
-    """Return the type of a field of the experiment; None for a method's field, which is checked later."""
+def _field_of(path: str) -> FieldInfo | None:
+    """Return a field of the experiment; None for a method's field, which is checked later."""
     part, _, name = path.partition(".")
     if path in FIXED:
         raise FedLensError(
@@ -150,9 +158,7 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
             "the methods (e.g. methods.fedot.blocks)",
         )
         raise FedLensError(f"no such field to sweep; {hint}", f"sweep.{path}")
-    info = model.model_fields[name]
-    annotation: Any = Annotated[info.annotation, info]
-    return TypeAdapter(annotation)
+    return model.model_fields[name]
 
 
 def variants(experiment: Experiment) -> list[Variant]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Unpack
 
 from fedcore.clip.specs import MINI_MODELS
@@ -42,6 +42,23 @@ class Bounds(TypedDict, total=False):
     lt: float
 
 
+def check_number(value: Any, annotation: Any) -> None:
+    """Refuse true, false and texts, also in a list, for a field of numbers, where pydantic converts them."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    other = next((item for item in items if isinstance(item, (bool, str))), None)
+    if other is None or not _holds(annotation, int, float) or _holds(annotation, type(other)):
+        return
+    if isinstance(other, str):
+        raise ValueError("a text is not a number; give a number, without quotes")
+    raise ValueError(f"{str(other).lower()} is not a number; give a number")
+
+
+def _holds(annotation: Any, *kinds: type) -> bool:
+    """Whether an annotation names one of some types, or a value of one within ``Literal``."""
+    is_one = annotation in kinds or type(annotation) in kinds
+    return is_one or any(_holds(part, *kinds) for part in get_args(annotation))
+
+
 class SearchRange(BaseModel):
     """Values among which a search draws a hyper-parameter: a range, a factor, or choices."""
 
@@ -58,6 +75,12 @@ class SearchRange(BaseModel):
     choices: tuple[bool | int | float | str, ...] = Field(
         (), description="Values of which each is drawn as often as any other"
     )
+
+    @field_validator("low", "high", "factor", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        check_number(value, float)
+        return value
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -170,23 +193,6 @@ class MethodConfig(BaseModel):
     def adam(self) -> tuple[float, float, float]:
         """beta_1, beta_2 and epsilon of Adam and AdamW; a method with others overrides this."""
         return 0.9, 0.999, 1e-8
-
-
-def check_number(value: Any, annotation: Any) -> None:
-    """Refuse true, false and texts, also in a list, for a field of numbers, where pydantic converts them."""
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    other = next((item for item in items if isinstance(item, (bool, str))), None)
-    if other is None or not _holds(annotation, int, float) or _holds(annotation, type(other)):
-        return
-    if isinstance(other, str):
-        raise ValueError("a text is not a number; give a number, without quotes")
-    raise ValueError(f"{str(other).lower()} is not a number; give a number")
-
-
-def _holds(annotation: Any, *kinds: type) -> bool:
-    """Whether an annotation names one of some types, or a value of one within ``Literal``."""
-    is_one = annotation in kinds or type(annotation) in kinds
-    return is_one or any(_holds(part, *kinds) for part in get_args(annotation))
 
 
 def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:

@@ -70,6 +70,8 @@ def test_whole_numbers_and_choices_are_drawn_evenly_and_a_special_table_wins():
         ({"tuning": {"space": {"fedot": {"lr": {"low": 0, "high": 1, "log": True}}}}},
          "tuning.space.fedot.lr", "begins above 0"),
         ({"tuning": {"space": {"fedot": {"lr": {"low": 1}}}}}, "tuning.space.fedot.lr", "low and high"),
+        ({"tuning": {"space": {"fedot": {"lr": {"low": 0.01, "high": True}}}}},
+         "tuning.space.fedot.lr.high", "true is not a number"),
         ({"tuning": {"space": {"fedot": {"lr": {"low": 1, "high": 900}}}}},
          "tuning.space.fedot.lr", "900 cannot be tried"),
         ({"tuning": {"space": {"fedot": {"blocs": {"choices": [1]}}}}},
