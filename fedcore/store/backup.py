@@ -48,8 +48,12 @@ def back_up(db: Path, target: Path | None = None) -> Path:
         raise FedLensError(f"no database at {db}", "db")
     with plain_errors(target):
         check_room(target.parent, _size(db))
-        with closing(_readable(db)) as source, _copied(source, target) as part:
-            _require_sound(part, f"{db} is damaged, so no backup was made")
+        with (
+            closing(_readable(db)) as source,
+            _copied(source, target) as part,
+            closing(_readable(part)) as copy,
+        ):
+            _require_sound(db, f"{db} is damaged, so no backup was made", copy)
     return target
 
 
@@ -114,7 +118,7 @@ def _require_sound(path: Path, refusal: str, connection: sqlite3.Connection | No
     """Refuse a database that is damaged, or not of this version.
 
     Args:
-        connection: to the file; the snapshot that it reads stays open.
+        connection: to the file, or to a copy of it; the snapshot that it reads stays open.
     """
     try:
         with nullcontext(connection) if connection else closing(_readable(path)) as opened:

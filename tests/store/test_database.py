@@ -142,7 +142,7 @@ def test_a_database_with_an_unknown_column_is_of_a_newer_version_and_can_be_merg
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("ALTER TABLE runs ADD COLUMN warmth REAL")
     for refused in (Store(other).prepare, Store(other).experiments.all, lambda: back_up(other)):
-        with pytest.raises(FedLensError, match=r"newer FedLens.*runs has the column 'warmth'.*fedlens merge"):
+        with pytest.raises(FedLensError, match=r"other\.db was written by a newer .*'warmth'.*fedlens merge"):
             refused()
     new = Store(db.with_name("new.db"))
     assert len(new.imports.database(other).added) == 1 and new.integrity.findings() == []
