@@ -43,14 +43,22 @@ class Bounds(TypedDict, total=False):
 
 
 def check_number(value: Any, annotation: Any) -> None:
-    """Refuse true, false and texts, also in a list, for a field of numbers, where pydantic converts them."""
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    other = next((item for item in items if isinstance(item, (bool, str))), None)
-    if other is None or not _holds(annotation, int, float) or _holds(annotation, type(other)):
-        return
-    if isinstance(other, str):
-        raise ValueError("a text is not a number; give a number, without quotes")
-    raise ValueError(f"{str(other).lower()} is not a number; give a number")
+    """Refuse true, false and quoted numbers, also in a list, for numbers: pydantic would convert them."""
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if not (isinstance(item, bool) or (isinstance(item, str) and _is_number(item))):
+            continue
+        if _holds(annotation, int, float) and not _holds(annotation, type(item)):
+            if isinstance(item, str):
+                raise ValueError("a text is not a number; give a number, without quotes")
+            raise ValueError(f"{str(item).lower()} is not a number; give a number")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _holds(annotation: Any, *kinds: type) -> bool:

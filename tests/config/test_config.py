@@ -52,6 +52,7 @@ def test_runs_of_one_group_differ_by_seed_and_held_out_domain_only():
     ("old", "new", "field", "message"),
     [
         ("rounds = 3", "rounds = -1", "rounds", "greater than or equal to 0"),
+        ("rounds = 3", "rounds = 'x'", "rounds", "whole number"),
         ("rounds = 3", "rounds = '3'", "rounds", "a text is not a number"),
         ("rounds = 3", "rounds = true", "rounds", "true is not a number"),
         ("rounds = 3", "round = 3", "round", "no such field"),
