@@ -6,7 +6,7 @@ get the first of WordNet's words instead, projectile and sunglass.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,44 +27,33 @@ def class_names() -> Mapping[str, str]:
     return names
 
 
-def imagenet(entry: Entry, roots: Sequence[Path]) -> Listing:
+def imagenet(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List ``train/n01440764/*.JPEG`` and, as test set, ``val/n01440764/*.JPEG``."""
-    root, ids = _train_and_val(entry, roots)
-    listing = Listing(root, tuple(class_names()[wnid] for wnid in ids))
-    for part, mark in (("train", TRAIN), ("val", TEST)):
-        for label, wnid in enumerate(ids):
-            _add(listing, root / part / wnid, f"{part}/{wnid}", label, mark)
-    return listing
-
-
-def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Listing:
-    """List ImageNet-V2, -Sketch, -A or -R: folders of classes, all of whose images are for testing."""
-    root, folder_of = _class_folders(entry, roots)
-    listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
-    for label, folder in enumerate(folder_of.values()):
-        _add(listing, root / folder, folder, label, TEST)
-    return listing
-
-
-def classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the names of the classes in the folder, in the order of ImageNet's labels."""
-    find = _train_and_val if entry.loader == "imagenet" else _class_folders
-    return tuple(class_names()[wnid] for wnid in find(entry, roots)[1])
-
-
-def _add(listing: Listing, folder: Path, key: str, label: int, part: int) -> None:
-    for path in sorted(images_in(listing.root, folder), key=lambda p: p.name):
-        listing.add(path, f"{key}/{path.name}", label, part=part)
-
-
-def _train_and_val(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
     root = locate(entry, roots, f"train/{_FOLDER}", f"val/{_FOLDER}")
     ids, tested = (_known_ids(root, root / part) for part in ("train", "val"))
     if ids != tested:
         other = sorted(set(ids) ^ set(tested))[0]
         where = "val" if other in ids else "train"
         raise damaged(root, f"no folder '{other}' in {where}, which the other part has")
-    return root, ids
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in ids))
+    yield listing
+    for part, mark in (("train", TRAIN), ("val", TEST)):
+        for label, wnid in enumerate(ids):
+            _add(listing, f"{part}/{wnid}", label, mark)
+
+
+def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
+    """List ImageNet-V2, -Sketch, -A or -R: folders of classes, all of whose images are for testing."""
+    root, folder_of = _class_folders(entry, roots)
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
+    yield listing
+    for label, folder in enumerate(folder_of.values()):
+        _add(listing, folder, label, TEST)
+
+
+def _add(listing: Listing, folder: str, label: int, part: int) -> None:
+    for path in sorted(images_in(listing.root, listing.root / folder), key=lambda p: p.name):
+        listing.add(path, f"{folder}/{path.name}", label, part=part)
 
 
 def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:

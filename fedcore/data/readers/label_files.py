@@ -1,8 +1,11 @@
-"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet, UCF-101, SUN-397, CoOp."""
+"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet, UCF-101, SUN-397, CoOp.
+
+The readers of data sets with one domain yield the listing as ``loaders.LOADERS`` explains.
+"""
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,24 +76,24 @@ def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str)
     raise NotInFolder(f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}")
 
 
-def tiny_imagenet_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the classes as they enter a prompt, in the order of their WordNet ids.
-
-    ``words.txt`` gives several words for most classes. The first one is used, or all of them if two classes
-    share the first.
-    """
-    return _tiny_imagenet(entry, roots)[2]
-
-
-def tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> Listing:
+def tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List training images and, as test set, validation images, since its own test images have no labels.
 
-    Training images are ``train/n01443537/images/n01443537_0.JPEG``; a file lists the labels of ``val``.
+    Training images are ``train/n01443537/images/n01443537_0.JPEG``; a file lists the labels of ``val``. The
+    classes are in the order of their WordNet ids. ``words.txt`` gives several words for most of them: the
+    first one is used, or all of them if two classes share the first.
     """
-    root, ids, classes = _tiny_imagenet(entry, roots)
+    root = locate(entry, roots, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+    ids = sorted(set(read_lines(root / "wnids.txt")))
+    words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)
+    unknown = [i for i in ids if i not in words]
+    if unknown:
+        raise damaged(root / "words.txt", f"no words for '{unknown[0]}', which wnids.txt names")
+    first = [words[i].split(",")[0].strip() for i in ids]
+    names = (words[i].strip() if first.count(name) > 1 else name for i, name in zip(ids, first, strict=True))
     listed = root / "val" / "val_annotations.txt"
-    result = Listing(root, classes)
-    result.label_files += [root / "wnids.txt", root / "words.txt", listed]
+    result = Listing(root, tuple(names), label_files=[root / "wnids.txt", root / "words.txt", listed])
+    yield result
     present = set(folders_in(root, root / "train"))
     missing = [i for i in ids if i not in present]
     if missing:
@@ -104,56 +107,34 @@ def tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> Listing:
         if wnid not in number:
             raise damaged(listed, f"'{line}' names no class of wnids.txt")
         result.add(root / "val" / "images" / image, f"val/{image}", number[wnid], part=TEST)
-    return result
-
-
-def _tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str], tuple[str, ...]]:
-    root = locate(entry, roots, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
-    ids = sorted(set(read_lines(root / "wnids.txt")))
-    words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)
-    unknown = [i for i in ids if i not in words]
-    if unknown:
-        raise damaged(root / "words.txt", f"no words for '{unknown[0]}', which wnids.txt names")
-    first = [words[i].split(",")[0].strip() for i in ids]
-    names = (words[i].strip() if first.count(name) > 1 else name for i, name in zip(ids, first, strict=True))
-    return root, ids, tuple(names)
 
 
 _UCF_FRAMES, _UCF_CLASSES = "UCF-101-midframes", "ucfTrainTestlist/classInd.txt"
 _UCF_LISTS = {"ucfTrainTestlist/trainlist01.txt": TRAIN, "ucfTrainTestlist/testlist01.txt": TEST}
 
 
-def ucf101(entry: Entry, roots: Sequence[Path]) -> Listing:
+def ucf101(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List the middle frames of UCF-101's videos, with the first of its three splits.
 
     The frame of ``ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi`` is
     ``UCF-101-midframes/Apply_Eye_Makeup/v_ApplyEyeMakeup_g08_c01.jpg``.
     """
-    root, names = _ucf_actions(entry, roots)
-    frames = locate(entry, roots, _UCF_FRAMES) / _UCF_FRAMES  # often in another archive than the lists
-    number = {name: label for label, name in enumerate(names)}
-    result = Listing(roots[0], tuple(map(_spaced, names)), label_files=[root / name for name in _UCF_LISTS])
-    for name, part in _UCF_LISTS.items():
-        for line in read_lines(root / name):
-            action, _, video = line.split(" ")[0].partition("/")
-            if action not in number or not video.endswith(".avi"):
-                raise damaged(root / name, f"'{line}' is not 'Action/video.avi' of an action", "lists")
-            key = f"{_spaced(action).replace(' ', '_')}/{video.removesuffix('.avi')}.jpg"
-            result.add(frames / key, key, number[action], part=part)
-    return result
-
-
-def ucf101_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the actions as they enter a prompt, such as "Apply Eye Makeup"."""
-    return tuple(map(_spaced, _ucf_actions(entry, roots)[1]))
-
-
-def _ucf_actions(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
     root = locate(entry, roots, _UCF_CLASSES, *_UCF_LISTS)
     numbered = [line.partition(" ") for line in read_lines(root / _UCF_CLASSES)]
     if [number for number, _, _ in numbered] != [str(i + 1) for i in range(len(numbered))]:
         raise damaged(root / _UCF_CLASSES, "its lines are not '1 ApplyEyeMakeup' and so on", "lists")
-    return root, [name for _, _, name in numbered]
+    label_of = {name: label for label, (_, _, name) in enumerate(numbered)}
+    classes = tuple(_spaced(name) for _, _, name in numbered)
+    result = Listing(roots[0], classes, label_files=[root / name for name in _UCF_LISTS])
+    yield result
+    frames = locate(entry, roots, _UCF_FRAMES) / _UCF_FRAMES  # often in another archive than the lists
+    for name, part in _UCF_LISTS.items():
+        for line in read_lines(root / name):
+            action, _, video = line.split(" ")[0].partition("/")
+            if action not in label_of or not video.endswith(".avi"):
+                raise damaged(root / name, f"'{line}' is not 'Action/video.avi' of an action", "lists")
+            key = f"{_spaced(action).replace(' ', '_')}/{video.removesuffix('.avi')}.jpg"
+            result.add(frames / key, key, label_of[action], part=part)
 
 
 def _spaced(action: str) -> str:
@@ -164,34 +145,27 @@ def _spaced(action: str) -> str:
 _SUN_LISTS = {"Training_01.txt": TRAIN, "Testing_01.txt": TEST}
 
 
-def sun397(entry: Entry, roots: Sequence[Path]) -> Listing:
-    """List the images of SUN-397's first partition: ``/a/abbey/sun_aakbdcgfpksytcwj.jpg`` a line."""
-    root, places = _sun_places(entry, roots)
+def sun397(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
+    """List the images of SUN-397's first partition: ``/a/abbey/sun_aakbdcgfpksytcwj.jpg`` a line.
+
+    A class enters a prompt as in CoOp, for example "outdoor apartment building".
+    """
+    root = locate(entry, roots, "ClassName.txt", *_SUN_LISTS)
+    places = read_lines(root / "ClassName.txt")
+    names = prompt_names(root, tuple(map(_place_name, places)))
+    result = Listing(roots[0], names, label_files=[root / name for name in _SUN_LISTS])
+    yield result
     number = {place: label for label, place in enumerate(places)}
     rows = [(line, name) for name in _SUN_LISTS for line in read_lines(root / name)]
     if not rows:
         raise damaged(root / "Training_01.txt", "it lists no image", "partitions")
     images = locate(entry, roots, rows[0][0].lstrip("/"))
-    names = prompt_names(root, tuple(map(_place_name, places)))
-    result = Listing(roots[0], names, label_files=[root / name for name in _SUN_LISTS])
     for line, name in rows:
         place = line.rpartition("/")[0]
         if place not in number:
             raise damaged(root / name, f"'{line}' is in no folder of ClassName.txt", "partitions")
         key = line.lstrip("/")
         result.add(images / key, key, number[place], part=_SUN_LISTS[name])
-    return result
-
-
-def sun397_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the places as they enter a prompt, such as "outdoor apartment building" (as in CoOp)."""
-    root, places = _sun_places(entry, roots)
-    return prompt_names(root, tuple(map(_place_name, places)))
-
-
-def _sun_places(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
-    root = locate(entry, roots, "ClassName.txt", *_SUN_LISTS)
-    return root, read_lines(root / "ClassName.txt")
 
 
 def _place_name(place: str) -> str:
@@ -204,13 +178,7 @@ _CoopRow = tuple[str, int, str]
 """Path in the folder of the images, label and class name."""
 
 
-def coop_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the classes as they enter a prompt, in the order of the file's labels."""
-    path = _coop_file(entry, roots)
-    return _coop_names(path, _coop_rows(path))
-
-
-def coop(entry: Entry, roots: Sequence[Path]) -> Listing:
+def coop(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List the images of a few-shot split such as ``split_zhou_Caltech101.json``, with its classes and parts.
 
     Other images of the data set are not used.
@@ -218,22 +186,17 @@ def coop(entry: Entry, roots: Sequence[Path]) -> Listing:
     Source: Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022, whose code publishes the
     files.
     """
-    path = _coop_file(entry, roots)
+    folder = locate(entry, roots, entry.split_coop)
+    path, *others = sorted(folder.glob(entry.split_coop))
+    if others:
+        listed = " and ".join(file.name for file in (path, *others))
+        raise FolderError(f"{folder}: {listed}; leave one, that of the data set to read")
     rows = _coop_rows(path)
     result = Listing(roots[0], _coop_names(path, rows), label_files=[path])
+    yield result
     images = locate(entry, roots, rows[0][1][0])
     for part, (image, label, _) in rows:
         result.add(images / image, image, label, part=part)
-    return result
-
-
-def _coop_file(entry: Entry, roots: Sequence[Path]) -> Path:
-    folder = locate(entry, roots, entry.split_coop)
-    found = sorted(folder.glob(entry.split_coop))
-    if len(found) > 1:
-        listed = " and ".join(path.name for path in found)
-        raise FolderError(f"{folder}: {listed}; leave one, that of the data set to read")
-    return found[0]
 
 
 def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:

@@ -43,7 +43,7 @@ BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Lis
     "leaf": leaf.load,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
-LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Listing | ImageSet]] = {
+LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet]]] = {
     "classes": torchvision_sets.classes,
     "cifar": torchvision_sets.cifar,
     "pets": torchvision_sets.pets,
@@ -60,19 +60,11 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Listing | ImageSet]] = {
     "imagenet-test": imagenet.imagenet_test,
     "coop": label_files.coop,
 }
-"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain."""
-CLASS_NAMES: dict[str, Callable[[Entry, Sequence[Path]], tuple[str, ...]]] = {
-    "cars": torchvision_sets.car_classes,
-    "aircraft": torchvision_sets.aircraft_classes,
-    "ucf": label_files.ucf101_classes,
-    "sun": label_files.sun397_classes,
-    "tiny": label_files.tiny_imagenet_classes,
-    "imagenet": imagenet.classes,
-    "imagenet-v2": imagenet.classes,
-    "imagenet-test": imagenet.classes,
-    "coop": label_files.coop_classes,
-}
-"""Name in ``Entry.loader`` -> reader of class names, for data sets whose files hold them."""
+"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain.
+
+It yields the data set once, as soon as its classes are known, and adds the images to it afterwards: whoever
+only wants the classes takes the first item, and a large folder is not listed for them.
+"""
 
 
 def detect_format(path: str | Path) -> str:
@@ -102,7 +94,8 @@ def read_source(
         if entry.loader in BY_DOMAIN:
             return BY_DOMAIN[entry.loader](entry, roots, domains)
         chosen_domains(entry, domains)
-        return LOADERS[entry.loader](entry, roots)
+        (found,) = LOADERS[entry.loader](entry, roots)
+        return found
 
     source = search_folder(entry, root, attempt)
     return source if isinstance(source, Listing) else (source, [])
@@ -131,8 +124,8 @@ def names(
         return prompt_names(rows.path, rows.classes), rows.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if entry.loader in CLASS_NAMES:
-            return CLASS_NAMES[entry.loader](entry, roots), chosen_domains(entry, domains)
+        if entry.loader in LOADERS and not entry.classes:
+            return next(LOADERS[entry.loader](entry, roots)).classes, chosen_domains(entry, domains)
         if entry.loader == "leaf":
             return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:

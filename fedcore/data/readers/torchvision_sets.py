@@ -4,6 +4,8 @@ Images, labels, classes and parts equal those of torchvision's classes, which th
 files. Those classes are not used themselves. They import torch, which takes a page seconds. They accept a
 folder that lacks a class and labels of another breed, and call most other damage "Dataset not found or
 corrupted" without naming a file. CIFAR's unpickles its files, which can run any code in them.
+
+Each reader yields the data set as ``loaders.LOADERS`` explains.
 """
 
 import io
@@ -62,13 +64,13 @@ def prompts(entry: Entry) -> tuple[str, ...]:
     return tuple(readable(name) for name in entry.classes)
 
 
-def classes(entry: Entry, roots: Sequence[Path]) -> Listing:
+def classes(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List EuroSAT or Caltech-101, which are class folders without an official split."""
     layout = class_folder_layout(entry, roots)
-    return list_images(layout, prompt_names(layout.root, prompts(entry)))
+    yield list_images(layout, prompt_names(layout.root, prompts(entry)))
 
 
-def pets(entry: Entry, roots: Sequence[Path]) -> Listing:
+def pets(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List Oxford-IIIT Pets: ``images/NAME_1.jpg``, labels in ``annotations/trainval.txt`` and others."""
     number = {squash(name): i for i, name in enumerate(entry.classes)}
 
@@ -84,7 +86,7 @@ def pets(entry: Entry, roots: Sequence[Path]) -> Listing:
     return _listed(entry, roots, {"annotations/trainval.txt": TRAIN, "annotations/test.txt": TEST}, rows)
 
 
-def food(entry: Entry, roots: Sequence[Path]) -> Listing:
+def food(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List Food-101: ``images/apple_pie/1.jpg``, listed by class in ``meta/train.json`` and ``test.json``."""
 
     def rows(path: Path) -> Iterator[tuple[str, int]]:
@@ -101,7 +103,7 @@ def food(entry: Entry, roots: Sequence[Path]) -> Listing:
     return _listed(entry, roots, {"meta/train.json": TRAIN, "meta/test.json": TEST}, rows)
 
 
-def dtd(entry: Entry, roots: Sequence[Path]) -> Listing:
+def dtd(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List DTD: ``images/banded/banded_0002.jpg``, with the first of its ten partitions, as torchvision."""
     number = {name: i for i, name in enumerate(entry.classes)}
 
@@ -121,7 +123,7 @@ def _listed(
     roots: Sequence[Path],
     parts: Mapping[str, int],
     rows: Callable[[Path], Iterator[tuple[str, int]]],
-) -> Listing:
+) -> Iterator[Listing]:
     """List the images that label files name; each file is one part of the official split.
 
     Args:
@@ -130,19 +132,20 @@ def _listed(
     """
     root = locate(entry, roots, *parts, "images")
     result = Listing(root, prompts(entry), label_files=[root / name for name in parts])
+    yield result
     for name, part in parts.items():
         for image, label in rows(root / name):
             result.add(root / "images" / image, f"images/{image}", label, part=part)
-    return result
 
 
-def flowers(entry: Entry, roots: Sequence[Path]) -> Listing:
+def flowers(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List Flowers-102: ``jpg/image_00001.jpg``, labels in ``imagelabels.mat``, parts in ``setid.mat``."""
     root = locate(entry, roots, "imagelabels.mat", "setid.mat")
     images = locate(entry, roots, "jpg") / "jpg"  # often in another archive than the labels
     labels = _mat(root / "imagelabels.mat", "labels")
     files = [root / "imagelabels.mat", root / "setid.mat"]
     result = Listing(roots[0], prompts(entry), label_files=files)
+    yield result
     for part, name in ((TRAIN, "trnid"), (VALIDATION, "valid"), (TEST, "tstid")):
         for image in _mat(root / "setid.mat", name).tolist():
             if not (1 <= image <= len(labels) and 1 <= labels[image - 1] <= len(entry.classes)):
@@ -150,14 +153,18 @@ def flowers(entry: Entry, roots: Sequence[Path]) -> Listing:
                 raise damaged(root, f"{why} {len(entry.classes)}", "files")
             file = f"image_{image:05d}.jpg"
             result.add(images / file, f"jpg/{file}", int(labels[image - 1]) - 1, part=part)
-    return result
 
 
-def cars(entry: Entry, roots: Sequence[Path]) -> Listing:
-    """List Stanford Cars: ``cars_train/00001.jpg`` and ``cars_test``, with labels in files of MATLAB."""
+def cars(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
+    """List Stanford Cars: ``cars_train/00001.jpg`` and ``cars_test``, with labels in files of MATLAB.
+
+    A class is a model of car, such as "AM General Hummer SUV 2000".
+    """
     root = locate(entry, roots, *_CARS, "devkit/cars_meta.mat")
-    names = car_classes(entry, roots)
-    result = Listing(root, names, label_files=[root / name for name in (*_CARS, "devkit/cars_meta.mat")])
+    meta = root / "devkit/cars_meta.mat"
+    names = prompt_names(meta, tuple(map(str, _mat(meta, "class_names").tolist())))
+    result = Listing(root, names, label_files=[*(root / name for name in _CARS), meta])
+    yield result
     for name, (folder, part) in _CARS.items():
         rows = _mat(root / name, "annotations")
         if not {"fname", "class"} <= set(rows.dtype.names or ()):
@@ -167,21 +174,16 @@ def cars(entry: Entry, roots: Sequence[Path]) -> Listing:
                 why = f"'{image}' has label {label}, cars_meta.mat has {len(names)} classes"
                 raise damaged(root / name, why, "labels")
             result.add(root / folder / str(image), f"{folder}/{image}", int(label) - 1, part=part)
-    return result
 
 
-def car_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the models of cars, such as "AM General Hummer SUV 2000", in the order of their labels."""
-    path = locate(entry, roots, *_CARS, "devkit/cars_meta.mat") / "devkit/cars_meta.mat"
-    return prompt_names(path, tuple(map(str, _mat(path, "class_names").tolist())))
-
-
-def aircraft(entry: Entry, roots: Sequence[Path]) -> Listing:
+def aircraft(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List FGVC Aircraft by variant: ``images/0034309.jpg``, named in ``images_variant_train.txt``..."""
     root = locate(entry, roots, "variants.txt", *_AIRCRAFT, "images")
     variants = read_lines(root / "variants.txt")
+    names = prompt_names(root / "variants.txt", tuple(variants))
+    result = Listing(root, names, label_files=[root / name for name in _AIRCRAFT])
+    yield result
     number = {name: label for label, name in enumerate(variants)}
-    result = Listing(root, aircraft_classes(entry, roots), label_files=[root / n for n in _AIRCRAFT])
     for name, part in _AIRCRAFT.items():
         for line in read_lines(root / name):
             image, _, variant = line.partition(" ")
@@ -189,16 +191,9 @@ def aircraft(entry: Entry, roots: Sequence[Path]) -> Listing:
                 raise damaged(root / name, f"'{line}' names no variant of variants.txt", "labels")
             path = root / "images" / f"{image}.jpg"
             result.add(path, f"images/{image}.jpg", number[variant], part=part)
-    return result
 
 
-def aircraft_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the variants, such as 737-700, in the order of their labels."""
-    path = locate(entry, roots, "variants.txt", *_AIRCRAFT, "images") / "variants.txt"
-    return prompt_names(path, tuple(read_lines(path)))
-
-
-def cifar(entry: Entry, roots: Sequence[Path]) -> ImageSet:
+def cifar(entry: Entry, roots: Sequence[Path]) -> Iterator[ImageSet]:
     """Load CIFAR-10 or CIFAR-100, pickled arrays; pixels of a file are loaded with its first image."""
     meta, key, parts = _CIFAR[entry.name]
     root = locate(entry, roots, meta, *parts)
@@ -230,7 +225,7 @@ def cifar(entry: Entry, roots: Sequence[Path]) -> ImageSet:
         flat = pixels_of(file)[index - starts[file]]
         return Image.fromarray(np.ascontiguousarray(flat.reshape(3, 32, 32).transpose(1, 2, 0)))
 
-    return ImageSet(
+    yield ImageSet(
         name=entry.name,
         classes=prompts(entry),
         domains=(ONE_DOMAIN,),
