@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,6 +59,12 @@ def read_texts(path: Path) -> dict[str, str]:
         return {}
     texts = content.items() if isinstance(content, dict) else ()
     return {key: value for key, value in texts if isinstance(value, str)}
+
+
+def write_texts(path: Path, texts: Mapping[str, str]) -> None:
+    """Write a file for ``read_texts``, and its folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(texts).encode())
 
 
 def state_folder() -> Path:

@@ -60,16 +60,17 @@ Work = Generator[Progress, None, _Result]
 """Slow work in progress: ``result = yield from work`` passes its progress on and takes its result."""
 
 
-def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = None) -> _Result:
-    """Run slow work to its end and return its result; ``report``, if given, is called with its progress."""
-    with closing(work):  # a page may end within ``report``; what the work has open is then closed at once
+def result_of(
+    work: Generator[_Step, None, _Result], report: Callable[[_Step], object] = lambda step: None
+) -> _Result:
+    """Run slow work to its end and return its result; ``report`` is called with each of its reports."""
+    with closing(work):  # ``report`` may raise, or a page end in it; what the work has open is closed at once
         while True:
             try:
-                progress = next(work)
+                step = next(work)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-            if report is not None:
-                report(progress)
+            report(step)
 
 
 def relay(

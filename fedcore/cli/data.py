@@ -110,21 +110,14 @@ def encode(
 ) -> int:
     """Encode a data set before any run needs it."""
     from fedcore import config
-    from fedcore.cli.progress import track, with_preparation
-    from fedcore.clip import encodings
-    from fedcore.clip.specs import backbone_spec
+    from fedcore.cli.progress import track
     from fedcore.devices import default_device, torch_name
-    from fedcore.engine import setup
-    from fedcore.engine.prepare import read_images
-    from fedcore.store import Store, database
+    from fedcore.jobs.handlers import encode_data
+    from fedcore.store import Store
 
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
-    images, warnings = with_preparation(lambda: read_images(wanted, backbone_spec(backbone).image_size))
-    for warning in warnings:
-        common.print_note(warning)
-    encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
-    folder = Store(db or database.default_path()).artifacts / "encodings"
-    track(encodings.encode(encoder, images, reads, folder, note=common.print_note))
+    model = backbone, pretrained, torch_name(default_device()), precision
+    images, _ = track(encode_data(Store(db), wanted, model, reads, common.print_note))
     print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
     return common.DONE
 

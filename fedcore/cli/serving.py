@@ -179,11 +179,12 @@ def job(
     db: common.Database = None,
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
-    from fedcore.jobs.process import run_process, spread_later
+    from fedcore.jobs.process import run_process, spread_over
     from fedcore.store import database
     from fedcore.store.jobs import Claim
 
     claim = Claim(database.resolve(db), kind, number, owner, attempt)
     if over is None:
         return run_process(claim, device)
-    return run_process(claim, device, spread_later(over), ["--over", str(over)])
+    # The devices are looked for when the run begins, so that a lack of them is recorded as the run's end.
+    return run_process(claim, device, lambda job: spread_over(over)(job), ["--over", str(over)])

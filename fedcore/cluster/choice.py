@@ -3,13 +3,12 @@
 The worker that the dashboard starts reads them. Each function takes the path of the database.
 """
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
 from fedcore.cluster.connection import AUTO
 from fedcore.errors import FedLensError
-from fedcore.files import read_texts, write_whole
+from fedcore.files import read_texts, write_texts
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
 MAX_PORT = 65535
@@ -87,7 +86,6 @@ def _file(db: Path, name: str) -> Path:
 def _write(db: Path, name: str, content: dict[str, str]) -> None:
     path = _file(db, name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(content).encode())
+        write_texts(path, content)
     except OSError as error:
         raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error

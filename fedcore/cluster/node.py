@@ -20,7 +20,6 @@ from fedcore.engine.environment import code, code_on_disk
 from fedcore.errors import SystemFault, check_room, explain_file
 from fedcore.files import cache_folder
 
-PROGRESS_SECONDS = 0.5
 TRIAL_SECONDS = 120
 _PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
 

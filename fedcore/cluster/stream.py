@@ -42,14 +42,7 @@ class Withdrawn(Elsewhere):
 
 
 class NodeError(RuntimeError):
-    """A programming error on a node; its cause holds the traceback there."""
-
-
-class NodeTraceback(Exception):
-    """The text of a traceback on a node, to be shown as the cause of the error here."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+    """A programming error on a node."""
 
 
 class RemoteEngine:
@@ -245,7 +238,7 @@ def _arrived(sent: Sent, folder: Path) -> Event:
 
 
 def _raised(failed: Failed) -> Exception:
-    """Return the error that a local process would have raised."""
+    """Return the error that a local process would have raised, with the traceback on the node as a note."""
     message, error = failed.message, Exception()
     if failed.kind in ("method", "input"):
         error = (FedLensMethodError if failed.kind == "method" else FedLensError)(message, failed.field)
@@ -253,7 +246,7 @@ def _raised(failed: Failed) -> Exception:
         error = Elsewhere(message if "resume" in message else f"{message}; {REMEDY}")
     else:
         error = Transient(message) if failed.kind == "moment" else NodeError(message)
-    error.__cause__ = NodeTraceback(failed.traceback)
+    error.add_note(failed.traceback)
     return error
 
 

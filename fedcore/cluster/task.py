@@ -311,12 +311,7 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
 
 def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
     """Return a function that sends to an actor and returns a future of its answer."""
-
-    def submit(content: bytes) -> Future[bytes]:
-        future: Future[bytes] = actor.answer.remote(content).future()
-        return future
-
-    return submit
+    return lambda content: actor.answer.remote(content).future()
 
 
 def _failure(error: Exception, folder: Path) -> Failed:

@@ -49,7 +49,6 @@ class FileCheck:
     Attributes:
         reason: why it cannot be used; None if it can.
         kind: kind of defect: ``empty``, ``truncated``, ``unreadable``, ``huge``, ``not an image``, or "".
-        size: width and height as stored, pixels; zeros if it could not be opened.
         mode: Pillow's name of its pixel format, e.g. ``RGB`` or ``CMYK``.
         rotated: its EXIF orientation says that it is stored rotated or mirrored.
         frames: more than one if it is animated.
@@ -57,11 +56,13 @@ class FileCheck:
 
     reason: str | None
     kind: str = ""
-    size: tuple[int, int] = (0, 0)
     mode: str = ""
     sixteen_bit: bool = False
     rotated: bool = False
     frames: int = 1
+
+
+_HUGE = FileCheck(f"more than {MAX_PIXELS:,} pixels", "huge")
 
 
 def decode(path: Path, side: int | None = None) -> Image.Image:
@@ -123,13 +124,12 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
             return FileCheck("empty file", "empty")
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             if image.width * image.height > MAX_PIXELS:
-                return _huge(image.size)
+                return _HUGE
             check = FileCheck(None)
             if thorough:
                 deep = image.format == "PNG" and _read_end(source, 32)[24:25] == b"\x10"
                 check = FileCheck(
                     reason=None,
-                    size=image.size,
                     mode=image.mode,
                     sixteen_bit=image.mode.startswith("I") or deep,
                     rotated=image.getexif().get(_ORIENTATION, 1) in range(2, 9),
@@ -143,16 +143,12 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
                 image.load()
             return check
     except Image.DecompressionBombError:
-        return _huge((0, 0))
+        return _HUGE
     except UnidentifiedImageError:
         return FileCheck("not an image", "not an image")
     except BROKEN as error:
         cut = "truncat" in str(error).lower()
         return FileCheck(f"unreadable: {error or type(error).__name__}", "truncated" if cut else "unreadable")
-
-
-def _huge(size: tuple[int, int]) -> FileCheck:
-    return FileCheck(f"more than {MAX_PIXELS:,} pixels", "huge", size)
 
 
 def _read_end(source: Path | bytes, size: int) -> bytes:

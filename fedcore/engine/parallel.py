@@ -360,5 +360,5 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
     steps = set_up(run, artifacts, device, before=environment, products=resolved["products"])
-    setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
+    setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))
     return Worker(setup.cohorts, numerics(resolved))

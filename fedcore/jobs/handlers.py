@@ -1,19 +1,21 @@
 """The handlers of jobs: training and each kind of task. A handler yields events and returns JSON values."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedcore.config.models import KeepCheckpoints
+from fedcore.config.models import DataConfig, KeepCheckpoints
 from fedcore.engine.checkpoint import newest_intact, prune
 from fedcore.engine.clients.local import Stopped
 from fedcore.errors import FedLensError
-from fedcore.progress import Progress, Work
+from fedcore.progress import Progress, Work, prepare_then
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.jobs import TRAINING, Claim
@@ -21,6 +23,9 @@ from fedcore.store.run_rows import RunRow
 from fedcore.store.runs import Runs
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from fedcore.data.images import ImageSet
 
 HANDLERS = {
     TRAINING: "fedcore.jobs.handlers:train",
@@ -118,28 +123,41 @@ def encode(job: Job) -> Work[dict[str, Any]]:
 
     Returns: number of ``images``, name of the ``file``, and its ``bytes``.
     """
-    from fedcore.clip import encodings
-    from fedcore.clip.specs import backbone_spec
-    from fedcore.config import DataConfig
-    from fedcore.engine import setup
-    from fedcore.engine.prepare import read_images
-    from fedcore.progress import prepare_then
-
-    yield Progress(f"reading {job.args['name']}", 0, 0)
     fields = ("name", "root", "domains", "columns", "decode")
     data = DataConfig(**{field: job.args[field] for field in fields if job.args.get(field) is not None})
-    images, left_out = yield from prepare_then(
-        lambda: read_images(data, backbone_spec(job.args["backbone"]).image_size)
-    )
-    for line in left_out:
-        job.log(line)
-    yield Progress(f"loading {job.args['backbone']}", 0, 0)
-    precision = job.args.get("precision") or "fp32"
-    backbone = setup.load_backbone(job.args["backbone"], job.args.get("pretrained"), job.device, precision)
-    yield Progress(f"encoding {images.name}", 0, len(images))
-    folder, reads = job.store.artifacts / "encodings", job.args.get("reads") or "embedding"
-    path = yield from encodings.encode(backbone, images, reads, folder, note=job.log)
+    precision, reads = job.args.get("precision") or "fp32", job.args.get("reads") or "embedding"
+    model = job.args["backbone"], job.args.get("pretrained"), job.device, precision
+    images, path = yield from encode_data(job.store, data, model, reads, job.log)
     return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
+
+
+def encode_data(
+    store: Store,
+    data: DataConfig,
+    model: tuple[str, str | None, str, str],
+    reads: str,
+    note: Callable[[str], None],
+) -> Work[tuple[ImageSet, Path]]:
+    """Encode a data set, as the task does and ``fedlens data encode``; returns its images and the file.
+
+    Args:
+        model: the arguments of ``setup.load_backbone``.
+        note: called with a line about images that are left out, and with the remarks of the encoder.
+    """
+    from fedcore.clip import encodings
+    from fedcore.clip.specs import backbone_spec
+    from fedcore.engine import setup
+    from fedcore.engine.prepare import read_images
+
+    yield Progress(f"reading {data.name}", 0, 0)
+    images, left_out = yield from prepare_then(lambda: read_images(data, backbone_spec(model[0]).image_size))
+    for line in left_out:
+        note(line)
+    yield Progress(f"loading {model[0]}", 0, 0)
+    backbone = setup.load_backbone(*model)
+    yield Progress(f"encoding {images.name}", 0, len(images))
+    path = yield from encodings.encode(backbone, images, reads, store.artifacts / "encodings", note=note)
+    return images, path
 
 
 def download(job: Job) -> Work[dict[str, Any]]:

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from fedcore.errors import (
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.lazy import is_half_imported
 from fedcore.methods.base import FedLensMethodError
-from fedcore.progress import Progress
+from fedcore.progress import Progress, result_of
 from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open
@@ -151,21 +151,17 @@ def _with_retries(
 def _record(
     job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
 ) -> dict[str, Any]:
+    def record(event: Event) -> None:
+        writer.write(event)
+        listen(event)
+        # Not after other events: after a round the handler still prunes checkpoints, and a run that reported
+        # its last round is done, not stopped.
+        if isinstance(event, Progress) and job.should_stop():
+            raise Stopped
+
     if job.should_stop():
         raise Stopped
-    with closing(handler(job)) as work:
-        while True:
-            try:
-                event = next(work)
-            except StopIteration as end:
-                result: dict[str, Any] | None = end.value
-                break
-            writer.write(event)
-            listen(event)
-            # Not after other events: after a round the handler still prunes checkpoints, and a run that
-            # reported its last round is done, not stopped.
-            if isinstance(event, Progress) and job.should_stop():
-                raise Stopped
+    result: dict[str, Any] | None = result_of(handler(job), record)
     if result is None:
         raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
     return result

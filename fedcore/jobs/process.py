@@ -234,8 +234,3 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
         return handlers.train(job, partial(engine, spread=spread))
 
     return handler
-
-
-def spread_later(count: int) -> Handler:
-    """Return a handler like that of ``spread_over`` that looks for the devices only when a run begins."""
-    return lambda job: spread_over(count)(job)

@@ -51,8 +51,8 @@ class SupervisorLock:
     """
 
     def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
-        path = resolve(db)
-        self.path = path.with_name(path.name + suffix)
+        self.db = resolve(db)
+        self.path = self.db.with_name(self.db.name + suffix)
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
@@ -75,14 +75,8 @@ class SupervisorLock:
 
     def is_awaited(self) -> bool:
         """Return whether another supervisor waits for this one to leave."""
-        waiting = self.path.with_name(self.path.name.removesuffix(".lock") + NEXT)
-        if not waiting.exists():
-            return False
-        file = os.open(waiting, os.O_RDONLY)
-        try:
-            return not try_lock(file, exclusive=False)
-        finally:
-            os.close(file)
+        following = SupervisorLock(self.db, NEXT)
+        return following.path.exists() and not following.is_free()
 
     def _try(self, exclusive: bool = True) -> bool:
         file = open_lock(self.path)
@@ -363,7 +357,7 @@ def _follow(lock: SupervisorLock) -> bool:
 
     The second lock (``NEXT``) both tells the present supervisor to leave and admits only one successor.
     """
-    following = SupervisorLock(lock.path.with_name(lock.path.name.removesuffix(".lock")), NEXT)
+    following = SupervisorLock(lock.db, NEXT)
     if not following.acquire():
         return False
     logger.info(

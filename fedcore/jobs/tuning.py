@@ -4,7 +4,6 @@
 a kill between two steps the next worker goes on, and each step is made once (``store.searches``).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from fedcore.config.tuning import (
     space_of,
 )
 from fedcore.errors import FedLensError
-from fedcore.files import read_texts, write_whole
+from fedcore.files import read_texts, write_texts
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
 from fedcore.progress import counted
@@ -59,10 +58,8 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
 
 def record_problems(store: Store, problems: Mapping[int, str]) -> None:
     """Record why searches cannot go on, by their experiment, for the pages that show them."""
-    texts = {str(search): problem for search, problem in problems.items()}
     with suppress(OSError):  # the worker's log has them too
-        store.artifacts.mkdir(parents=True, exist_ok=True)
-        write_whole(_problems(store), json.dumps(texts).encode())
+        write_texts(_problems(store), {str(search): problem for search, problem in problems.items()})
 
 
 def problem_of(store: Store, search: int) -> str | None:

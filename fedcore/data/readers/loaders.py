@@ -62,8 +62,8 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet
 }
 """Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain.
 
-It yields the data set once, as soon as its classes are known, and adds the images to it afterwards: whoever
-only wants the classes takes the first item, and a large folder is not listed for them.
+It yields the data set once, as soon as the classes are known, and then adds the images to it. A caller that
+needs only the classes takes this item, and no large folder is listed.
 """
 
 
