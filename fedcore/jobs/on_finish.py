@@ -9,8 +9,6 @@ import shlex
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -158,23 +156,23 @@ def run(command: list[str], content: bytes) -> None:
         raise RuntimeError(f"{command[0]} ended with exit status {done.returncode}: {' '.join(said[-1:])}")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections, so that the content goes to the named address only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def post(address: str, content: bytes) -> None:
     """Post JSON to an address; redirections are not followed.
 
     It is sent again, at most twice, if the server refused it (429, 5xx) or could not be reached. After a
     timeout the server may have accepted it, so it is not sent again.
     """
+    import urllib.error
+    import urllib.request  # with ssl, which every worker and job would load
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
     request = urllib.request.Request(address, content, {"Content-Type": "application/json"}, method="POST")
     for pause in (*PAUSES, None):
         try:
-            with urllib.request.build_opener(_NoRedirect).open(request, timeout=WEB_SECONDS) as answer:
+            with urllib.request.build_opener(NoRedirect).open(request, timeout=WEB_SECONDS) as answer:
                 answer.read(1)
             return
         except urllib.error.URLError as error:  # a server that does not answer raises TimeoutError
