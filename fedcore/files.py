@@ -24,7 +24,9 @@ def user_path(path: str | Path, field: str | None = None) -> Path:
     """Return the path that a user names, with ``~`` as the home folder."""
     try:
         named = Path(path).expanduser()
-        named.resolve().exists()
+        place = named.absolute()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place.stat()  # the system looks links up in one call; Path.resolve() asks it for each folder
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         text = str(path)

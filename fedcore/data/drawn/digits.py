@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ def enlarge(grey: np.ndarray, angle: float, size: int = _SIDE) -> Image.Image:
     return image.convert("RGB")
 
 
+@cache
 def _bundled() -> tuple[np.ndarray, np.ndarray]:
     """Read the file of ``sklearn.datasets.load_digits``, since importing scikit-learn takes seconds.
 
