@@ -35,7 +35,6 @@ if "TMPDIR" not in os.environ and have_room_in_memory():
 
 def pytest_collection_finish() -> None:
     """The garbage collector need not look through what collection made, neither now nor later."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
     gc.enable()

@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import import_module, metadata
 from itertools import pairwise
 from typing import Annotated, NoReturn
@@ -24,6 +25,7 @@ MULTI_VALUE_OPTIONS = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
 OPTIONAL_VALUES = {"--ray": "auto"}
 """Options that may be given without a value, and the value that they have then."""
+_parser = cache(get_command)  # it reads the signatures of all commands, which takes 30 ms
 
 
 def _print_versions(wanted: bool) -> None:
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     with printable_output():
         try:
-            status = get_command(application).main(
+            status = _parser(application).main(
                 list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
             )
         except typer.TyperException as error:  # the arguments cannot be parsed

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
@@ -31,10 +32,13 @@ _contexts: list[BrowserContext] = []  # those that are open now
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Server]:
-    """The app on the database of a folder; nothing that it started goes on after it."""
+    """The app on the database of a folder, without torch; nothing that it started goes on after it."""
     running = start_server(folder / "runs.db", folder / "server.log")
     try:
         yield running
+        if running.process.poll() is None:  # a test may have ended it
+            used = [Path(found.path).name for found in psutil.Process(running.process.pid).memory_maps()]
+            assert not [name for name in used if name.startswith("libtorch")], "a page imported torch"
     finally:
         running.stop()
         end_workers(running.db)

@@ -107,8 +107,9 @@ def test_a_read_only_database_can_be_looked_at(
     st.cache_resource.clear()
 
 
+@pytest.mark.slow
 def test_every_page_opens_on_a_filled_database_and_none_imports_torch(filled: Path) -> None:
-    """In a fresh process: open every page, then look whether torch is there."""
+    """In a fresh process; the servers of the browser tests are asked for torch too (``serving``)."""
     script = """
 import sys
 from streamlit.testing.v1 import AppTest
