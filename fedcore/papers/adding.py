@@ -128,13 +128,7 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     if folder.resolve() != place.resolve():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            for name in (
-                library.PAPER_FILE,
-                library.VALUES_FILE,
-                library.REASONS_FILE,
-                library.RUNS_FILE,
-                library.CHOICES_FILE,
-            ):
+            for name in library.FILES:
                 if (folder / name).exists():
                     write_whole(place / name, (folder / name).read_bytes())
                 else:  # the paper that is replaced may have it

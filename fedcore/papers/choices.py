@@ -77,13 +77,9 @@ class Choice(_ChoicesPart):
         return self
 
     def is_about(self, value: PublishedValue) -> bool:
-        named = (
-            (self.tables, value.table),
-            (self.datasets, value.dataset),
-            (self.settings, value.setting),
-            (self.methods, value.method),
-        )
-        return all(not names or library.matches(printed, names) for names, printed in named)
+        named = (self.tables, self.datasets, self.settings, self.methods)
+        printed = (value.table, value.dataset, value.setting, value.method)
+        return all(map(library.matches, printed, named))
 
     @property
     def sets(self) -> set[str]:

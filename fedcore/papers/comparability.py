@@ -125,8 +125,8 @@ def reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
 @library.cached
 def _lines_naming(work: str, column: str, text: str) -> frozenset[int]:
     """Return the places of the reasons that one column of a value allows; thousands of values share it."""
-    patterns = (reason.patterns.get(column) for reason in reasons(work))
-    return frozenset(i for i, names in enumerate(patterns) if names is None or library.matches(text, names))
+    patterns = (reason.patterns.get(column, ()) for reason in reasons(work))
+    return frozenset(i for i, names in enumerate(patterns) if library.matches(text, names))
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:

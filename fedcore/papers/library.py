@@ -27,8 +27,9 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE = "paper.toml", "values.csv", "reasons.csv"
-RUNS_FILE, CHOICES_FILE = "runs.toml", "choices.toml"
+FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml")
+"""The files of a paper's folder."""
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = FILES
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -247,9 +248,9 @@ class Paper(_PaperPart):
 def matches(printed: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a printed name is one of a rule's, in which ``*`` and ``?`` stand for any letters.
 
-    Cached, because thousands of values share a few hundred names.
+    A rule without patterns is about all names. Cached, as thousands of values share a few hundred names.
     """
-    return any(fnmatchcase(printed, pattern.replace("[", "[[]")) for pattern in patterns)
+    return not patterns or any(fnmatchcase(printed, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 def read_paper(folder: Path) -> Paper:

@@ -13,6 +13,7 @@ from fedcore.papers import library
 from fedcore.papers.library import FOLDER, KINDS, Protocol, SourceKind
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load_all
 from fedcore.progress import counted, listed
+from fedcore.results.statistics import group_by
 
 ZERO_SHOT = "zero-shot CLIP"
 AVERAGES = ("", "not stated")
@@ -169,11 +170,7 @@ def _natural(text: str) -> tuple[float, str]:
 @library.cached
 def pairs() -> dict[tuple[str, str], Pair]:
     """Return the values of every baseline on every data set, by their normal names."""
-    found: dict[tuple[str, str], list[PublishedValue]] = {}
-    for value in load_all():
-        data = dataset(value)
-        if data:
-            found.setdefault((baseline(value), data), []).append(value)
+    found = group_by(filter(dataset, load_all()), lambda value: (baseline(value), dataset(value)))
     kinds = list(KINDS)
     order = {key: (kinds.index(paper.kind), i) for i, (key, paper) in enumerate(library.papers().items())}
     return {

@@ -20,18 +20,19 @@ class RunReader:
 
     Args:
         domains: the paper's domains as the catalog names them -> as the runs name them, if these differ.
-        cells: cache of ``Store.cells.own_and_global`` by run and round, to which new cells are added.
+        own_and_global: run and round -> the cells after aggregation (``Store.cells.own_and_global``), from
+            which all metrics except ``local`` are computed.
     """
 
     def __init__(
         self,
         store: Store,
-        domains: Mapping[str, str] | None = None,
-        cells: dict[tuple[int, int], list[NamedCell]] | None = None,
+        domains: Mapping[str, str],
+        own_and_global: Mapping[tuple[int, int], list[NamedCell]],
     ) -> None:
         self.store = store
-        self.domains = domains or {}
-        self._own_and_global = {} if cells is None else cells
+        self.domains = domains
+        self.own_and_global = own_and_global
         self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: [round_]}, stage=stage))
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
         self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
@@ -40,12 +41,6 @@ class RunReader:
         """Return the domain of a value as the runs name it."""
         name = domains_of(published)[published.target]
         return self.domains.get(name, name)
-
-    def own_and_global(self, run: int, round_: int) -> list[NamedCell]:
-        """Return the cells after aggregation, from which all metrics except ``local`` are computed."""
-        if (run, round_) not in self._own_and_global:
-            self._own_and_global[run, round_] = self.store.cells.own_and_global({run: [round_]})
-        return self._own_and_global[run, round_]
 
     def by_seed(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
@@ -95,7 +90,8 @@ class RunReader:
         """
         run = result.run.id
         cells = (
-            self.own_and_global(run, r) if stage is None else self.cells(run, r, stage) for r in result.rounds
+            self.own_and_global.get((run, r), []) if stage is None else self.cells(run, r, stage)
+            for r in result.rounds
         )
         rounds = [[share for share in accuracies(own) if share is not None] for own in cells]
         if not rounds or not all(rounds):

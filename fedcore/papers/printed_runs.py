@@ -34,8 +34,7 @@ class PrintedRule(_RunsPart):
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
         columns = ("method", "dataset", "setting", "backbone")
-        named = ((getattr(self, column), getattr(value, column)) for column in columns)
-        return all(not patterns or library.matches(printed, patterns) for patterns, printed in named)
+        return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
 
 
 class PrintedMethod(PrintedRule):

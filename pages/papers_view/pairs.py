@@ -15,6 +15,7 @@ from fedcore.papers.tables.layout import tables
 from fedcore.plots.chart import Chart
 from fedcore.plots.strip import Point, strip
 from fedcore.progress import counted
+from fedcore.results.statistics import group_by
 from pages.papers_view import state
 from pages.papers_view.table import draw_html, go_to_table, our_line
 from pages.widgets import charts, markup, session
@@ -91,9 +92,7 @@ def _first_variants(variants: Sequence[str]) -> str:
 
 
 def _table(pair: Pair, cells: dict[PublishedValue, TableCell]) -> str:
-    groups: dict[str, list[PublishedValue]] = {}
-    for value in dict.fromkeys(pair.values):
-        groups.setdefault(literature.quantity(value), []).append(value)
+    groups = group_by(dict.fromkeys(pair.values), literature.quantity)
     head = "".join(f'<th scope="col">{esc(column)}</th>' for column in COLUMNS)
     body = []
     for quantity, values in groups.items():

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.jobs import forecast
-from fedcore.papers import adding, library, mini
-from fedcore.papers.printed_runs import data_sets
+from fedcore.papers import adding, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables import multiverse
@@ -59,8 +58,8 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
 def _read(
     store: Store, digest: str, rehearsal: bool
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
-    data = {mini.DATA} if rehearsal else data_sets()
-    return RecordedRuns(store, data), find_available(store), background.precedents(store)
+    recorded = multiverse.recorded_runs(store, rehearsal)
+    return recorded, find_available(store), background.precedents(store)
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=2, ttl=MEMORY_SECONDS, show_spinner=False)

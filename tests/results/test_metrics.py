@@ -58,8 +58,7 @@ def test_two_clients_of_a_domain_are_one_domain():
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
-    reader = RunReader(Store("none.db"))
-    reader.own_and_global = lambda run, round_: CELLS
+    reader = RunReader(Store("none.db"), {}, {(1, 5): CELLS})
     published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
     value = SimpleNamespace(run=SimpleNamespace(id=1, held_out="C"), rounds=(5,))
     average = replace(published_value, setting="", target="avg")

@@ -15,6 +15,7 @@ from fedcore.papers import library, literature
 from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
+from fedcore.results.statistics import group_by
 
 Place = tuple[str, str, str]
 """Data set, target and quantity of a cell."""
@@ -88,17 +89,15 @@ def _domain(target: str) -> str:
 
 def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
     rows = _rows(values)
-    by_baseline: dict[str, list[_Row]] = defaultdict(list)
     printed: dict[Place, list[float]] = defaultdict(list)
     for row in rows:
-        by_baseline[row.baseline].append(row)
         for place, value in row.cells.items():
             printed[place].append(value.value)
     for numbers in printed.values():
         numbers.sort()
     compared = [
         (first, second, shared)
-        for group in by_baseline.values()
+        for group in group_by(rows, lambda row: row.baseline).values()
         for first, second in combinations(group, 2)
         if first.paper != second.paper and (shared := [p for p in first.cells if p in second.cells])
     ]
@@ -198,13 +197,11 @@ def _shifted(matches: Sequence[_Match]) -> Iterator[Finding]:
 
 def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that are far from another source's for the same baseline, data and stated setting."""
-    groups: dict[tuple[str, ...], list[PublishedValue]] = defaultdict(list)
-    for value in values:
-        dataset = literature.dataset(value)
-        if dataset and literature.is_accuracy(value):
-            place = literature.baseline(value), dataset, _domain(value.target), literature.quantity(value)
-            groups[place].append(value)
-    for group in groups.values():
+    accuracies = (value for value in values if literature.dataset(value) and literature.is_accuracy(value))
+    for group in group_by(
+        accuracies,
+        lambda v: (literature.baseline(v), literature.dataset(v), _domain(v.target), literature.quantity(v)),
+    ).values():
         if len({library.find(v.paper).work for v in group}) < 2:
             continue
         stated = [(value, literature.setting_of(value)) for value in group]

@@ -9,6 +9,7 @@ from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.library import Formula, MetricNotes
 from fedcore.papers.literature import NUMBERS
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load
+from fedcore.results.statistics import group_by
 
 HALF_DIGIT = 0.5
 MOSTLY = 0.9
@@ -79,10 +80,7 @@ def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[Key, list[Publ
     """Group values by every identifying field except some."""
     every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
     identifying = [name for name in every if name not in fields]
-    rows: dict[Key, list[PublishedValue]] = defaultdict(list)
-    for value in values:
-        rows[tuple(getattr(value, name) for name in identifying)].append(value)
-    return rows
+    return group_by(values, lambda value: tuple(getattr(value, name) for name in identifying))
 
 
 def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -240,12 +238,7 @@ def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -
 
 def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that the source prints again, for the same setting, with other digits or another +-."""
-    rows: dict[Key, list[PublishedValue]] = defaultdict(list)
-    for value in values:
-        rows[value.dataset, value.setting, value.backbone, value.method, value.target, value.metric].append(
-            value
-        )
-    for row in rows.values():
+    for row in _rows(values, "table").values():
         distinct = {(v.value, v.std): v for v in row}
         if len(distinct) < 2 or len({v.table for v in row}) < 2:
             continue
@@ -274,22 +267,19 @@ def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             rows[_place(value)][value.metric] = value
     for first, second in pairs_of(sorted({m for row in rows.values() for m in row}), 2):
         both = [row for row in rows.values() if first in row and second in row]
-        for family in dict.fromkeys(_family(row[first]) for row in both):
-            of_family = [row for row in both if _family(row[first]) == family]
+        for of_family in group_by(both, _family).values():
             yield from _in_the_odd_order(first, second, of_family)
 
 
-def _family(value: PublishedValue) -> str:
-    """Return a method without its variant: ``FedMGP`` for ``FedMGP (COS)``."""
-    return value.method.partition(" (")[0]
+def _family(row: Mapping[str, PublishedValue]) -> str:
+    """Return the method of a row without its variant: ``FedMGP`` for ``FedMGP (COS)``."""
+    return next(iter(row.values())).method.partition(" (")[0]
 
 
 def _in_the_odd_order(
     first: str, second: str, rows: Sequence[Mapping[str, PublishedValue]]
 ) -> Iterator[Finding]:
-    by_table: dict[str, list[Mapping[str, PublishedValue]]] = defaultdict(list)
-    for row in rows:
-        by_table[row[first].table].append(row)
+    by_table = group_by(rows, lambda row: row[first].table)
     for above, below in ((first, second), (second, first)):  # the usual order
         odd = {
             t: [r for r in of_table if r[above].value < r[below].value] for t, of_table in by_table.items()

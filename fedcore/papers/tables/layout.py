@@ -8,6 +8,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.library import ListedHeadings, Paper, TableNotes
 from fedcore.papers.published import PublishedValue, load
+from fedcore.results.statistics import group_by
 
 HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
 """Fields of a value that can be headings."""
@@ -90,9 +91,7 @@ def tables(work: str) -> tuple[PrintedTable, ...]:
 
 def tables_of(paper: Paper, values: Sequence[PublishedValue]) -> list[PrintedTable]:
     """Lay out the values of a source."""
-    by_table: dict[str, list[PublishedValue]] = {}
-    for value in values:
-        by_table.setdefault(value.table, []).append(value)
+    by_table = group_by(values, lambda value: value.table)
     return [_table(paper, name, by_table[name]) for name in sorted(by_table, key=table_order)]
 
 
@@ -144,9 +143,7 @@ def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> Printe
         columns = [_headings(values, notes.headings, name) for name in names.split()]
         return list(zip(*columns, strict=True)) if columns else [()] * len(values)
 
-    panels: dict[Heads, list[int]] = {}
-    for i, heads in enumerate(heads_of(layout["panels"])):
-        panels.setdefault(heads, []).append(i)
+    panels = group_by(range(len(values)), heads_of(layout["panels"]).__getitem__)
     place_in = list(zip(heads_of(layout["rows"]), heads_of(layout["columns"]), strict=True))
     made = []
     for heads, members in panels.items():

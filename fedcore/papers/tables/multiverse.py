@@ -19,7 +19,7 @@ from fedcore.progress import counted
 from fedcore.results import specification
 from fedcore.results.metrics import Rule
 from fedcore.results.specification import Effect, Reading, Survival
-from fedcore.results.statistics import ValuesBySeed, signed
+from fedcore.results.statistics import ValuesBySeed, group_by, signed
 from fedcore.store import Store
 
 Found = Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]]
@@ -44,11 +44,8 @@ def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
 
     The own method is the first of ``Paper.own`` that is there, else the one with the highest printed value.
     """
-    by_place: dict[tuple[str, ...], list[PublishedValue]] = {}
-    for value in dict.fromkeys(values):
-        if isinstance(source_of(value), RunSource):
-            named = (value.dataset, value.setting, value.backbone, value.target, value.metric)
-            by_place.setdefault(named, []).append(value)
+    with_runs = (value for value in dict.fromkeys(values) if isinstance(source_of(value), RunSource))
+    by_place = group_by(with_runs, lambda v: (v.dataset, v.setting, v.backbone, v.target, v.metric))
     found = []
     for place, among in by_place.items():
         mine = [v for name in library.find(among[0].paper).own for v in among if v.method == name]
