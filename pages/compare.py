@@ -1,7 +1,5 @@
 """The page Compare: a comparison of experiments, with a tab for each way to look at it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

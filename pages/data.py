@@ -1,7 +1,5 @@
 """The page Data & models: data sets, cached encodings, checkpoints of finished runs, backbones."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.data_view import datasets, encodings, models

@@ -1,7 +1,5 @@
 """The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 

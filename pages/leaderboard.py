@@ -1,7 +1,5 @@
 """The page Leaderboard: ranks of methods over all experiments of one setting, with their uncertainty."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The page Live: progress, heatmaps, curves and log of the runs of one experiment while they train."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

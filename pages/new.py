@@ -1,7 +1,5 @@
 """The New page: configure an experiment, see its partition and plan, and launch it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page Papers: the papers' tables as printed, with our values below each, and a map of all values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The page Run: accuracy, clients, diagnostics, analyses, log and config of one run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import streamlit as st

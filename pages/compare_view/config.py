@@ -1,7 +1,5 @@
 """The tab Config of the page Compare: the fields in which its rows differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import streamlit as st

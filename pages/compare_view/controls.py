@@ -1,7 +1,5 @@
 """The controls of the page Compare: two rows above the result, kept in the address, and the saved views."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The tab Cost of the page Compare: accuracy against traffic or time, and the cost to reach a target."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from fedcore.plots.cost import SCALES

@@ -1,7 +1,5 @@
 """The tab Curves of the page Compare: accuracy, loss and recorded values by round, time or traffic."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import streamlit as st

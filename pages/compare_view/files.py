@@ -1,7 +1,5 @@
 """The tab Export of the page Compare: files for a paper, for pandas and for readers, made when asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tab Heatmaps of the page Compare: matrices of all methods, and differences from the baseline."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps, differences

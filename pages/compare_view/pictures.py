@@ -1,7 +1,5 @@
 """The pictures behind a difference: test images that one of two methods, or both, get wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

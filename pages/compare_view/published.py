@@ -1,7 +1,5 @@
 """The tab Published of the page Compare: the values that a paper prints beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

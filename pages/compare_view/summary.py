@@ -1,7 +1,5 @@
 """The tab Summary of the page Compare: tables in which every number opens to the runs behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The tab Sweep of the page Compare: accuracy over the fields that take several values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The summary table of the page Compare: which rows and columns it has, in which order and sections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tab Two runs of the page Compare: two runs in config, values, curves, cells and predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

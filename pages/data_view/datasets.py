@@ -1,7 +1,5 @@
 """The section Data sets of the page Data & models: own data and its check, built-in and supported sets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

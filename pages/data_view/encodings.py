@@ -1,7 +1,5 @@
 """The list of cached encodings, their deletion, and the form that encodes a data set ahead of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

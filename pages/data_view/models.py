@@ -1,7 +1,5 @@
 """The sections Backbones and Checkpoints of the page Data & models: weights here, checkpoints to delete."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The actions on experiments, for the menu of a row and the buttons below the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The import of results from files: small uploads at once, large ones and paths in the background."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

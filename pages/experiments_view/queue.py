@@ -1,7 +1,5 @@
 """The queue on the page Experiments: queued runs, the number of runs per device, the nodes of a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import streamlit as st

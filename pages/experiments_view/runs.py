@@ -1,7 +1,5 @@
 """The table of an experiment's runs, with a row per method that unfolds into its runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The table of experiments, its columns, which the reader chooses, and the actions of clicks in it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

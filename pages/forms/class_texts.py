@@ -3,8 +3,6 @@
 Edited texts are stored in the experiment; otherwise planning takes the data set's own texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The editor of cohorts on the New page: clients that differ in backbone or training budget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

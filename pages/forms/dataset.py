@@ -1,7 +1,5 @@
 """The form's data set before the experiment is planned: its check, its known domains and its images."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The content of the New page's form: filled from a preset, a clone or a file, then edited by the user."""
 
-from __future__ import annotations
-
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping

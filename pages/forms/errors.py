@@ -1,7 +1,5 @@
 """Errors of the form, shown beside their fields and in the form's own words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

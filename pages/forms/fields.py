@@ -1,7 +1,5 @@
 """The fields of an experiment that every method shares: data, partition, backbone, schedule."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path

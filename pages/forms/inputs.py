@@ -1,7 +1,5 @@
 """Draw a form from a method's Config, so that a new method has a form without code here."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin

@@ -1,7 +1,5 @@
 """The methods of the New page: their choice, their hyper-parameters, and one table of all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """The plan of the form's experiment: made in the background, drawn with its partition and cost, launched."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, wait

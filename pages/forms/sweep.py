@@ -1,7 +1,5 @@
 """Fields of the New page that take several values: the sweep, and the search for hyper-parameters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

@@ -4,13 +4,11 @@ It checks a request's host and origin, then whether the visitor may use the app 
 the time that the headers of a request may take.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import h11
@@ -80,7 +78,7 @@ class HostNames:
     origins: frozenset[str] = frozenset()
 
     @classmethod
-    def configured(cls) -> HostNames:
+    def configured(cls) -> Self:
         """Read Streamlit's options: the server's address, the allowed hosts and the allowed origins."""
         address = st.get_option("server.address")
         listening = [address] if address and address not in EVERYWHERE and "/" not in address else []

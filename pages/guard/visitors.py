@@ -8,8 +8,6 @@ version may rename. They are imported only if secrets.toml configures a login: w
 them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress
@@ -27,7 +25,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import streamlit as st
 from starlette.requests import HTTPConnection
@@ -191,7 +189,7 @@ class Logins:
     users: tuple[str, ...]
 
     @classmethod
-    def configured(cls) -> Logins | None:
+    def configured(cls) -> Self | None:
         """Read secrets.toml; None if it configures no login, or one that cannot be used, which is logged."""
         auth: Mapping[str, Any] = st.secrets.get("auth", {}) if st.secrets.load_if_toml_exists() else {}
         if not auth:

@@ -1,7 +1,5 @@
 """The actions of the page Live: stop, resume and force-stop runs, read their log, ask for a notification."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

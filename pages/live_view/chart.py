@@ -5,8 +5,6 @@ The browser loads plotly.js from this machine: the file of the installed plotly 
 ``static/``, which Streamlit serves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The search of an experiment on the page Live: its draws as one search, and where it leads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The choices of the page Live: the experiment, its seeds and held-out domains, the charts, the replay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil

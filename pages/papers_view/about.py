@@ -1,7 +1,5 @@
 """The source of a table: citation, protocol and notes, and the audits' findings in the table."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The view Add a paper of the page Papers: paste or upload a table, map its columns, see it, save it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import get_args
 

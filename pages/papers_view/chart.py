@@ -1,7 +1,5 @@
 """The map of all published values: a small mark for each, at the position of the value in its table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

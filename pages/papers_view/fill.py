@@ -1,7 +1,5 @@
 """The dialog of the page Papers: details of some cells, and the button that queues their missing runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait

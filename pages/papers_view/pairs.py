@@ -1,7 +1,5 @@
 """The view Baselines of the page Papers: the values of all sources for a baseline on a data set."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What a paper leaves open: its choices, the runs of all readings of a table, and specification curves."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from fedcore.papers import library

@@ -1,7 +1,5 @@
 """The data of the page Papers, read from the store again only when a run has changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

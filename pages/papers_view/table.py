@@ -1,7 +1,5 @@
 """A paper's table as HTML: in each cell the printed value, and below it ours or what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tabs of the page Run that analyse a trained model; the results are computed once and stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

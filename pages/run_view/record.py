@@ -1,7 +1,5 @@
 """Tabs of the page Run that show what was recorded: clients, log and files, and how to reproduce the run."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

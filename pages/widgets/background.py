@@ -1,7 +1,5 @@
 """Work in the background: plan and launch experiments, submit tasks, and show the progress of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any

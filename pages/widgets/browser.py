@@ -1,7 +1,5 @@
 """Scripts that run in the browser: invisible Streamlit components, each with a file in ``assets``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Charts with a text alternative, or tables of their numbers if the reader has chosen tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Star, tags and notes of runs, and how they are edited for one run or in a table of many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

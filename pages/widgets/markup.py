@@ -1,7 +1,5 @@
 """Escaping of users' text for Markdown and HTML, and pieces of HTML that pages share."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ experiments together), and ``/counts?experiment=3`` the number of its runs by st
 through all widgets of the page (about 0.1 s of processor time). Polling a route is cheaper.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from starlette.requests import Request

@@ -1,7 +1,5 @@
 """The report of a comparison, with its title, notes and parts, on every page that offers it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar

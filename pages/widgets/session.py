@@ -1,7 +1,5 @@
 """The session of a visitor: pages, database, permission to write, window, theme, and ids in the URL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
