@@ -1,6 +1,7 @@
 """Files: the folders of FedLens, paths that a user names, locks, and files that survive a power failure."""
 
 import hashlib
+import io
 import json
 import os
 import stat
@@ -151,6 +152,19 @@ def try_lock(file: int, exclusive: bool) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def zipped(files: Mapping[str, bytes], folder: str = "", compression: int = 6) -> bytes:
+    """Return files as a ZIP archive, below a folder if one is named; equal content gives equal bytes."""
+    import zipfile  # here, since few processes write archives
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=compression) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(f"{folder}/{name}" if folder else name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, content)
+    return buffer.getvalue()
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:

@@ -51,6 +51,12 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
+def first_few(texts: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return texts side by side, at most ``most`` of them: with ``most`` = 2 ``a, b and 3 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
+
+
 def shortened(text: str, most: int) -> str:
     """Return a text, cut at its end if it has more than ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

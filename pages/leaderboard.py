@@ -11,7 +11,7 @@ from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.plots.ranks import rank_chart, rank_table
-from fedcore.progress import about, counted
+from fedcore.progress import about, counted, first_few
 from fedcore.results import curves
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.curves import Cost, CostAxis
@@ -189,8 +189,7 @@ def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: f
     text = "Highest" if tied else "Best"
     text += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
     if tied:
-        text += f"; not separated from it: {markup.md(', '.join(g.label for g in tied[:5]))}"
-        text += f" and {len(tied) - 5} more" if tied[5:] else ""
+        text += f"; not separated from it: {markup.md(first_few([g.label for g in tied], 5))}"
     return text + "."
 
 

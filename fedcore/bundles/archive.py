@@ -20,7 +20,7 @@ from pydantic import BaseModel
 import fedcore
 from fedcore.bundles.evidence import BundlePart
 from fedcore.errors import FedLensError, first_line
-from fedcore.files import user_path
+from fedcore.files import user_path, zipped
 from fedcore.progress import counted
 from fedcore.store.exchange.records import parse_json
 
@@ -32,7 +32,6 @@ MOST_FILES = 10_000
 MOST_JSON = 2**28
 """Largest JSON or CSV file."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
-_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 _BROKEN = (
     zipfile.BadZipFile,  # no archive, contradictory entries, or a wrong checksum
     zlib.error,  # damaged content
@@ -118,14 +117,7 @@ def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, 
         digest=digest_of(hashes),
         files=hashes,
     )
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        written = {MANIFEST: as_json(manifest).encode(), **files}
-        for name, content in written.items():
-            entry = zipfile.ZipInfo(name, _ZIP_DATE)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            archive.writestr(entry, content)
-    return buffer.getvalue(), manifest
+    return zipped({MANIFEST: as_json(manifest).encode(), **files}, compression=9), manifest
 
 
 def as_json(content: BaseModel | Any, indent: int | None = 1) -> str:

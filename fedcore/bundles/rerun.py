@@ -3,9 +3,9 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ _REPORTED = (
     "precision", "data", "pixels", "weights", "weights_digest",
 )  # fmt: skip
 """Parts of the environment that may explain other numbers."""
-RECIPE_ID = "recipe"
-"""Id of the element of a report's page that holds its recipe."""
+_HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.DOTALL)
+"""The element of a report's page that holds its recipe, in which no text ends the element."""
 
 
 @dataclass(frozen=True)
@@ -63,37 +63,15 @@ def read_source(path: Path) -> Source:
     if path.suffix.lower() not in PAGES:
         archive = open_bundle(path)
         return Source(sound_content(archive).recipe, archive)
-    page = _Page()
+    held = _HELD_RECIPE.search(read_text(path, "a report", "bundle"))
     try:
-        page.feed(read_text(path, "a report", "bundle"))
-        recipe = Recipe.model_validate(json.loads(page.recipe))
-    except FedLensError:
-        raise
+        recipe = Recipe.model_validate(json.loads(held[1] if held is not None else ""))
     except (ValueError, RecursionError) as error:
         raise FedLensError(
             f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
             "bundle",
         ) from error
     return Source(recipe, None)
-
-
-class _Page(HTMLParser):
-    """Takes the text of the element with the recipe."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.recipe = ""
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag == "script" and dict(attrs).get("id") == RECIPE_ID
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.recipe += data
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:

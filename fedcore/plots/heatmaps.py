@@ -85,12 +85,7 @@ def heatmap_grid(
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
         low, high = matrix.color_range
-        axis = {
-            "colorscale": RECORDED_SCALE,
-            "cmin": low,
-            "cmax": high,
-            "colorbar": _colorbar(matrix.unit, theme),
-        }
+        axis = _coloraxis(RECORDED_SCALE, low, high, matrix.unit, theme)
         figure = _grid(panels, theme, columns, axis, "recorded", width, notes)
         return Chart(figure, _matrix_alt(panels, matrix))
     low, high = (0.0, 100.0)
@@ -99,8 +94,7 @@ def heatmap_grid(
         if measured.size:
             low, high = float(np.floor(measured.min())), float(np.ceil(measured.max()))
             high = max(high, low + 1)
-    bar = _colorbar("Accuracy in %", theme)
-    axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": bar}
+    axis = _coloraxis(ACCURACY_SCALE, low, high, "Accuracy in %", theme)
     return Chart(_grid(panels, theme, columns, axis, "accuracy", width, notes), _accuracy_alt(panels))
 
 
@@ -125,13 +119,7 @@ def difference_grid(
         what: describes the differences in the text alternative.
     """
     reach = difference_reach(panels)
-    axis = {
-        "colorscale": theme.diverging,
-        "cmin": -reach,
-        "cmax": reach,
-        "cmid": 0,
-        "colorbar": _colorbar("Points", theme),
-    }
+    axis = _coloraxis(theme.diverging, -reach, reach, "Points", theme) | {"cmid": 0}
     parts = [
         f"{p.title}: {np.nanmean(p.values):+.1f} points on average"
         for p in panels
@@ -460,13 +448,14 @@ def _panel_texts(
     return texts
 
 
-def _colorbar(title: str, theme: Theme) -> dict[str, object]:
-    return {
+def _coloraxis(scale: object, low: float, high: float, title: str, theme: Theme) -> dict[str, Any]:
+    bar = {
         "title": {"text": title, "side": "right", "font": {"size": 12, "color": theme.faint}},
         "thickness": 12,
         "outlinewidth": 0,
         "tickfont": {"color": theme.faint},
     }
+    return {"colorscale": scale, "cmin": low, "cmax": high, "colorbar": bar}
 
 
 def _accuracy_alt(panels: Sequence[Panel]) -> str:

@@ -107,9 +107,11 @@ WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], Iterable[str]]
     ("summary", "csv"): lambda c: [exports.summary_csv(c.summary)],
     ("summary", "latex"): lambda c: [summary_latex(c.summary)],
     ("summary", "json"): lambda c: [exports.summary_json(c.store, c.summary)],
-    ("domains", "csv"): lambda c: [exports.table_csv(c.comparison, "domains")],
-    ("configs", "csv"): lambda c: [exports.table_csv(c.comparison, "configs")],
-    ("breakdowns", "csv"): lambda c: [exports.table_csv(c.comparison, "breakdowns")],
+    ("domains", "csv"): lambda c: [exports.rows_csv(exports.domain_rows(c.comparison))],
+    ("configs", "csv"): lambda c: [exports.rows_csv(exports.config_rows(c.comparison))],
+    ("breakdowns", "csv"): lambda c: [
+        exports.rows_csv(exports.breakdown_rows(c.comparison), exports.BREAKDOWN_COLUMNS)
+    ],
     ("costs", "csv"): lambda c: [exports.costs_csv(c.store, c.comparison, c.summary.metric)],
     ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
     ("clients", "csv"): lambda c: [exports.clients_csv(c.store, c.comparison)],

@@ -1,8 +1,6 @@
 """The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the files of the user's own methods."""
 
-import io
 import shutil
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +23,6 @@ PAGE = "report.html"
 FIGURES = "figures"
 COLUMN_WIDTH = 3.33 * PIXELS_PER_INCH
 """Width of one column of a paper."""
-_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-"""Date of all files in an archive, so that equal content gives equal bytes."""
 
 
 def report_files(checked: CheckedComparison, wording: Wording | None = None) -> Work[dict[str, bytes]]:
@@ -134,15 +130,3 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
         raise FedLensError(
             f"cannot write {folder}: {error.strerror}; choose another folder", "output"
         ) from error
-
-
-def zipped(files: Mapping[str, bytes], folder: str) -> bytes:
-    """Return the files as one ZIP archive with a folder of this name."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(f"{folder}/{name}", _ZIP_DATE)
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, content)
-    return buffer.getvalue()

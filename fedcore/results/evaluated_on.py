@@ -13,6 +13,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from fedcore.config import RunConfig
+from fedcore.progress import first_few
 from fedcore.results.metrics import RunResult, TestSets
 from fedcore.results.statistics import group_by
 
@@ -184,11 +185,8 @@ def _difference(ours: Mapping[str, int], theirs: Mapping[str, int], noun: str, t
     if common and len(common) < len(theirs):
         texts.append(f"evaluated on {len(common)} of {len(theirs)} {noun}s")
     if others:
-        more = f" and {len(others) - NAMED} more" if others[NAMED:] else ""
         one = "another" if len(others) == 1 else "other"
-        texts.append(
-            f"evaluated on {one} {noun}{'s' * (len(others) > 1)} ({', '.join(others[:NAMED])}{more})"
-        )
+        texts.append(f"evaluated on {one} {noun}{'s' * (len(others) > 1)} ({first_few(others, NAMED)})")
     if changed := [name for name in common if totals and ours[name] != theirs[name]]:
         first, rest = changed[0], len(changed) - 1
         like_it = f" (and {rest} more {noun}{'s' * (rest > 1)} like it)" if rest else ""

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
@@ -210,13 +210,7 @@ def summary_csv(summary: Summary) -> str:
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
 
 
-def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:
-    """Return another table of a comparison as CSV; its column ``row`` is that of the summary."""
-    write = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table]
-    return rows_csv(write(comparison), BREAKDOWN_COLUMNS if table == "breakdowns" else ROW_COLUMNS)
-
-
-def rows_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
+def rows_csv(rows: Sequence[TidyRow], first: Sequence[str] = ROW_COLUMNS) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     values = ([row.get(name) for name in columns] for row in rows)

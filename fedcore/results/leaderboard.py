@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from fedcore.config.tuning import is_draw
+from fedcore.progress import first_few
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.search import budget_note
@@ -124,8 +125,7 @@ class Board:
         elif len(first) == len(ranked):
             said = f"Nothing separates the {len(first)} ranked rows: each of them may be first."
         else:
-            more = f" and {len(first) - 4} more" if first[4:] else ""
-            names = ", ".join(g.label for g in first[:4]) + more
+            names = first_few([g.label for g in first], 4)
             said = f"{len(first)} of {len(ranked)} ranked rows may be first: {names}."
         others = len(self.rows) - len(ranked)
         rest = f" {others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."

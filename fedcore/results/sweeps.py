@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.progress import first_few
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.differences import reason_not_comparable, significance
 from fedcore.results.metrics import Metric
@@ -148,11 +149,9 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
     said = f"{name(top)} ({top.stat.text()} %)"
     if level:
         untested = all(tests[r.group.key].n < MIN_PAIRS for r in level)
-        named = [
-            f"{name(r)} ({tests[r.group.key].text})" if not untested else name(r) for r in level[:NAMED_LEVEL]
-        ]
-        more = f" and {len(level) - NAMED_LEVEL} more" if level[NAMED_LEVEL:] else ""
-        said = f"the highest mean is that of {said}. It cannot be told apart from {'; '.join(named)}{more}"
+        named = [name(r) if untested else f"{name(r)} ({tests[r.group.key].text})" for r in level]
+        alike = first_few(named, NAMED_LEVEL, "; ")
+        said = f"the highest mean is that of {said}. It cannot be told apart from {alike}"
         said += f", with fewer than {MIN_PAIRS} seeds in common." if untested else "."
     elif len(others) > len(apart):
         largest = max(tests[r.group.key].adjusted or 0.0 for r in others if r not in apart)

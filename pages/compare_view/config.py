@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from fedcore.config.field_names import field_title
+from fedcore.progress import first_few
 from fedcore.results.comparison import Comparison
 from fedcore.results.differences import config_differences, partial_fields
 from pages.compare_view.controls import ShownComparison
@@ -44,8 +45,7 @@ def partial_table(compared: Comparison, partial: Mapping[tuple[str, ...], Mappin
     rows = []
     for keys, fields in partial.items():
         methods = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
-        text = ", ".join(methods[:3]) + (f" and {len(methods) - 3} more" if methods[3:] else "")
-        names = [markup.esc(text), *[""] * (len(fields) - 1)]
+        names = [markup.esc(first_few(methods, 3)), *[""] * (len(fields) - 1)]
         rows += [
             [name, field_html(f), markup.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
         ]

@@ -8,6 +8,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.bundles import task
+from fedcore.files import zipped
 from fedcore.progress import Work
 from fedcore.reports.checked import (
     SUFFIXES,
@@ -50,7 +51,7 @@ def draw(shown: ShownComparison) -> None:
         digits = st.segmented_control(
             "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
         )  # fmt: skip
-        choice = replace(choice, metric=shown.metric, digits=2 if digits is None else digits)
+        choice = replace(choice, digits=2 if digits is None else digits)
         if shown.printed.values:
             wanted = st.toggle(
                 "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
@@ -101,10 +102,7 @@ def _draw_bundle(shown: ShownComparison) -> None:
     """Draw the button that makes a bundle in the background, its progress, and the file once it is made."""
     st.subheader("For readers who check", anchor=False)
     store, ids = shown.store, [e.id for e in shown.experiments]
-    of_page = shown.choice
-    choice = ComparisonChoices(
-        of_page.rule, shown.metric, of_page.baseline, of_page.test, where=of_page.where
-    )
+    choice = replace(shown.choice, unfinished=False, digits=ComparisonChoices.digits)
     made = task.find(store, ids, choice)
     file = None if made is None else task.made_file(store, made)
     if made is not None and not (made.status == "done" and file is None):
@@ -173,8 +171,6 @@ def _archive(
     file = file_name(shown.experiments, name, "zip")
 
     def work() -> Work[bytes]:
-        from fedcore.reports.folder import zipped
-
         with _checked(shown, with_printed) as checked:
             files = yield from files_of(checked, words)
         return zipped(files, file.removesuffix(".zip"))

@@ -27,25 +27,15 @@ def draw(shown: ShownComparison) -> None:
         for name, v in views.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        view = st.selectbox(
-            "Matrix",
-            list(titles),
-            index=list(titles).index(FIRST),
-            format_func=titles.__getitem__,
-            key="matrix",
-            bind="query-params",
-            width=380,
-        )
+        first = list(titles).index(FIRST)
+        view = session.choose(st.selectbox, "Matrix", titles, "matrix", index=first, width=380)
         fitted = st.toggle(
             "Fit colours to the values",
             key="compare_fitted",
             bind="query-params",
             disabled=views[view].recorded is not None,
         )
-        order = st.selectbox(
-            "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="rows", bind="query-params",
-            width=220,
-        )  # fmt: skip
+        order = session.choose(st.selectbox, "Order of rows", ORDERS, "rows", width=220)
     columns = 1 if session.is_narrow() else SIDE_BY_SIDE
     with_differences = views[view].differences != "nowhere"
     found = False

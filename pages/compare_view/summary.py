@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.progress import counted
+from fedcore.progress import counted, first_few
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
@@ -101,8 +101,7 @@ def _draw_printed_notes(summary: Summary) -> None:
         notes.append("Open a printed value for the reasons.")
     for why in dict.fromkeys(printed.missing.values()):
         names = [name for name, reason in printed.missing.items() if reason == why]
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        notes.append(f"Printed, {why} here: {markup.md(', '.join(names[:MAX_NAMES]))}{more}.")
+        notes.append(f"Printed, {why} here: {markup.md(first_few(names, MAX_NAMES))}.")
     if notes:
         st.caption(" ".join(notes))
 

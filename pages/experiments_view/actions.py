@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.progress import counted
+from fedcore.progress import counted, first_few
 from fedcore.results.progress import ExperimentSummary
 from fedcore.store import RunRow
 from fedcore.store.experiments import UnreadableExperiment
@@ -105,9 +105,7 @@ def _name_runs(items: Items, ids: Sequence[int]) -> None:
     for item in items:
         names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
         if names:
-            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-            shown = ", ".join(names[:MAX_NAMES]) + more
-            st.markdown(f"**{markup.md(item.row.name)}**: {markup.md(shown)}")
+            st.markdown(f"**{markup.md(item.row.name)}**: {markup.md(first_few(names, MAX_NAMES))}")
 
 
 @st.dialog("Edit experiment")

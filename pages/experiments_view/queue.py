@@ -133,13 +133,10 @@ def _slots(joined: ClusterView | None) -> None:
                 f"This machine has {counted(cpus, 'CPU')}. {wanted} runs at once take turns there and end no "
                 "sooner than one after the other."
             )
-    elif small := _too_small(joined.nodes, stored.get(f"{NODES}/cpu", 1)):
+        return
+    wanted = stored.get(f"{NODES}/cpu", 1)
+    if small := [f"{n.name} has {n.node.cpus}" for n in joined.nodes if 0 < n.node.cpus < wanted]:
         st.caption(markup.md(f"A node trains no more runs at once than it has CPUs: {listed(small)}."))
-
-
-def _too_small(nodes: Sequence[NodeState], wanted: int) -> list[str]:
-    """Return the nodes with fewer CPUs than runs wanted at once, with their numbers of CPUs."""
-    return [f"{n.name} has {n.node.cpus}" for n in nodes if 0 < n.node.cpus < wanted]
 
 
 def _store(device: str, key: str) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.plots.thumbnail import thumbnail
-from fedcore.progress import duration
+from fedcore.progress import duration, first_few
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store
 from pages.experiments_view import actions
@@ -134,16 +134,8 @@ def _selection(ids: Sequence[int], chosen: Sequence[int]) -> DataframeStateInput
 
 def methods_text(methods: Sequence[str]) -> str:
     """Name as many methods as the column has room for (at least one), and count the others."""
-    for count in range(len(methods), 1, -1):
-        text = _first_methods(methods, count)
-        if len(text) <= METHOD_LETTERS:
-            return text
-    return _first_methods(methods, 1)
-
-
-def _first_methods(methods: Sequence[str], count: int) -> str:
-    rest = len(methods) - count
-    return ", ".join(methods[:count]) + (f" and {rest} more" if rest > 0 else "")
+    texts = (first_few(methods, count) for count in range(len(methods), 0, -1))
+    return next((text for text in texts if len(text) <= METHOD_LETTERS), first_few(methods, 1))
 
 
 def choose_columns() -> list[str]:

@@ -124,11 +124,9 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
     )
     help_ = f"{help_} Separate values with commas.".strip()
     text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
-    return [_scalar(part) for part in text.split(",") if part.strip()]
-
-
-def _scalar(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.strip().lower(), inputs.scalar(text))
+    words = {"true": True, "false": False}
+    parts = [part for part in text.split(",") if part.strip()]
+    return [words.get(part.strip().lower(), inputs.scalar(part)) for part in parts]
 
 
 TUNING_FIELDS = ("draws", "sampler", "seed")

@@ -6,17 +6,10 @@ import streamlit as st
 
 from fedcore.papers import audits, library, literature
 from fedcore.papers.audits import KINDS
-from fedcore.papers.library import Paper
 from fedcore.papers.tables.layout import PrintedTable
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
 from pages.widgets import markup
-
-
-def source_line(paper: Paper) -> str:
-    """Return citation, link and kind of a source as Markdown."""
-    link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link.startswith("https://") else ""
-    return f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
 
 
 def why_not_run(table: PrintedTable) -> None:
@@ -30,7 +23,9 @@ def notes(table: PrintedTable) -> None:
     """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
     paper = library.find(table.paper)
     with st.expander("Source, settings and notes", icon=":material/info:"):
-        st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source_line(paper)}")
+        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link.startswith("https://") else ""
+        source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
+        st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
         if paper.read_from:
             st.markdown(f"Read from: {markup.md(paper.read_from)}.")
         st.markdown(f"Licence: {markup.md(paper.licence)}")

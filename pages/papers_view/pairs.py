@@ -1,7 +1,6 @@
 """The view Baselines of the page Papers: the values of all sources for a baseline on a data set."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import streamlit as st
 
@@ -12,7 +11,7 @@ from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import tables
 from fedcore.plots.chart import Chart
 from fedcore.plots.strip import Point, strip
-from fedcore.progress import counted
+from fedcore.progress import counted, first_few
 from fedcore.results.statistics import group_by
 from pages.papers_view import state
 from pages.papers_view.table import draw_html, go_to_table, our_line
@@ -73,7 +72,10 @@ def watched_pair(pair: Pair) -> None:
     st.caption(f"Sources by kind: {markup.md(kinds)}. {NO_AVERAGES}")
     differ = literature.differences(pair.comparable_values)
     if differ:
-        rows = [[esc(part.capitalize()), esc(_first_variants(variants))] for part, variants in differ.items()]
+        rows = [
+            [esc(part.capitalize()), esc(first_few(variants, SHOWN_VARIANTS, " | "))]
+            for part, variants in differ.items()
+        ]
         with st.expander("Differences between the settings", icon=":material/difference:"):
             st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
     if len(pair.comparable_values) > 1:
@@ -82,11 +84,6 @@ def watched_pair(pair: Pair) -> None:
     chosen = draw_html(_table(pair, cells), "pair_table")
     if chosen is not None:
         go_to_table(chosen)
-
-
-def _first_variants(variants: Sequence[str]) -> str:
-    more = f" and {len(variants) - SHOWN_VARIANTS} more" if variants[SHOWN_VARIANTS:] else ""
-    return " | ".join(variants[:SHOWN_VARIANTS]) + more
 
 
 def _table(pair: Pair, cells: dict[PublishedValue, TableCell]) -> str:

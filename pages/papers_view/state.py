@@ -73,15 +73,13 @@ def caveat_weights(snapshot: Snapshot, value: PublishedValue) -> dict[str, str]:
     )
 
 
+def _version(snapshot: Snapshot) -> str:
+    """Return what decides a snapshot's cells."""
+    return repr((snapshot.store, snapshot.digest, snapshot.rehearsal, library.version()))
+
+
+@st.cache_resource(hash_funcs={Snapshot: _version}, max_entries=4, ttl=SECONDS, show_spinner=False)
 def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
     """Return the cells of all papers by table."""
-    return _every_cell(snapshot.store, snapshot.digest, snapshot.rehearsal, library.version(), snapshot)
-
-
-# Streamlit leaves arguments with an underscore out of the key, which the others determine
-@st.cache_resource(hash_funcs={Store: repr}, max_entries=4, ttl=SECONDS, show_spinner=False)
-def _every_cell(
-    store: Store, digest: str, rehearsal: bool, papers: int, _snapshot: Snapshot
-) -> dict[str, list[TableCell]]:
-    cells = _snapshot.cells([value for table in all_tables() for value in table.values])
+    cells = snapshot.cells([value for table in all_tables() for value in table.values])
     return {table.name: [cells[value] for value in table.values] for table in all_tables()}

@@ -15,6 +15,7 @@ import pytest
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
+from fedcore.files import zipped
 from fedcore.methods import registry
 from fedcore.methods.consent import digest
 from fedcore.progress import Progress, result_of
@@ -22,7 +23,7 @@ from fedcore.records.events import Notice
 from fedcore.reports import folder
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.reports.content import Report, Wording, read_report
-from fedcore.reports.folder import figure_files, report_files, write_folder, zipped
+from fedcore.reports.folder import figure_files, report_files, write_folder
 from fedcore.reports.page import draw, report_html
 from fedcore.reports.tables import notices
 from fedcore.reports.views import Figure

@@ -9,6 +9,7 @@ from fedcore.jobs import forecast
 from fedcore.papers.recorded import Part
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.sources import Availability, Lack, RunSource
+from fedcore.progress import first_few
 from fedcore.store import Created, Store
 
 NAMED = 3
@@ -81,8 +82,7 @@ def _filling(preset: str, parts: dict[RunSource, list[Part]], available: Availab
     }
     if methods != paper.methods:
         labels = [source.title for source in ordered]
-        more = f" and {len(labels) - NAMED} more" if labels[NAMED:] else ""
-        changes["name"] = f"{paper.name}: {', '.join(labels[:NAMED])}{more}"[:500]
+        changes["name"] = f"{paper.name}: {first_few(labels, NAMED)}"[:500]
     root = available.roots.get(paper.data.name)
     if root is not None and paper.data.root is None and not first.rehearsal:
         changes["data"] = paper.data.model_copy(update={"root": root})
