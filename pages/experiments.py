@@ -86,11 +86,7 @@ def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
 
 
 def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
-    """Announce the experiments that were in the list and have since been deleted, perhaps in another tab.
-
-    Args:
-        existing: all experiments, including those that the filters hide.
-    """
+    """Announce the listed experiments that no longer exist, perhaps because another tab has deleted them."""
     before: dict[int, str] = st.session_state.get(LISTED, {})
     for number in before:
         if number not in existing:

@@ -115,8 +115,7 @@ def difference_grid(
 ) -> Chart:
     """Draw differences in points, in colours that diverge around 0.
 
-    Args:
-        what: describes the differences in the text alternative.
+    The text alternative calls them ``what``.
     """
     reach = difference_reach(panels)
     axis = _coloraxis(theme.diverging, -reach, reach, "Points", theme) | {"cmid": 0}
@@ -334,11 +333,7 @@ def _cell_texts(panel: Panel, kind: Kind, inks: np.ndarray) -> dict[str, Any]:
 
 
 def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[dict[str, Any]]:
-    """Return the frames of the diagonal cells, one trace per colour.
-
-    Args:
-        size: approximate width and height of a cell in pixels.
-    """
+    """Return the frames of the diagonal cells, one trace per colour; ``size`` is that of a cell in pixels."""
     inset_x, inset_y = (0.5 - (FRAME / 2 + 0.5) / pixels for pixels in size)
     corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1), (np.nan, np.nan)])
     lines: dict[str, list[np.ndarray]] = {}

@@ -230,11 +230,7 @@ def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
 def series_table(
     series: Sequence[Series], x_title: str, unit: str = "", spread: str = "std"
 ) -> Mapping[str, list[object]]:
-    """Return the lines as a table with a row per value and line, with the spread and range if known.
-
-    Args:
-        spread: title of the column for ``Series.std``.
-    """
+    """Return the lines as a table with a row per value and line, with the spread and range if known."""
     rows = [(s, i) for s in series for i in range(len(s.x))]
     mean = f"mean, {unit}" if unit else "mean"
     table: dict[str, list[object]] = {

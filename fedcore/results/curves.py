@@ -151,9 +151,6 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
 
     ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
-
-    Args:
-        lines: a line per run, those of one label differing in their seeds.
     """
     means = []
     for (label, method), same in group_by(lines, lambda s: (s.label, s.method)).items():

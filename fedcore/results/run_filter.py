@@ -70,9 +70,6 @@ def select(text: str, records: Mapping[int, RunFields]) -> set[int]:
 
     A run that lacks a field meets ``field = none`` and no other condition on it.
 
-    Args:
-        records: run -> its values, see ``run_records``.
-
     Raises:
         FedLensError: field ``where``, for an unreadable filter, an unknown field, or an order (``<``) of
             values that are not numbers.

@@ -135,11 +135,7 @@ def setting_title(config: RunConfig) -> str:
 
 
 def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
-    """Return the ``setting_key`` of recorded runs by run, computed once for all runs with one stored hash.
-
-    Args:
-        configs: of these runs; those without one are left out.
-    """
+    """Return the ``setting_key`` of each run with a config, computed once for all with one stored hash."""
     cached: dict[tuple[str, bool], str] = {}
     keys = {}
     for run in runs:

@@ -243,11 +243,7 @@ def offered_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:
 
 
 def shown_metrics(rows: Sequence[ComparisonRow], chosen: Metric | None = None) -> tuple[Metric, ...]:
-    """Return the metrics that a table of some rows has columns for.
-
-    Args:
-        chosen: the metric that the table compares by, which has a column in any case.
-    """
+    """Return the metrics that a table of some rows has columns for, the chosen one in any case."""
     return tuple(m for m in offered_metrics(rows) if not METRICS[m].on_request or m == chosen)
 
 

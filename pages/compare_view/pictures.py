@@ -43,13 +43,7 @@ def draw(
     gaps: Mapping[str, Panel],
     chart_key: str,
 ) -> None:
-    """Let the reader choose a cell of the difference heatmaps, and draw the images behind it.
-
-    Args:
-        groups: rows of the setting.
-        gaps: key of a row -> its panel of differences from the reference.
-        chart_key: key of the chart whose cells can be clicked.
-    """
+    """Let the reader choose a cell of the difference heatmaps, and draw the images behind it."""
     rows = {g.key: g for g in groups if g.key in gaps}
     key = f"pictures_{chart_key}"
     order = list(gaps)

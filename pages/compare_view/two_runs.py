@@ -70,8 +70,7 @@ def _title(group: ComparisonRow, result: RunResult) -> str:
 def _values(a: Side, b: Side, apart: str) -> None:
     """Draw the metrics of both runs in their reported rounds, and the differences.
 
-    Args:
-        apart: how the test sets of the runs differ; then no difference is shown.
+    If the test sets of the runs are ``apart``, no difference is shown.
     """
     header = [("Metric", "wide"), (_name(a), "num"), (_name(b), "num"), ("Difference, points", "num")]
     rows = [["Reported round", markup.esc(a[1].rounds_text), markup.esc(b[1].rounds_text), ""]]
@@ -168,11 +167,7 @@ def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
 
 
 def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, str]) -> None:
-    """Draw on how many test images both runs, one of them or neither is right, in all and by class.
-
-    Args:
-        names: of the two runs, as the rest of the tab calls them.
-    """
+    """Draw on how many test images both runs, one of them or neither is right, in all and by class."""
     st.markdown(
         "**Predictions**",
         help="Of the newest checkpoint of each run. McNemar's test is exact and two-sided, over test images "

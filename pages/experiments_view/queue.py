@@ -146,12 +146,7 @@ def _store(device: str, key: str) -> None:
 def _moves(
     selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Place], list[int]]
 ) -> None:
-    """Draw the buttons for the selected rows.
-
-    Args:
-        selected: rows of the table, which are runs or experiments.
-        runs: the queued runs that they stand for.
-    """
+    """Draw the buttons for the selected rows, runs or experiments, which stand for these queued runs."""
     idle = not selected or not session.writable()
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
@@ -276,11 +271,7 @@ def _table() -> None:
 
 
 def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
-    """Return the cells of one device as HTML.
-
-    Args:
-        none: text for a device without runs.
-    """
+    """Return the cells of one device as HTML; a device without runs has the text ``none``."""
     state = node.problem or "; ".join(("ready", *node.notes))
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"

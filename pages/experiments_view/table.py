@@ -94,12 +94,9 @@ def selectable_table(
     first: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """Draw a table with selectable rows, and return the ids of the selected ones.
+    """Draw a table (``st.dataframe``) with selectable rows, and return the ids of the selected ones.
 
-    Args:
-        ids: the ids of the rows, in their order.
-        first: the ids that are selected at first.
-        options: further arguments of ``st.dataframe``.
+    At first, the rows of ``first`` are selected.
     """
     # Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
     # rows are looked up in the ids that were last on the screen, and selected at their new positions.

@@ -21,11 +21,7 @@ BACKBONE_COLUMNS = {"backbone": "name", "pretrained": "pretrained", "precision":
 
 
 def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) -> list[dict[str, Any]]:
-    """Draw the editor of cohorts and return its content; empty if all clients are alike.
-
-    Args:
-        backbone: the experiment's own backbone, as the form has it.
-    """
+    """Draw the editor of cohorts and return its content; empty if all clients are alike."""
     draft, initial = drafts.form().cohorts, drafts.form().experiment.cohorts
     differ = st.toggle(
         "Clients differ in backbone or budget",
@@ -115,11 +111,7 @@ def _cell_value(value: Any) -> Any:
 
 
 def cohort_content(row: CohortRow, default: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as an experiment holds it, with a backbone only if the row sets one of its fields.
-
-    Args:
-        default: the experiment's own backbone.
-    """
+    """Return a row as an experiment holds it, with a backbone only if the row sets one of its fields."""
     content = {name: row[name] for name in NUMBER_COLUMNS if row[name] is not None}
     given = {field: row[column] for column, field in BACKBONE_COLUMNS.items() if row[column] is not None}
     if given:

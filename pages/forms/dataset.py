@@ -37,11 +37,7 @@ def check_key(
     columns: Mapping[str, str] | None = None,
     domains: Sequence[str] | None = None,
 ) -> str:
-    """Return the key of a check: one per folder, data set, column names and choice of domains.
-
-    Args:
-        name: None for the user's own data.
-    """
+    """Return the key of a check: one per folder, data set (or none), column names and choice of domains."""
     options: list[object] = [dict(columns)] if columns else []
     options += [list(domains)] if domains else []
     suffix = "".join(f" {json.dumps(option, sort_keys=True)}" for option in options)
@@ -164,8 +160,7 @@ def domain_picker(
 ) -> list[str]:
     """Draw a choice among the offered domains, and keep others of ``start`` until the user removes them.
 
-    Args:
-        each: also offer ``EACH``, which holds out every domain in turn.
+    ``each`` also offers ``EACH``, which holds out every domain in turn.
     """
     still_chosen = [d for d in st.session_state.get(key, start) if d in start]
     return st.multiselect(

@@ -44,8 +44,7 @@ class FieldErrors:
     def refuse(self, name: str, error: FedLensError) -> None:
         """Show an error beside an input, such as a file, whose content the form has not taken over.
 
-        Args:
-            name: of the input; nothing is launched until it is corrected.
+        Nothing is launched until it is corrected.
         """
         markup.show_error(error)
         self.refused.append(name)

@@ -54,11 +54,7 @@ def go_to_table(choice: str) -> None:
 
 
 def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:
-    """Return all panels of a table, each of which can be scrolled sideways.
-
-    Args:
-        found: what the audits say about a value.
-    """
+    """Return all panels of a table, each of which can be scrolled sideways, with what the audits found."""
 
     def cell_html(position: int, column: int, first: bool, named: Sequence[str]) -> str:
         cell = by_value[table.values[position]]

@@ -74,9 +74,6 @@ def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
     """Call a function with each clicked cell of a heatmap; the page is then drawn again.
 
     Streamlit's own charts do not report clicks on heatmaps.
-
-    Args:
-        chart_key: key of the chart.
     """
     key = f"cell_click_{chart_key}"
 

@@ -39,11 +39,7 @@ def draw(
 
 
 def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:
-    """Draw a figure of the comparison, or its numbers if the reader has chosen tables.
-
-    Args:
-        with_alt: write the text alternative below the chart.
-    """
+    """Draw a figure of the comparison, or its numbers if the reader has chosen tables."""
     chart = figure.chart(session.theme(), session.figure_width())
     if not st.session_state.get("as_tables"):
         draw(chart, key)

@@ -155,11 +155,7 @@ def number(value: float | None, digits: int) -> str:
 
 
 def table(columns: Mapping[str, Sequence[object]], label: str) -> None:
-    """Draw a table of Markdown cells, which the caller has escaped.
-
-    Args:
-        label: read by screen readers.
-    """
+    """Draw a table of Markdown cells, which the caller has escaped; screen readers read its label."""
     st.table(columns, border="horizontal", hide_index=True, hide_header=False, alt=label)
 
 

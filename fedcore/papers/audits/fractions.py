@@ -53,12 +53,7 @@ def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 
 def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
-    """Return the possible accuracies around an impossible one; None if the printed one is or may be possible.
-
-    Args:
-        images: size of the test set.
-        runs: number of runs behind the value.
-    """
+    """Return the possible accuracies around an impossible one; None if the printed one may be possible."""
     step = 100 / (images * runs)
     margin = rounding(value) + (SINGLE_ROUNDING if runs > 1 else 0) + 1e-9
     if 2 * margin > POWER * step:

@@ -130,12 +130,7 @@ def table_cells(
     available: Availability,
     rehearsal: bool = False,
 ) -> dict[PublishedValue, TableCell]:
-    """Return the table cells of published values.
-
-    Args:
-        measured: the result of ``measure`` for them.
-        rehearsal: whether to look at rehearsals instead.
-    """
+    """Return the table cells of published values, or of their rehearsals."""
     lacks: dict[RunSource, tuple[Lack, ...]] = {}
     found = {}
     for value in dict.fromkeys(values):

@@ -45,8 +45,7 @@ class Filling:
 def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[RunSource, list[Part]]:
     """Return the runs that are neither done nor queued for some cells, each run once.
 
-    Args:
-        seeds: the number of the paper's seeds to use, from the first on; None: all.
+    Only the first ``seeds`` seeds of the paper are used; None: all.
     """
     parts: dict[RunSource, list[Part]] = {}
     listed: set[tuple[str, Part]] = set()

@@ -140,13 +140,10 @@ def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool
 
 
 def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READINGS) -> Multiverse:
-    """Return the readings of a ranking.
+    """Return the readings of a ranking, at most ``most`` of them.
 
     Alternatives that read the same runs alike as one before them, as in a rehearsal that lacks a field, are
     left out, and so are choices with a single alternative.
-
-    Args:
-        most: see ``choices.readings``.
     """
     found = []
     for choice in choices(library.find(ranking.own.paper).work):

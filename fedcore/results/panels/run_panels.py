@@ -199,10 +199,8 @@ def run_panels(
 ) -> list[Panel]:
     """Return a panel per method and held-out domain, the mean over the seeds if there are several.
 
-    The view of held-out domains has one panel per method; a recorded matrix needs runs that have it.
-
-    Args:
-        until: run -> the last round to be shown; default: all.
+    The view of held-out domains has one panel per method; a recorded matrix needs runs that have it. Of a run
+    in ``until``, no later round than its value is shown.
     """
     if view not in VIEWS:
         runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
