@@ -9,14 +9,18 @@ const SAID = "FedLens is not responding. It may have been stopped, or the connec
 function keepOneEntryPerVisit() {
   const push = history.pushState.bind(history);
   let touched = false; // whether the reader has done anything since the page was opened
+  let leaving = false; // whether the last entry came after the reader's last click or key, with the page's own path
   history.pushState = (state, unused, url) => {
-    const next = new URL(url ?? location.href, location.href);
-    if (next.pathname !== location.pathname) touched = false;
-    else if (!touched) return history.replaceState(state, unused, url);
-    return push(state, unused, url);
+    const stays = new URL(url ?? location.href, location.href).pathname === location.pathname;
+    // Before it opens another page, Streamlit pushes the present one without its query, or with the other's: Back would
+    // show a page that nobody has seen, such as another experiment. The other page takes the place of that entry.
+    const replaces = stays ? !touched : leaving;
+    if (!stays) touched = false;
+    leaving = stays && touched;
+    return (replaces ? history.replaceState.bind(history) : push)(state, unused, url);
   };
-  for (const event of ["pointerdown", "keydown"]) addEventListener(event, () => (touched = true), true);
-  addEventListener("popstate", () => (touched = false));
+  for (const event of ["pointerdown", "keydown"]) addEventListener(event, () => ((touched = true), (leaving = false)), true);
+  addEventListener("popstate", () => (touched = leaving = false));
 }
 
 function sayThatRunsGoOn() {

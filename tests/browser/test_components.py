@@ -104,6 +104,28 @@ def test_the_next_pages_title_stays(begin: Callable[..., Page]) -> None:
     assert page.title() == "Compare - FedLens"
 
 
+def test_back_leads_to_the_page_as_it_was_left(begin: Callable[..., Page]) -> None:
+    """Streamlit pushes the page that is left with the query of the next one; a reader has seen none such."""
+    page = begin("assets/window.js")
+    visits = [
+        ["/compare?ids=1", "/compare?ids=1&baseline=FedOT"],
+        ["/compare?ids=1&baseline=FedOT&tab=Cost"],
+        ["/compare", "/live", "/live?id=2"],
+        ["/live?ids=2", "/compare?ids=2"],
+    ]
+    for addresses in visits:
+        page.evaluate("addresses => addresses.forEach((a) => history.pushState(null, '', a))", addresses)
+        page.mouse.click(1, 1)
+    for before in (
+        "/live?id=2",
+        "/compare?ids=1&baseline=FedOT&tab=Cost",
+        "/compare?ids=1&baseline=FedOT",
+        "/",
+    ):
+        page.go_back()
+        assert page.url.removeprefix("http://fedlens.test") == before
+
+
 def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:
     """A call begins while the one before reads an answer that says that the experiment has ended."""
     plays = """
