@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 import xxhash
 
 from fedcore.errors import DAMAGE, first_line
-from fedcore.files import publish
+from fedcore.files import write_whole
 from fedcore.progress import Progress, Work, result_of
 
 _DIGEST = "digest"
@@ -64,9 +63,7 @@ def write_described(path: Path, description: Mapping[str, object]) -> Work[None]
 
 def write_description(path: Path, description: Mapping[str, object]) -> None:
     """Write an array's description, completely or not at all."""
-    part = path.with_suffix(".json-part")
-    part.write_text(json.dumps(description), encoding="utf-8")
-    publish(part, description_file(path))
+    write_whole(description_file(path), json.dumps(description).encode())
 
 
 def identity(path: Path) -> Identity:
@@ -208,9 +205,7 @@ def write_result(path: Path, content: Mapping[str, object]) -> None:
     It contains a digest of its content and of the file's name, which identifies the input: a damaged result,
     or one that was copied to another input's name, would decide which images are trained on.
     """
-    part = path.with_name(f"{path.name}.part-{os.getpid()}")
-    part.write_text(json.dumps(_with_digest(path, content)), encoding="utf-8")
-    part.replace(path)
+    write_whole(path, json.dumps(_with_digest(path, content)).encode())
 
 
 def read_result(path: Path) -> dict[str, Any] | None:

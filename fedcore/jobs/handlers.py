@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +15,7 @@ from fedcore.config.models import DataConfig, KeepCheckpoints
 from fedcore.engine.checkpoint import newest_intact, prune
 from fedcore.engine.clients.local import Stopped
 from fedcore.errors import FedLensError
+from fedcore.files import write_whole
 from fedcore.progress import Progress, Work, prepare_then
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
@@ -69,14 +70,10 @@ class Job:
 
     def write_arrays(self, **arrays: np.ndarray) -> None:
         """Write large results beside the row, for ``TaskRow.arrays`` to read: all of them or none."""
+        content = io.BytesIO()
+        np.savez_compressed(content, allow_pickle=False, **arrays)
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f"{ARRAYS_NAME}.part-{os.getpid()}"
-        try:
-            with part.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
-            part.replace(self.folder / ARRAYS_NAME)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(self.folder / ARRAYS_NAME, content.getvalue())
 
 
 class Handler(Protocol):
