@@ -13,8 +13,6 @@ from fedcore.results.metrics import Metric
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None
-FlatRow = tuple[ComparisonRow, dict[str, FieldValue]]
-"""A row of the comparison and its config as a flat table."""
 NAMED_LEVEL = 3
 """Maximum number of rows that a finding names beside the highest one."""
 _NEVER_SWEPT = (
@@ -82,7 +80,7 @@ def sweep_families(
     ]
     swept = {_flat_name(path) for sweep in sweeps for path in sweep}
 
-    def other_fields(row: FlatRow) -> str:
+    def other_fields(row: tuple[ComparisonRow, dict[str, FieldValue]]) -> str:
         others = {name: v for name, v in row[1].items() if name not in swept} if swept else {}
         return json.dumps(others, sort_keys=True)
 

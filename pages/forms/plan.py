@@ -73,10 +73,7 @@ def _plan(experiment: Experiment, checked: str = "") -> Plan | FedLensError | No
     st.session_state[_REQUEST] = request
     with suppress(CancelledError):  # by another tab with the same request: the next rerun requests it again
         if wait([request], WAIT_SECONDS).done:
-            answer = request.result().answer
-            if isinstance(answer, Plan | FedLensError):
-                return answer
-            raise answer
+            return background.planned(request)
     st.session_state[_PENDING] = request
     return None
 
@@ -106,10 +103,7 @@ def show_pending() -> None:
 def _watch(request: Future[PlanResult], began: float) -> None:
     if request.done():
         st.rerun()
-    st.info(
-        f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
-        icon=":material/hourglass_top:",
-    )
+    background.reading_data(began)
 
 
 def draw_partition(plan: Plan) -> None:

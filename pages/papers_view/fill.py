@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import replace
 
 import streamlit as st
 
 from fedcore import jobs
 from fedcore.config.field_names import size_text
-from fedcore.engine.plan import Plan, PlanResult
+from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.comparability import evidence_for
@@ -135,21 +135,13 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
 
 def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
     """Return the plan of each experiment or its error; while waiting, show the seconds so far."""
-    requests: list[Future[PlanResult]] = [background.request(f.experiment) for f in wanted]
+    requests = [background.request(f.experiment) for f in wanted]
     place, began = st.empty(), time.monotonic()
     while wait(requests, WAIT_SECONDS).not_done:
-        place.info(
-            f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
-            icon=":material/hourglass_top:",
-        )
+        with place:
+            background.reading_data(began)
     place.empty()
-    answers = []
-    for request in requests:
-        answer = request.result().answer
-        if not isinstance(answer, Plan | FedLensError):
-            raise answer
-        answers.append(answer)
-    return answers
+    return [background.planned(request) for request in requests]
 
 
 def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) -> None:

@@ -1,5 +1,6 @@
 """Work in the background: plan and launch experiments, submit tasks, and show the progress of tasks."""
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -10,7 +11,7 @@ from fedcore import jobs
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text
 from fedcore.data import descriptions
-from fedcore.engine.plan import Planner, PlanResult, plan
+from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.methods import consent
@@ -134,6 +135,22 @@ def request(experiment: Experiment, version: str = "") -> Future[PlanResult]:
     except FedLensError:  # an unknown data set, which the plan reports
         texts = ""
     return _planner().request(experiment, f"{texts} {consent.version()} {version}")
+
+
+def planned(request: Future[PlanResult]) -> Plan | FedLensError:
+    """Return the plan of a request that is done, or the user's error that prevents it."""
+    answer = request.result().answer
+    if isinstance(answer, Plan | FedLensError):
+        return answer
+    raise answer
+
+
+def reading_data(began: float) -> None:
+    """Say for how long the data of a plan have been read."""
+    st.info(
+        f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
+        icon=":material/hourglass_top:",
+    )
 
 
 @st.cache_data(show_spinner=False, ttl=20, hash_funcs={Store: repr})

@@ -13,8 +13,6 @@ from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
 
 NAMELESS = "a recorded value belongs to no model or test set; `fedlens doctor` says what is damaged"
-Named = tuple[str, str]
-"""Name and kind of a model or test set."""
 Share = tuple[float, int, int]
 """A share of one with its counts: (share, correct, total)."""
 Shares = Mapping[tuple[str, str], Share]
@@ -138,9 +136,9 @@ def accuracy_panel(
 
 
 def _by_place(
-    cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
+    cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]], named: Sequence[tuple[str, str]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return models and test sets as places in ``named``, as one code may mean others in another run.
+    """Return models and test sets as places in ``named`` (name, kind): other runs may have other codes.
 
     Shape: -> (cells,), (cells,), (2, cells) correct and total.
     """
