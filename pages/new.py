@@ -76,9 +76,7 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
         if experiment is not None:
             text = dumps(experiment)
             st.code(text, language="toml", wrap_lines=True)
-            st.download_button(
-                "Download", text, "experiment.toml", on_click="ignore", icon=":material/download:"
-            )
+            markup.download("Download", text, "experiment.toml")
             st.caption("To run it on the command line: `fedlens run experiment.toml`")
         upload = st.file_uploader(
             "Fill the form from a TOML file", type="toml", key=f"toml_{drafts.form().version}"

@@ -102,16 +102,15 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     with st.container(horizontal=True):
         if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
-        st.download_button(
-            "CSV", lambda: export.csv_text(cells, snapshot.cost),
-            export.file_name(table, rehearsal, "csv"), "text/csv",
-            icon=":material/download:", on_click="ignore", key="papers_csv",
-        )  # fmt: skip
-        st.download_button(
-            "LaTeX", lambda: export.table_latex(table, by_value), export.file_name(table, rehearsal, "tex"),
-            "text/x-tex", icon=":material/download:", on_click="ignore", key="papers_latex",
+        as_csv, as_tex = (export.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
+        markup.download("CSV", lambda: export.csv_text(cells, snapshot.cost), as_csv, "papers_csv")
+        markup.download(
+            "LaTeX",
+            lambda: export.table_latex(table, by_value),
+            as_tex,
+            "papers_latex",
             help="Each cell contains the printed value, ours and the difference",
-        )  # fmt: skip
+        )
     chosen = draw_html(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)

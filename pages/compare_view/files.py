@@ -109,15 +109,8 @@ def _draw_bundle(shown: ShownComparison) -> None:
         background.show_task(made, "Bundle")
     with st.container(horizontal=True):
         if file is not None:
-            st.download_button(
-                "Bundle (ZIP)",
-                file.read_bytes,
-                file_name(shown.experiments, "bundle", "zip"),
-                mime="application/zip",
-                on_click="ignore",
-                icon=":material/folder_zip:",
-                key="bundle_zip",
-            )
+            name = file_name(shown.experiments, "bundle", "zip")
+            markup.download("Bundle (ZIP)", file.read_bytes, name, "bundle_zip", ":material/folder_zip:")
         if (made is None or made.ended) and st.button(
             "Make bundle" if file is None else "Make bundle again",
             icon=":material/fact_check:",
@@ -147,15 +140,9 @@ def _file_button(
         with _checked(shown, with_printed) as checked:
             return "".join(WRITERS[table, format](checked))
 
-    st.download_button(
-        label,
-        made,
-        file_name(shown.experiments, table, SUFFIXES[format]),
-        on_click="ignore",
-        icon=":material/download:",
-        key=f"file_{table}_{SUFFIXES[format]}",
-        help=help_,
-    )
+    suffix = SUFFIXES[format]
+    name = file_name(shown.experiments, table, suffix)
+    markup.download(label, made, name, f"file_{table}_{suffix}", help=help_)
 
 
 def _archive(
@@ -180,15 +167,7 @@ def _archive(
     )
     content = made(f"{name}_archive", (shown.version, shown.choice, words, with_printed), asked, work)
     if content is not None:
-        st.download_button(
-            label,
-            content,
-            file,
-            mime="application/zip",
-            on_click="ignore",
-            icon=":material/download:",
-            key=f"{name}_zip",
-        )
+        markup.download(label, content, file, f"{name}_zip")
 
 
 def _for_paper(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:

@@ -148,10 +148,8 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErro
             "Reset to the data set's texts", key=f"{place}.reset", icon=":material/restart_alt:",
             disabled=unedited, on_click=_restart_table, args=(place, None),
         )  # fmt: skip
-        st.download_button(
-            "Save as descriptions.json", json.dumps(texts, indent=2, ensure_ascii=False) + "\n",
-            "descriptions.json", on_click="ignore", icon=":material/download:", key=f"{place}.save",
-        )  # fmt: skip
+        saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
+        markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
         with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
             version = st.session_state[f"{place}.version"]
             file = st.file_uploader(

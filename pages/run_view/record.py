@@ -102,7 +102,7 @@ def reproduce(run: RunRow) -> None:
     text, environment = run_toml(store, run.id), store.runs.environment(run.id)
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
-        st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
+        markup.download(f"Download {name}", text, name)
         st.caption("Save the file in FedLens's folder, activate its environment, and run there:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(

@@ -1,6 +1,7 @@
 """Escaping of users' text for Markdown and HTML, and pieces of HTML that pages share."""
 
 import html
+import mimetypes
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,19 @@ LONGEST = 80
 """Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
 _CODE = re.compile(r"(`[^`]+`)")
+
+
+def download(
+    label: str,
+    content: bytes | str | Callable[[], bytes | str],
+    name: str,
+    key: str | None = None,
+    icon: str = ":material/download:",
+    help: str | None = None,
+) -> None:
+    """Draw the button that saves a file, for which the page is not drawn again."""
+    mime, _ = mimetypes.guess_type(name)
+    st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, help=help)
 
 
 def md(text: str) -> str:

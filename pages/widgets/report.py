@@ -59,16 +59,9 @@ def report_button(
             return (yield from report_html(report))
 
         if page := made("report_made", ([e.version for e in experiments], choice), asked, work):
-            st.download_button(
-                "Save report",
-                page,
-                file_name(experiments, "report", "html"),
-                mime="text/html",
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"{key}_file",
-                help="One HTML file that opens and prints without FedLens or network",
-            )
+            name = file_name(experiments, "report", "html")
+            file_help = "One HTML file that opens and prints without FedLens or network"
+            markup.download("Save report", page, name, f"{key}_file", help=file_help)
 
 
 def made(key: str, subject: object, asked: bool, work: Callable[[], Work[_File]]) -> _File | None:
