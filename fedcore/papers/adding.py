@@ -1,7 +1,5 @@
 """Papers that a user adds: they are read from a folder beside the database, checked and written."""
 
-import csv
-import io
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -165,11 +163,8 @@ def key_of(title: str) -> str:
 
 def csv_text(values: Sequence[PublishedValue]) -> str:
     """Return the text of a ``values.csv``."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([getattr(value, name) for name in COLUMNS] for value in values)
-    return file.getvalue()
+    rows = ([getattr(value, name) for name in COLUMNS] for value in values)
+    return library.csv_text([COLUMNS, *rows])
 
 
 def write(
@@ -198,7 +193,7 @@ def write(
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     text = csv_text([replace(value, paper=paper.key) for value in values])
-    values_from(csv.DictReader(io.StringIO(text)), key, library.VALUES_FILE)
+    values_from(text, key, library.VALUES_FILE)
     try:
         place.mkdir(parents=True, exist_ok=True)
         write_whole(place / library.VALUES_FILE, text.encode())

@@ -9,10 +9,11 @@ the remedy.
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, wraps
 from pathlib import Path
@@ -283,6 +284,13 @@ def read_optional(file: Path, model: type[M]) -> M:
         return model(**content)
     except ValidationError as error:
         raise FedLensError(f"{file}: {first_line(error)}; docs/papers.md has the fields", "folder") from error
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as the text of a CSV file."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
 
 
 def csv_rows(lines: csv.DictReader[str], where: str, field: str) -> Iterator[tuple[str, dict[str, str]]]:

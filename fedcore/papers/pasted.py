@@ -1,13 +1,13 @@
 """A table that was pasted or uploaded, and the printed values in its cells."""
 
 import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.errors import FedLensError
+from fedcore.papers import library
 from fedcore.papers.published import COLUMNS, PublishedValue, values_from
 
 Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "ignored"]
@@ -155,10 +155,7 @@ def values(
         common: ``table``, and ``dataset``, ``setting``, ``backbone``, ``metric`` unless a column names them.
     """
     if table.is_long:
-        file = io.StringIO()
-        csv.writer(file).writerows([table.head, *table.lines])
-        file.seek(0)
-        return list(values_from(csv.DictReader(file), paper, "the table"))
+        return list(values_from(library.csv_text([table.head, *table.lines]), paper, "the table"))
     roles = [column.role for column in columns]
     if "method" not in roles:
         raise FedLensError("say which column names the method", "columns")

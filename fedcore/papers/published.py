@@ -92,11 +92,12 @@ def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
     """Read the ``values.csv`` of a paper's folder."""
     file = paper.folder / VALUES_FILE
     text = read_text(file, f"a paper's folder, which has a {VALUES_FILE}", "folder")
-    return values_from(csv.DictReader(io.StringIO(text)), paper.key, str(file))
+    return values_from(text, paper.key, str(file))
 
 
-def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[PublishedValue, ...]:
+def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]:
     """Return the values of a CSV file with the columns of ``COLUMNS``; ``where`` is its name in errors."""
+    lines = csv.DictReader(io.StringIO(text))
     head = lines.fieldnames or []
     wrong = [name for name in COLUMNS if name not in head] or [name for name in head if name not in COLUMNS]
     if wrong:

@@ -1,7 +1,5 @@
 """A paper's table with our values beside the printed ones, as CSV and LaTeX."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
@@ -27,11 +25,7 @@ def csv_text(cells: Sequence[TableCell], cost: Callable[[TableCell], float | Non
     Args:
         cost: seconds that the missing runs of a cell take; None if that was never measured.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_line(cell, cost(cell)) for cell in cells)
-    return file.getvalue()
+    return library.csv_text([COLUMNS, *(_line(cell, cost(cell)) for cell in cells)])
 
 
 def _line(cell: TableCell, seconds: float | None) -> list[object]:
