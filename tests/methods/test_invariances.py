@@ -49,16 +49,10 @@ TRAINED = [
 FOUR_AND_A_BASELINE = ("fedot", "sdfed", "fedalign", "feddeap", "promptfl")
 
 
-@cache
-def backbone(dtype: torch.dtype = torch.float64):
-    return tiny.tiny_backbone(dtype)
-
-
 def federation(name: str, dtype: torch.dtype = torch.float64, **options: object) -> Federation:
-    cls = registry.get(name)
-    config = registry.build_config(name, SMALL.get(name, {}))
-    reads = cls.reads(config, backbone(dtype).spec)
-    return tiny.tiny_federation(backbone(dtype), reads, **{"samples": (6, 3, 4), **options})
+    backbone = tiny.few_layers(dtype)
+    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
+    return tiny.tiny_federation(backbone, reads, **{"samples": (6, 3, 4), **options})
 
 
 def trained(name: str, held: Federation, **options: object):

@@ -17,7 +17,7 @@ from fedcore.methods.fedot import FedOT
 from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.method_cases import CASES
-from tests.support.tiny import drawn_backbone, tiny_cohorts, tiny_federation
+from tests.support.tiny import drawn_backbone, few_layers, tiny_cohorts, tiny_federation
 
 ROUNDS = 2
 """What leaves a client in the second may be of what it kept from the first."""
@@ -156,7 +156,7 @@ def leaks(
 
 
 def federation_for(name: str, config: dict[str, object]) -> Federation:
-    backbone = drawn_backbone()
+    backbone = few_layers()
     cls = registry.get(name)
     return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
 

@@ -10,7 +10,7 @@ from fedcore.methods import registry
 from tests.methods.test_privacy import leaks
 from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles.fedavg import nll
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.02, "batch_size": 4}
 
@@ -60,7 +60,7 @@ def coarse(monkeypatch) -> None:
 @pytest.mark.parametrize("name", ["tip-adapter", "tip-adapter-f"])
 def test_agrees_with_the_naive_implementation(name, monkeypatch):
     coarse(monkeypatch)
-    federation = tiny_federation()
+    federation = tiny_federation(drawn_backbone())
     problem, scale = federation.problem, federation.problem.backbone.logit_scale
     method = build(name, federation, **(SETTINGS if name == "tip-adapter-f" else {}))
     texts, (xs, labels) = zero_shot_texts(problem), samples(federation)
