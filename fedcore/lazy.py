@@ -1,11 +1,26 @@
 """Heavy libraries: torch is imported on first use, open_clip without what only other models need."""
 
+import gc
 import importlib
 import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+
+def _imported(name: str) -> types.ModuleType:
+    """Import a library while Python's garbage collector rests.
+
+    Its hundreds of thousands of objects stay, and the collector would search them again and again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Lazy(types.ModuleType):
@@ -16,7 +31,7 @@ class _Lazy(types.ModuleType):
     """
 
     def __getattr__(self, name: str) -> object:
-        value = getattr(importlib.import_module(self.__name__), name)
+        value = getattr(_imported(self.__name__), name)
         setattr(self, name, value)  # the next access is an ordinary attribute
         return value
 
@@ -76,9 +91,9 @@ def open_clip() -> Any:
     ``complete_open_clip`` before they are used.
     """
     if "open_clip" not in sys.modules:
-        importlib.import_module("torch")
+        _imported("torch")
         with kept_out(*_OPTIONAL), _torchvision_postponed():
-            importlib.import_module("open_clip")
+            _imported("open_clip")
         _incomplete.update(("timm_model", "hf_model", "pretrained"))
     return sys.modules["open_clip"]
 

@@ -1,9 +1,13 @@
 """What has to be quick loads neither torch nor pandas: one process does it all, the lightest first."""
 
+import gc
 import subprocess
 import sys
 
+import pytest
+
 from fedcore.files import PROJECT
+from fedcore.lazy import _Lazy
 from tests.config.test_identity import GROUP, RUN
 
 STEPS = """
@@ -49,3 +53,13 @@ def test_pages_commands_and_plans_load_neither_torch_nor_pandas(tmp_path):
     command = [sys.executable, "-c", STEPS, tmp_path / "runs.db", RUN.model_dump_json(), GROUP]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_library_is_imported_while_the_garbage_collector_rests(tmp_path, monkeypatch):
+    (tmp_path / "rests_library.py").write_text("import gc\ncollects = gc.isenabled()\n")
+    (tmp_path / "fails_library.py").write_text("raise ImportError('no such part')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _Lazy("rests_library").collects is False
+    with pytest.raises(ImportError, match="no such part"):
+        _ = _Lazy("fails_library").collects
+    assert gc.isenabled()
