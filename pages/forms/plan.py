@@ -15,7 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import about, counted
-from pages.forms import dataset, fields
+from pages.forms import dataset, drafts, fields
 from pages.widgets import background, markup, session
 
 WAIT_SECONDS = 1.2
@@ -199,5 +199,7 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
             "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
         )
     if pressed and experiment is not None and plan is not None:
+        # Of the widgets, Streamlit keeps some and forgets others when it opens Live: on return all are new.
+        drafts.fill(experiment, drafts.form().origin)
         with markup.errors_shown():
             background.launch(experiment, plan.runs, st.session_state.get("new_device") or "auto")

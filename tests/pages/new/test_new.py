@@ -14,7 +14,7 @@ from pages.forms.methods import guide
 from tests.support import fill
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
-from tests.support.web.pages import NASTY, Opened, button, more_of_the_data, open_form, plan_line
+from tests.support.web.pages import NASTY, Opened, button, more_of_the_data, open_form, plan_line, widget
 
 
 def open_sweep(app: AppTest) -> AppTest:
@@ -137,6 +137,16 @@ def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path)
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
     assert experiment.name == name
     assert name in {r.label for r in experiment.runs}
+
+
+def test_the_form_keeps_its_values_when_its_experiment_was_launched(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    app = widget(open_page("new"), "Rounds", "text_input").set_value("3").run()
+    app = button(app, "Launch").click().run()
+    assert app.title[0].value == "Live"
+    app = app.run().switch_page("pages/new.py").run()
+    assert widget(app, "Rounds", "text_input").value == "3"
 
 
 def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) -> None:
