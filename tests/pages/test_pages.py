@@ -1,9 +1,6 @@
 """The pages, driven without a browser."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from fedcore.papers.experiments import DEMO, preset
 from fedcore.store import Access, Store
 from pages.widgets import markup
 from tests.support import fill
-from tests.support.web.pages import NASTY, ROOT, Opened, button, html, open_form
+from tests.support.web.pages import NASTY, Opened, button, html, open_form
 
 PAGES = ("experiments", "new", "live", "compare", "papers", "data", "run")
 
@@ -105,40 +102,6 @@ def test_a_read_only_database_can_be_looked_at(
             for found in app.button:
                 assert found.label != label or found.disabled, (page, label)
     st.cache_resource.clear()
-
-
-@pytest.mark.slow
-def test_every_page_opens_on_a_filled_database_and_none_imports_torch(filled: Path) -> None:
-    """In a fresh process; the servers of the browser tests are asked for torch too (``serving``)."""
-    script = """
-import sys
-from streamlit.testing.v1 import AppTest
-import fedcore.jobs
-fedcore.jobs.ensure_worker = lambda db: False
-app = AppTest.from_file("dashboard.py", default_timeout=120)
-app.query_params["id"] = "1"
-app.run()
-assert app.title[0].value and not app.error and not app.exception, app.exception
-for page in ("new", "live", "compare", "papers", "data", "run"):
-    app.switch_page(f"pages/{page}.py")
-    app.query_params["id"] = "1"
-    app.query_params["ids"] = ["1"]
-    app.run()
-    assert app.title[0].value and not app.error and not app.exception, (page, app.error, app.exception)
-    if page == "compare":
-        for tab in ("Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export"):
-            app.session_state["tab"] = tab
-            app.run()
-            assert not app.exception, (tab, app.exception)
-assert "torch._C" not in sys.modules, "torch was imported"
-print("torch-free")
-"""
-    environment = {**os.environ, "FEDLENS_DB": str(filled)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "torch-free" in done.stdout
 
 
 def test_a_name_that_spells_an_icon_stays_text() -> None:
