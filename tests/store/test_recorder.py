@@ -76,6 +76,10 @@ BAD_ROUNDS = [
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
     ({"number": 1, "accuracy": {("global", "global"): (1, 2)}}, "a test set cannot be called 'global'"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_up": -5}, "bytes_up is '-5'"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "loss": "0.5"}, "loss is '0.5'; give a number"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "loss": True}, "loss is 'True'; give a number"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": [3]}, "seconds is '.3.'; give a number"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "diagnostics": {"kappa": "x"}}, "kappa is 'x'"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_down": 5.5}, "bytes_down is '5.5'"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": -1.0}, "seconds is -1.0"),
 ]

@@ -155,7 +155,11 @@ class Recorder:
             None if value is None else _checked(name, value, MAX_BYTES)
             for name, value in (("bytes_up", bytes_up), ("bytes_down", bytes_down))
         )
-        if seconds is not None and not 0 <= float(seconds) < inf:
+        mean, seconds = (
+            None if value is None else _number(name, value)
+            for name, value in (("loss", loss), ("seconds", seconds))
+        )
+        if seconds is not None and not 0 <= seconds < inf:
             raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
         new = self._name_all(counts)
         place = SPLITS.index(split), STAGES.index(stage)
@@ -163,14 +167,14 @@ class Recorder:
             Cell(*place, self._codes[m], self._codes[t], correct, total, None)
             for (m, t), (correct, total) in self._with_personal(counts).items()
         ]
-        values = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
+        values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
         if new:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
         event = RoundFinished(
             round=number,
             cells=tuple(cells),
-            train_loss=loss,
+            train_loss=mean,
             seconds_train=seconds,
             bytes_up=up,
             bytes_down=down,
@@ -233,6 +237,15 @@ def _checked(name: str, value: Any, most: int) -> int:
         return whole_number(name, exact, most)
     except ValueError as error:
         raise FedLensError(str(error), name) from error
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError(f"a {type(value).__name__} is no number")
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of several raises the last
+        raise FedLensError(f"{name} is {str(value)[:100]!r}; give a number", name) from error
 
 
 def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
