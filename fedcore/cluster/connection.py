@@ -192,13 +192,6 @@ def _look_for_head(address: str) -> None:
         ) from error
 
 
-def disconnect() -> None:
-    """Leave the cluster; tasks of this process that still run there are ended by Ray."""
-    if is_installed():
-        ray = importlib.import_module("ray")
-        ray.shutdown()
-
-
 def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
     """Return the living nodes that have CPUs or GPUs to give, by name.
 

@@ -136,7 +136,7 @@ class ClusterWatch:
         self._end.set()
         self._thread.join(timeout=5)
         self._opened.close()
-        connection.disconnect()
+        self.ray.shutdown()  # which ends the tasks of this process that still run
 
     def _watch(self) -> None:
         reported = None

@@ -59,11 +59,11 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         exceptions=SimpleNamespace(RayError=OSError),
         wait=lambda pending, timeout: (pending, []),
         get=lambda pending: pending,
+        shutdown=lambda: None,
         util=Ray([SMALL, replace(LARGE, node=NODES[1])], room=1).util,
     )
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", lambda ray, before: NODES)
-    monkeypatch.setattr(connection, "disconnect", lambda: None)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.01)

@@ -22,6 +22,7 @@ class Ray:
     """A stand-in for Ray: nodes report at once; ``fails`` is raised instead of the next list of nodes."""
 
     exceptions = SimpleNamespace(RayError=OSError)
+    shutdown = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
@@ -51,7 +52,6 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
 
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", list_nodes)
-    monkeypatch.setattr(connection, "disconnect", lambda: None)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 600.0)

@@ -57,7 +57,7 @@ def make_worker(*given: object) -> Worker:
 @contextmanager
 def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
     """Start a cluster of two nodes here, with actors on both in turn; prints their CPU-seconds at the end."""
-    from fedcore.cluster.connection import connect, disconnect
+    from fedcore.cluster.connection import connect
     from fedcore.cluster.task import submit_to
     from tests.support.cluster import two_nodes
 
@@ -74,7 +74,7 @@ def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
             seconds = ray.get([actor.spent.remote() for actor in started])
             print("  CPU-s of the actors, with their start: " + ", ".join(f"{s:.0f}" for s in seconds))
         finally:
-            disconnect()
+            ray.shutdown()
 
 
 def main(
