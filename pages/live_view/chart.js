@@ -86,6 +86,7 @@ async function draw(host, text) {
     while (host._dragging) await new Promise((go) => setTimeout(go, 100)); // the reader is zooming
     await inTurn(() => react(Plotly, host, figure, config, text));
   } catch (error) {
+    if (host.fedlensText !== text) return; // a newer one is about to be drawn
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;
     host.textContent = `This chart cannot be drawn (${error.message}): reload the page, or choose "Show as table".`;

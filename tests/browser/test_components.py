@@ -26,7 +26,8 @@ OVERTAKEN = """async ([script, data]) => {
   const place = document.getElementById("place");
   const tell = (name, value) => window.told.push([name, value]);
   if (Array.isArray(data)) data = new Uint8Array(data);
-  const call = () => start({ data, parentElement: place, setStateValue: tell, setTriggerValue: tell });
+  const told = { parentElement: place, setStateValue: tell, setTriggerValue: tell };
+  const call = (latest = data) => start({ data: latest, ...told });
   const [endFirst, endSecond] = [call(), call()];
   Object.assign(window, { call, endSecond });
   endFirst?.();
@@ -158,3 +159,20 @@ def test_a_chart_stays_drawn(begin: Callable[..., Page]) -> None:
     assert page.evaluate("window.purged") == 0
     page.evaluate("document.getElementById('place').remove(); window.endSecond()")
     assert page.evaluate("window.purged") == 1, "a chart that is gone gives its memory back"
+
+
+def test_a_chart_that_fails_does_not_keep_a_newer_one_from_being_drawn(begin: Callable[..., Page]) -> None:
+    fails_first = """
+      window.library = async () => window.Plotly; window.drawn = [];
+      window.Plotly = { purge() {}, react: (host, traces) => {
+        if (window.refuse) return window.drawn.push(...traces);
+        return new Promise((_, refuse) => { window.refuse = () => refuse(new Error("too large")); }); } };"""
+    figures = ({"data": [name], "layout": {"margin": {}}} for name in ("older", "newer"))
+    texts = (json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure}) for figure in figures)
+    older, newer = (list(text.encode()) for text in texts)
+    page = begin("live_view/chart.js", older, fails_first)
+    page.wait_for_function("!!window.refuse")
+    page.evaluate("newer => { window.call(new Uint8Array(newer)); window.refuse(); }", newer)
+    page.wait_for_function("window.drawn.length")
+    assert page.evaluate("window.drawn") == ["newer"]
+    assert "cannot be drawn" not in page.locator(".fl-chart").inner_text()
