@@ -242,7 +242,7 @@ def _checked(name: str, value: Any, most: int) -> int:
 def _number(name: str, value: Any) -> float:
     try:
         if isinstance(value, (bool, str)):
-            raise TypeError(f"a {type(value).__name__} is no number")
+            raise TypeError("true, false and texts are not numbers")
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor of several raises the last
         raise FedLensError(f"{name} is {str(value)[:100]!r}; give a number", name) from error
