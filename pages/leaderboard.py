@@ -13,7 +13,6 @@ from fedcore.jobs import forecast
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.progress import about, counted, first_few
 from fedcore.results import curves
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,
@@ -28,6 +27,7 @@ from fedcore.results.further_seeds import (
 )
 from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text as tuning_budget
 from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import MIN_PAIRS, signed

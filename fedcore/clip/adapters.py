@@ -6,6 +6,7 @@ Sources: Hu et al., LoRA, 2021; Ghiasvand et al., pFedMMA, 2026.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from fedcore.clip.specs import BackboneSpec
-    from fedcore.clip.towers import ImageTower
 
 _LARGE = 2**14
 """Numbers of a client's q, k and v from which on a CPU adds a low-rank update where they are."""
@@ -124,15 +124,19 @@ class Lora:
         return int((alike[0] & alike[1]).long().cumprod(0).sum())
 
 
+Between = Callable[["Tensor", int, int, Lora], "Tensor"]
+"""``ImageTower.between``: the activations that leave the layers from one to before another."""
+
+
 class LowerLayers:
     """The lowest adapted layers of an image tower, which compute an image once for models alike in them.
 
     A global model and personal ones that differ from a higher layer on are evaluated on the same images.
     """
 
-    def __init__(self, tower: ImageTower, start: int, stop: int) -> None:
+    def __init__(self, between: Between, start: int, stop: int) -> None:
         """Remember nothing yet, of the layers from ``start`` to before ``stop``."""
-        self.tower, self.start, self.stop = tower, start, stop
+        self.between, self.start, self.stop = between, start, stop
         self.factors: tuple[Tensor, ...] = ()
         self.images: dict[bytes, Tensor] = {}
         self.apart: bool | None = None
@@ -171,7 +175,7 @@ class LowerLayers:
         return result.unflatten(0, distinct.shape[:2]).expand(len(hidden), -1, -1, -1)
 
     def _pass(self, images: Tensor, lora: Lora) -> Tensor:
-        return self.tower.between(images[None], self.start, self.stop, lora.first)[0]
+        return self.between(images[None], self.start, self.stop, lora.first)[0]
 
 
 def init_lora(

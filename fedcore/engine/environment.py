@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
-from fedcore.clip.products import PACKED, PLAIN, bf16_gain, can_pack, way
+from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import backbone_spec
+from fedcore.clip.speed import bf16_gain, can_pack, way
 from fedcore.config import RunConfig, backbones
 from fedcore.devices import CPU
 from fedcore.engine.clients.memory import CHUNK

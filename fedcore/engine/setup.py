@@ -14,7 +14,8 @@ from fedcore.cache import integrity
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.products import PLAIN, way
+from fedcore.clip.products import PLAIN
+from fedcore.clip.speed import way
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet

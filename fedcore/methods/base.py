@@ -40,7 +40,7 @@ from typing import Any, ClassVar, Generic, Literal, Self
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from fedcore.clip.specs import BackboneSpec
+from fedcore.clip.specs import MINI_MODELS, BackboneSpec
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
@@ -54,6 +54,8 @@ Generators = Callable[..., "Generator"]
 """``generator("purpose", ...)`` returns a random generator that is seeded by the run and that purpose."""
 Phase = Callable[["Params", "Params", "Batch"], "Step"]
 """One training phase, with the signature of ``Method.train_step``."""
+MINI_RATE = 0.01
+"""The demonstration's rate of SGD, with which FedOT and prompts learn within ten rounds."""
 BatchOrder = Literal["shuffled", "sorted"]
 ConfigT = TypeVar("ConfigT", bound=MethodConfig, default=Any)
 
@@ -627,3 +629,14 @@ class FedLensMethodError(FedLensError):
 def overrides(cls: type[Method], *hooks: str) -> bool:
     """Return whether a method defines any of these hooks itself."""
     return any(getattr(cls, hook) is not getattr(Method, hook) for hook in hooks)
+
+
+def rate_warnings(method: type[Method], config: Any, context: RunContext) -> list[str]:
+    """Warn that a paper's learning rate is too small for the miniature CLIP; serves as ``plan_warnings``."""
+    paper: float = method.Config.model_fields["lr"].default
+    if context.spec.name not in MINI_MODELS or config.lr != paper or paper >= MINI_RATE:
+        return []
+    return [
+        f"the paper's learning rate {paper:g} suits full-size models; with it the method learns slowly on "
+        f"{context.spec.name}. Set lr = {MINI_RATE:g}, as in the demonstration"
+    ]

@@ -24,8 +24,19 @@ from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.linalg import Remembered, cayley, orthogonality, solve_skew
-from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
-from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper, rate_warnings
+from fedcore.methods.base import (
+    Batch,
+    Generators,
+    Method,
+    Models,
+    Params,
+    RunContext,
+    State,
+    Step,
+    Uploads,
+    rate_warnings,
+)
+from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
 from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart

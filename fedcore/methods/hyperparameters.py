@@ -1,16 +1,11 @@
-"""Hyper-parameters: how a method declares them, those that every trained method has, and unsuitable rates."""
+"""Hyper-parameters: how a method declares them, and those that every trained method has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Unpack
-
-from fedcore.clip.specs import MINI_MODELS
-
-if TYPE_CHECKING:
-    from fedcore.methods.base import Method, RunContext
 
 T = TypeVar("T")
 
@@ -214,18 +209,3 @@ def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
                 found[name] = SearchRange.model_validate(extra["search"])
                 break
     return found
-
-
-MINI_RATE = 0.01
-"""The demonstration's rate of SGD, with which FedOT and prompts learn within ten rounds."""
-
-
-def rate_warnings(method: type[Method], config: Any, context: RunContext) -> list[str]:
-    """Warn that a paper's learning rate is too small for the miniature CLIP."""
-    paper: float = method.Config.model_fields["lr"].default
-    if context.spec.name not in MINI_MODELS or config.lr != paper or paper >= MINI_RATE:
-        return []
-    return [
-        f"the paper's learning rate {paper:g} suits full-size models; with it the method learns slowly on "
-        f"{context.spec.name}. Set lr = {MINI_RATE:g}, as in the demonstration"
-    ]

@@ -12,9 +12,10 @@ from fedcore.papers.equivalents import NoEquivalent, VariantRun
 from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
+from fedcore.results.comparison import Comparison, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
 from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import Store
 

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, short_name
 from fedcore.plots.theme import Theme, hover
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.leaderboard import Board
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import mean_interval
 
 ROW_PIXELS, MARGIN_PIXELS = 40, 70

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcore.config import Tuned
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import (
     FURTHER,
     SCORE_COLUMNS,
@@ -20,6 +20,7 @@ from fedcore.results.metrics import (
     harmonic_means,
 )
 from fedcore.results.progress import MEGABYTE
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by, mean_known, spread
 from fedcore.store import RunRow, Store
 

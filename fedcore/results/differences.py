@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.results import evaluated_on
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import Metric, value_per_seed
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
 from fedcore.results.statistics import PairedTest, Test, holm, paired_test
 

@@ -4,21 +4,16 @@ Tables show imported and merged results beside the runs of FedLens. An accuracy 
 other clients or on other numbers of samples is another quantity, so it is shown but not compared.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from fedcore.config import RunConfig
 from fedcore.progress import first_few
 from fedcore.results.metrics import RunResult, TestSets
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by
-
-if TYPE_CHECKING:
-    from fedcore.results.comparison import ComparisonRow
 
 SeedAndDomain = tuple[int, str | None]
 """Seed and held-out domain: the test sets are drawn with the one, and the clients depend on the other."""

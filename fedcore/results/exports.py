@@ -17,10 +17,11 @@ from fedcore.config.field_names import data_titles
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.records.formulas import guarded
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.reaching import SHARES, reaching
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import SEARCH_COLUMNS, search_costs
 from fedcore.results.setting_text import row_protocols
 from fedcore.results.statistics import Stat

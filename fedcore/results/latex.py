@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK
 from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.printed import MARKS, PrintedValue
+from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK
 from fedcore.results.summary import MARKS_NOTE, DifferenceCell, MeanCell, Summary, SummaryTable
 
 _TEX_MARKS = {"": "", CAVEAT_MARK: r"$^\dagger$", NOT_COMPARABLE_MARK: r"$^\ddagger$"}

@@ -18,8 +18,9 @@ from math import comb
 
 from fedcore.config.tuning import is_draw
 from fedcore.progress import first_few
-from fedcore.results.comparison import Comparison, ComparisonRow, compare
+from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_note
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (

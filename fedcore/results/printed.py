@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow, RowKey
+from fedcore.results.comparison import RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
+from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow
 
 ComparabilityState = Literal["comparable", "with a caveat", "not comparable"]
 STATES: tuple[ComparabilityState, ...] = get_args(ComparabilityState)

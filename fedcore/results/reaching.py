@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.curves import ByRound, cumulative_cost, scores_by_round
 from fedcore.results.metrics import METRICS, Metric, complete_seeds
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_known, spread
 from fedcore.store import Store
 

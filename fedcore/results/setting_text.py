@@ -7,7 +7,8 @@ from fedcore.config.field_names import data_title, number_ranges
 from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.progress import counted
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
+from fedcore.results.rows import ComparisonRow
 from fedcore.store import EntityRow, Store
 
 SPLITS = {

@@ -14,9 +14,10 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.methods import registry
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.setting_text import row_protocols
 from fedcore.results.summary import Summary
 from fedcore.store import Store

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.progress import counted
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.differences import difference, reason_not_comparable, significance
 from fedcore.results.metrics import METRICS, RULES, Metric, value_per_seed
 from fedcore.results.printed import PrintedValue, PrintedValues
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
 
 Mark = Literal["", "best", "second"]

@@ -7,9 +7,10 @@ from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.progress import first_few
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.differences import reason_not_comparable, significance
 from fedcore.results.metrics import Metric
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None

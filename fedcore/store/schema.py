@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.store import from_0_1
 from fedcore.store.damage import create_triggers
-from fedcore.store.exchange import from_0_1
 
 VERSION = 1
 """Version of the tables, which SQLite's ``user_version`` stores in the file.

@@ -11,8 +11,8 @@ from fedcore.jobs import analysis
 from fedcore.plots.analyses import overlays
 from fedcore.progress import counted
 from fedcore.results.analyses import Disagreement, WrongKind, count_disagreement, shown_of
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.panels.panel import Panel
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow
 from pages.widgets import background, browser, markup, session

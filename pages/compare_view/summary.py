@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.progress import counted, first_few
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
     BREAKDOWNS,
@@ -15,6 +15,7 @@ from fedcore.results.metrics import (
     Metric,
 )
 from fedcore.results.printed import PrintedValue
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text
 from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed

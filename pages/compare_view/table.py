@@ -8,8 +8,9 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config.field_names import field_title, value_text
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
 from fedcore.results.summary import SummaryRow
 from pages.widgets import markup, session

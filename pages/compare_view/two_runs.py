@@ -18,10 +18,10 @@ from fedcore.results.analyses import (
     paired_predictions,
     same_test_samples,
 )
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import METRICS, RunResult
 from fedcore.results.panels.matrices import difference_panel
 from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcore import config
-from fedcore.clip import packed, prefixed, products
+from fedcore.clip import packed, prefixed, products, speed
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.prompts import sentences
 from fedcore.engine import setup
@@ -22,14 +22,14 @@ from fedcore.results.run_files import repeat_command
 from tests.support.against import build
 from tests.support.tiny import drawn_backbone, tiny_backbone, tiny_federation
 
-pytestmark = pytest.mark.skipif(not products.can_pack(), reason="this build of torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not speed.can_pack(), reason="this build of torch has no oneDNN")
 
 
 @pytest.fixture
 def made(monkeypatch) -> list[tuple[int, ...]]:
     """Pack towers of any width; returns the shapes of the packed products, in order."""
     monkeypatch.setattr(packed, "MIN_WIDTH", 8)
-    monkeypatch.setattr(products, "MIN_WIDTH", 8)
+    monkeypatch.setattr(speed, "MIN_WIDTH", 8)
     shapes: list[tuple[int, ...]] = []
     product = packed.Copies.product
 
@@ -128,30 +128,30 @@ def clock_of(*durations: float):
 
 
 def test_the_measurement_decides(monkeypatch):
-    assert products.packing_gain(clock_of(*(3, 9) * 6, 2, 9, 9, 1)) == 2.0, "the fastest of each"
+    assert speed.packing_gain(clock_of(*(3, 9) * 6, 2, 9, 9, 1)) == 2.0, "the fastest of each"
     for gain, pays in ((1.39, False), (1.41, True)):
-        products.pays.cache_clear()
-        monkeypatch.setattr(products, "packing_gain", lambda found=gain: found)
-        assert products.pays() == pays
-        assert products.way([("ViT-B-32", "fp32")], "cpu") == ("packed" if pays else "plain")
-    monkeypatch.setattr(products, "packing_gain", lambda: 1 / 0)
-    products.pays.cache_clear()
-    assert products.way([("mini-vit", "fp32"), ("ViT-B-32", "bf16")], "cpu") == "plain", "nothing is measured"
-    assert products.way([("ViT-B-32", "fp32")], "cuda:0") == "plain"
+        speed.pays.cache_clear()
+        monkeypatch.setattr(speed, "packing_gain", lambda found=gain: found)
+        assert speed.pays() == pays
+        assert speed.way([("ViT-B-32", "fp32")], "cpu") == ("packed" if pays else "plain")
+    monkeypatch.setattr(speed, "packing_gain", lambda: 1 / 0)
+    speed.pays.cache_clear()
+    assert speed.way([("mini-vit", "fp32"), ("ViT-B-32", "bf16")], "cpu") == "plain", "nothing is measured"
+    assert speed.way([("ViT-B-32", "fp32")], "cuda:0") == "plain"
 
 
 def test_the_user_may_ask_for_a_way(monkeypatch):
-    monkeypatch.setattr(products, "pays", lambda: 1 / 0)
+    monkeypatch.setattr(speed, "pays", lambda: 1 / 0)
     for given in ("plain", "packed"):
         monkeypatch.setenv("FEDLENS_PRODUCTS", given)
-        assert products.way([("ViT-B-32", "fp32")], "cpu") == given
-        assert products.way([("mini-vit", "fp32")], "cpu") == "plain"
+        assert speed.way([("ViT-B-32", "fp32")], "cpu") == given
+        assert speed.way([("mini-vit", "fp32")], "cpu") == "plain"
     assert repeat_command("run.toml", {"device": "cpu", "threads": 2, "products": "packed"}) == (
         "FEDLENS_THREADS=2 FEDLENS_PRODUCTS=packed fedlens run run.toml --device cpu"
     )
     monkeypatch.setenv("FEDLENS_PRODUCTS", "fast")
     with pytest.raises(FedLensError, match="FEDLENS_PRODUCTS is 'fast'; give plain or packed"):
-        products.way([("mini-vit", "fp32")], "cpu")
+        speed.way([("mini-vit", "fp32")], "cpu")
 
 
 RUN = """
@@ -167,14 +167,14 @@ name = "fedclip"
 
 def test_new_runs_choose_and_others_keep_their_products(made, monkeypatch):
     (run,) = config.expand(config.loads(RUN))
-    monkeypatch.setattr(products, "pays", lambda: True)
+    monkeypatch.setattr(speed, "pays", lambda: True)
     recorded = resolve_environment(run, "cpu", None)
     assert recorded["products"] == "packed"
     loaded = setup.load_backbones((run.backbone,), "cpu", recorded["products"])[run.backbone]
     assert loaded.packed and not setup.load_backbones((run.backbone,), "cpu")[run.backbone].packed
     older = {"threads": recorded["threads"], "chunk": recorded["chunk"]}
     assert resolve_environment(run, "cpu", older)["products"] == "plain"
-    monkeypatch.setattr(products, "pays", lambda: False)
+    monkeypatch.setattr(speed, "pays", lambda: False)
     assert resolve_environment(run, "cpu", recorded)["products"] == "packed"
     assert resolve_environment(run, "cpu", None)["products"] == "plain"
 
@@ -186,7 +186,7 @@ def test_a_run_records_its_products_and_goes_on_as_it_began(made, monkeypatch, t
     places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
 
     def trained(pays: bool, **options):
-        monkeypatch.setattr(products, "pays", lambda: pays)
+        monkeypatch.setattr(speed, "pays", lambda: pays)
         made.clear()
         events = list(train(run, **places, **options))
         (recorded,) = (e.environment for e in events if isinstance(e, Started))

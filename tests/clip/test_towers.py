@@ -117,17 +117,19 @@ def test_layers_that_all_clients_share_see_an_image_once(monkeypatch, alike):
         assert (ours[0] - ours[1]).abs().max() > 1e-3
 
 
-def test_lower_layers_that_models_share_see_an_image_once_with_equal_bits(monkeypatch):
+def test_lower_layers_that_models_share_see_an_image_once_with_equal_bits():
     visual = open_clip.transformer.VisionTransformer(48, 8, 128, 4, 4, 4.0, output_dim=16).eval()
     tower, generator = ImageTower(visual.requires_grad_(False)), torch_generator(0, "lower layers")
     images = torch.randn(9, 37, 128, generator=generator)
     a, b = (torch.randn(3, 3, 3, *size, generator=generator) / 10 for size in ((4, 128), (128, 4)))
     a[:, :2], b[:, :2] = a[:1, :2], b[:1, :2]
     lora, seen = Lora(a, b, 0.25, 1), []
-    lower, between = LowerLayers(tower, 1, 3), tower.between
-    monkeypatch.setattr(
-        tower, "between", lambda hidden, *given: seen.append(hidden.shape[1]) or between(hidden, *given)
-    )
+
+    def counted(hidden: torch.Tensor, *given: object) -> torch.Tensor:
+        seen.append(hidden.shape[1])
+        return tower.between(hidden, *given)
+
+    lower = LowerLayers(counted, 1, 3)
     shared, apart = images[2:7][None].expand(3, -1, -1, -1), images[[0, 7, 8]][:, None]
     with torch.no_grad():
         for hidden, of, new in (

@@ -15,13 +15,14 @@ from tests.support.web.browser import ROOT
 from tools.faults.__main__ import FAMILIES, try_once
 from tools.faults.accounts import try_locks
 from tools.faults.bits import damage
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Difference, Lab
 from tools.faults.mutate import mutate_bytes, mutate_json, mutate_lines
 from tools.faults.network import record
 from tools.faults.pages import spoil
 from tools.faults.terminal import ESCAPE, FORBIDDEN, PAYLOADS, shown_in_a_terminal
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 
 def judged(error: Exception, folder: Path) -> Verdict:

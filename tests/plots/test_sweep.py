@@ -10,7 +10,7 @@ from fedcore.results.statistics import Stat
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, SweepRow
 
 if TYPE_CHECKING:
-    from fedcore.results.comparison import ComparisonRow
+    from fedcore.results.rows import ComparisonRow
 
 GROUP = cast("ComparisonRow", None)  # no chart reads it
 

@@ -19,7 +19,7 @@ import torch
 import typer
 
 from fedcore.clip import backbone as clip_backbone
-from fedcore.clip import products
+from fedcore.clip import speed
 from fedcore.clip.encodings import BATCH
 from fedcore.clip.packed import pack
 from fedcore.engine.environment import bf16_instructions, processor
@@ -45,7 +45,7 @@ def main(arithmetic: bool = False, repeats: int = 2) -> None:
 
 def packing(repeats: int) -> None:
     """Compare plain with packed weights."""
-    gain, chosen = products.packing_gain(), products.way([("ViT-B-32", "fp32")], "cpu")
+    gain, chosen = speed.packing_gain(), speed.way([("ViT-B-32", "fp32")], "cpu")
     print(f"one product: packed {gain:.2f} times as fast; a run would take the {chosen} way")
     plain = drawn.backbone()
     packed = replace(plain, model=copy.deepcopy(plain.model), packed=True)
@@ -61,7 +61,7 @@ def training(repeats: int) -> None:
     """Compare local training in fp32 with that in bf16, by one step of four clients."""
     for backbone, images in ((clip_backbone.load("mini-vit"), 64), (drawn.backbone(), 16)):
         size = gpu.Size("one batch", 4, 10, images)
-        gain = products.bf16_gain(backbone.spec.vision_width)
+        gain = speed.bf16_gain(backbone.spec.vision_width)
         print(f"{backbone.spec.name}: products and gradients in bf16 {gain:.2f} times as fast")
         for name in LORA:
             ways = []
@@ -76,7 +76,7 @@ def training(repeats: int) -> None:
 
 def line(what: str, names: tuple[str, str], ways: list[Callable[[], object]], repeats: int) -> None:
     """Print the CPU-seconds of two ways."""
-    first, second = products.fastest(ways, repeats, process_time)
+    first, second = speed.fastest(ways, repeats, process_time)
     took = f"{names[0]} {first:.2f}, {names[1]} {second:.2f} CPU-s"
     print(f"{what}: {took}, ratio {first / second:.2f}", flush=True)
 

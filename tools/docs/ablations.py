@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.records.codes import BEFORE_AGGREGATION
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_known, spread
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill

@@ -10,8 +10,9 @@ from pathlib import Path
 from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.results.comparison import Comparison, ComparisonRow, compare
+from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import RunResult
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import signed
 from fedcore.store import ExperimentRow, Store
 from tools.docs.blocks import rewrite

@@ -16,9 +16,10 @@ import typer
 
 from fedcore.errors import FedLensError, first_line
 from tools.docs.blocks import fill, rewrite
+from tools.faults.family import Family, Tally, table
 from tools.faults.forked import end_all
 from tools.faults.lab import Defect, Lab, warm_up
-from tools.faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
+from tools.faults.verdict import DEFECTS, Outcome, Verdict
 
 MODULES = (
     "kill", "pair", "clock", "lock", "disk", "memory", "bits", "foreign", "pages", "caches", "restore",

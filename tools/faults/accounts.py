@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.store.liveness import lock_folder
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.kill import supervise, wait_for_a_moment
 from tools.faults.lab import Defect, Lab, copy, run, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 OTHER = 65534  # nobody
 WIDE = (0o600, 0o644, 0o666)

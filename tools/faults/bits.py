@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.store import Store
+from tools.faults.family import Family
 from tools.faults.lab import RUN, TRACEBACK, Difference, Lab, check_at_rest, copy, resume, run, tail
 from tools.faults.pages import judge_export
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 BLOCK = 512
 USED = 0.8  # share of the places that are taken among the bytes other than zero

@@ -15,8 +15,9 @@ from fedcore.cache import integrity
 from fedcore.data import catalog, image_files
 from tests.support.data.layouts import ddr, femnist
 from tools.faults.bits import damage
+from tools.faults.family import Family
 from tools.faults.lab import Difference, Lab
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 IMAGES = 24
 

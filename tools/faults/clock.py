@@ -14,10 +14,11 @@ from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import STALE_SECONDS
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.kill import wait_for_a_moment
 from tools.faults.lab import RUN, Defect, Lab, check_at_rest, copy, finish, run, train, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 STEPS = (-86_400.0, -3_600.0, -60.0, 60.0, 3_600.0, 86_400.0)
 

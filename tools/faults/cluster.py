@@ -21,8 +21,9 @@ from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN
 from tools.faults.accounts import OTHER, _root
 from tools.faults.cluster_lab import SECONDS, Cluster, cluster, end, has_ray
+from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, RUN, Defect, Lab, copy, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 FALSE = "192.0.2.1:6379"
 """Address of a head that nobody should contact."""

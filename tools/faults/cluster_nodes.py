@@ -10,8 +10,9 @@ import numpy as np
 
 from tools.faults.accounts import _root
 from tools.faults.cluster_lab import SECONDS, end, has_ray, long_rows, standing, wait_for
+from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 QUEUED = 200
 UNWRITABLE = {"FEDLENS_CACHE": "/proc/fedlens"}

@@ -17,8 +17,9 @@ from fedcore.jobs import force_stop
 from tests.support.cluster import OWN_METHOD
 from tests.support.jobs import recorded
 from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing, wait_for
+from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 STOPPED_SECONDS = 30
 REMOVE = """

@@ -30,8 +30,9 @@ from tools.faults.cluster_lab import (
     wait_for,
     worker,
 )
+from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab, copy
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 THREE = LONG | {"data": EXPERIMENT["data"] | {"domains": ["rot0", "rot30", "rot60"]}}
 """One client for each of three nodes."""

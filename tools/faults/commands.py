@@ -14,10 +14,11 @@ from fedcore.jobs.analysis import submit
 from fedcore.jobs.process import run_process
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import RUN, Defect, Lab, check_at_rest, copy, tail, wait_for
 from tools.faults.restore import check_sound
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 COMMANDS: dict[str, list[str]] = {
     "merge": ["merge", "{folder}/other.db"],

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.store import Store
+from tools.faults.family import Family
 from tools.faults.kill import supervise, wait_for_a_moment
 from tools.faults.lab import (
     RUN,
@@ -32,7 +33,7 @@ from tools.faults.lab import (
     train,
     wait_for,
 )
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 TMPFS_BYTES = 24 << 20
 LEFT_BYTES = 40_000  # free bytes at most, when the disk has become full

@@ -10,8 +10,9 @@ import numpy as np
 from fedcore.store import Store
 from tests.support.jobs import recorded
 from tools.faults.bits import resumed
+from tools.faults.family import Family
 from tools.faults.lab import RUN, Difference, Lab, copy
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:

@@ -18,10 +18,11 @@ from fedcore.data import catalog
 from fedcore.results.progress import summaries_of
 from fedcore.store import Store
 from tools.faults.bits import damage
+from tools.faults.family import Family
 from tools.faults.inputs import timed
 from tools.faults.lab import Defect, Lab, copy, export
 from tools.faults.mutate import TOKENS, VALUES
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 SCHEMA = (
     "CREATE TRIGGER evil AFTER INSERT ON runs BEGIN DELETE FROM experiments; END",

@@ -16,9 +16,10 @@ from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.store import Store
 from tools.faults.bits import damage
+from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, RUN, Defect, Lab, copy, export
 from tools.faults.mutate import TOKENS, mutate_bytes, mutate_json, mutate_lines
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 PATIENCE_SECONDS = 60
 PATHS = (

@@ -16,9 +16,10 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import supervisor
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import EXPERIMENT, RUN, Lab, check_at_rest, copy, resume, run, train, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 SHARES = {"job": 0.8, "supervisor": 0.1, "foreground": 0.1}
 AGAIN = 0.3  # of the resumed runs are killed once more

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.kill import wait_for_a_moment
 from tools.faults.lab import Lab, check_at_rest, copy, finish, run, train, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 SECONDS = (3, 12, 31, 45)
 PATIENCE = 300.0

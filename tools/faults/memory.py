@@ -12,6 +12,7 @@ import psutil
 
 from fedcore.config import dumps, parse
 from fedcore.jobs import job
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import (
     EXPERIMENT,
@@ -25,7 +26,7 @@ from tools.faults.lab import (
     tail,
     train,
 )
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:

@@ -14,9 +14,10 @@ from streamlit.testing.v1 import AppTest
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
 from tests.support.web.browser import ROOT
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import EXPERIMENT, Defect, Lab, copy, train
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 PAGES = ("new", "live", "compare", "data", "run")
 NAMED = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0}

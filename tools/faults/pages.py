@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.errors import FedLensError
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Difference, Lab, copy, export, listed, tail
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 KINDS = ("lost", "misdirected", "swapped", "half-old", "without digest")
 SECTOR = 512  # bytes that a disk writes whole

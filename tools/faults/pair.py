@@ -11,9 +11,10 @@ from fedcore.errors import FedLensError
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from tests.support.jobs import recorded
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Difference, Lab, check_at_rest, copy, train, wait_for
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 FIRST, SECOND = 1, 2
 

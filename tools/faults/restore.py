@@ -12,10 +12,11 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.store import Store, backup
 from tools.faults.disk import fill, root, small_disk
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Lab, copy, export, tail, wait_for
 from tools.faults.lock import hold
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 NOTES_BYTES = 1 << 20
 REFUSED = 3  # exit status of a process whose restore was refused

@@ -19,9 +19,10 @@ import numpy as np
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
 from fedcore.store import Store
+from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import EXPERIMENT, Defect, Lab, copy
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 PAYLOADS = (
     "\x1b]52;c;cm0gLXJm\x07", "\x1b]0;title\x1b\\", "\x1b[6n", "\x9b6n", "\x9d52;c;eA==\x9c", "a\x07b",

@@ -11,9 +11,10 @@ import numpy as np
 
 from tests.support.web.browser import ROOT, Server, start_server
 from tests.support.web.requests import AUDIT, ROUTES, WEBSOCKET, ask
+from tools.faults.family import Family
 from tools.faults.lab import Defect, Lab, copy
 from tools.faults.mutate import TOKENS
-from tools.faults.verdict import Family, Outcome, Verdict
+from tools.faults.verdict import Outcome, Verdict
 
 HOSTS = (
     "evil.example", "evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example:{port}",

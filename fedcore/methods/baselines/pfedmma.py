@@ -17,14 +17,23 @@ from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts, spo
 from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
-from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step
+from fedcore.methods.base import (
+    Batch,
+    Generators,
+    Method,
+    Models,
+    Params,
+    RunContext,
+    State,
+    Step,
+    rate_warnings,
+)
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
     LearningRate,
     MethodConfig,
     hyper,
-    rate_warnings,
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy

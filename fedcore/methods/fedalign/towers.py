@@ -96,7 +96,7 @@ class Towers:
         self.parts = ("a", "b", *(("class", "positions", "projection") if self.everything else ()))
         self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
-        self.lower = LowerLayers(backbone.image, self.start, self.start + low)
+        self.lower = LowerLayers(backbone.image.between, self.start, self.start + low)
 
     def first_image(self, generator: Generators) -> Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""

@@ -39,6 +39,7 @@ from fedcore.methods.base import (
     State,
     Step,
     Uploads,
+    rate_warnings,
 )
 from fedcore.methods.feddeap.networks import (
     LAYERS,
@@ -58,7 +59,6 @@ from fedcore.methods.hyperparameters import (
     PromptLength,
     WeightDecay,
     hyper,
-    rate_warnings,
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean, weighted_mean

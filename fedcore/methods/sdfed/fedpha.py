@@ -19,8 +19,8 @@ from typing import Literal
 from fedcore.federation import Problem
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import Batch, Params, Step
-from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper, rate_warnings
+from fedcore.methods.base import Batch, Params, Step, rate_warnings
+from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import removed_directions, weaker_directions
 from fedcore.methods.sdfed.two_prompts import (

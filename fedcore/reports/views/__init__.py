@@ -11,8 +11,9 @@ from typing import Protocol
 
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import Theme
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import Metric
+from fedcore.results.rows import ComparisonRow
 from fedcore.store import Store
 
 NAMES = ("matrices", "curves", "cost", "sweep")

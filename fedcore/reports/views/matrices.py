@@ -8,10 +8,10 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.heatmaps import Kind
 from fedcore.plots.theme import Theme
 from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
-from fedcore.results.comparison import ComparisonRow
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
 from fedcore.results.panels.panel import Panel
+from fedcore.results.rows import ComparisonRow
 
 SIDE_BY_SIDE, PAPER = 3, 700
 """Panels beside each other, and the width in pixels of a page of paper."""

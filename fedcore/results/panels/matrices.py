@@ -9,10 +9,11 @@ import numpy as np
 
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
-from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import BREAKDOWNS
 from fedcore.results.panels.panel import Panel, Share, domain_names, panel_of_shares
 from fedcore.results.panels.run_panels import PanelView, Recorded
+from fedcore.results.rows import ComparisonRow
 from fedcore.store import EntityRow, RunRow, Store
 
 Panels = dict[str, Panel]

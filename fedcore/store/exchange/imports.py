@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from fedcore.config import RunConfig
 from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.progress import counted
-from fedcore.store import schema
+from fedcore.store import from_0_1, schema
 from fedcore.store.damage import round_differences
 from fedcore.store.database import (
     Queries,
@@ -27,7 +27,6 @@ from fedcore.store.database import (
     run_folder_name,
     writing,
 )
-from fedcore.store.exchange import from_0_1
 from fedcore.store.exchange.records import check, read_attached, read_records
 from fedcore.store.own_results.csv_file import import_csv
 from fedcore.store.writer import ATTACHED, AttachedRun, Created, ExperimentRecord, Tables, insert_record

@@ -20,8 +20,8 @@ from fedcore.clip.prompts import (
 from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor
-from fedcore.methods.base import Method, Params, Ragged, RunContext
-from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper, rate_warnings
+from fedcore.methods.base import Method, Params, Ragged, RunContext, rate_warnings
+from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 
 WORDS = "a photo of a"
 """Words from which the contexts of CoCoOp and its successors start."""
