@@ -11,6 +11,7 @@ from tests.support.against import (
     global_logits,
     samples,
 )
+from tests.support.oracles import fedavg
 from tests.support.oracles import fedot as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -18,17 +19,30 @@ SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4}
 
 
-def naive(federation, method, rounds, **config):
-    """The oracle's classifiers and transforms, started from the method's own first state."""
-    first = method.init(federation.problem.generator)
-    everything = {**method.repeat(first.shared), **first.local}
-    w = everything.pop("classifier")[0]
-    own = [
-        {name: value[i] for name, value in everything.items()} for i in range(len(federation.problem.clients))
-    ]
-    settings = {**SGD, "lr": method.config.lr, "weighting": method.config.weighting, **config}
-    batches = engine_batches(federation, method, rounds)
-    return oracle.run(*samples(federation), w, own, batches, method.tau, settings)
+def naive(federation, method, rounds, kind, lr_transform=None):
+    """Every client's classifier and transform by the oracle, started from the method's own first state.
+
+    ``kind`` is "cayley/4" for P = (X - X^T)/4.
+    """
+    first, config = method.init(federation.problem.generator), method.config
+    names = [*first.shared, *first.local]
+
+    def loss(values, received, x, y):
+        own = dict(zip(names, values, strict=True))
+        return oracle.loss(kind, own.pop("classifier"), own, x, y, method.tau)
+
+    def optimiser(values):
+        rates = [config.lr if name == "classifier" else lr_transform or config.lr for name in names]
+        groups = [{"params": [value], "lr": rate} for value, rate in zip(values, rates, strict=True)]
+        return torch.optim.SGD(groups, **SGD)
+
+    xs, labels = samples(federation)
+    weights = [float(len(y)) if config.weighting == "samples" else 1.0 for y in labels]
+    owns = [[value[k] for value in first.local.values()] for k in range(len(xs))]
+    batches, start = engine_batches(federation, method, rounds), list(first.shared.values())
+    trained = fedavg.run(loss, start, xs, labels, batches, optimiser, weights, owns)
+    own = [dict(zip(names, values, strict=True)) for values in trained]
+    return [values.pop("classifier") for values in own], own
 
 
 def whole(kind, blocks):
@@ -55,9 +69,11 @@ def test_agrees_with_the_naive_implementation(kind, blocks, share):
     method = build(
         "fedot", federation, **FAST, local_transform=kind, blocks=blocks, share=share, weighting=weighting
     )
-    ws, own = naive(federation, method, 2, kind=kind, share=share)
+    ws, own = naive(federation, method, 2, kind)
     state = run_rounds(method, federation, 2).state
     models = method.models(state)
+    shared = {"split": {"classifier"}, "all_global": {"classifier", *own[0]}, "all_local": set()}[share]
+    assert set(state.shared) == shared
     for i in range(3):
         torch.testing.assert_close(models.clients["classifier"][i], ws[i], atol=1e-6, rtol=0)
         for name, value in own[i].items():
@@ -90,8 +106,8 @@ def test_matched_steps_agree_with_the_naive_implementation(kind, config):
     name = kind.partition("/")[0]
     method = build("fedot", federation, **FAST, local_transform=name, **config)
     rate = config.get("lr_transform")
-    ws, own = naive(federation, method, 2, kind=kind, share="split", lr_transform=rate)
-    plain, _ = naive(federation, method, 2, kind=name, share="split")
+    ws, own = naive(federation, method, 2, kind, rate)
+    plain, _ = naive(federation, method, 2, name)
     state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["classifier"], ws[0], atol=1e-6, rtol=0)
     assert (ws[0] - plain[0]).abs().max() > 1e-5  # the field does something
@@ -217,7 +233,7 @@ def test_diagnostics_equal_their_definitions(kind):
     before = run_rounds(method, federation, 1).state
     loop = run_rounds(method, federation, 2)
     event = loop.finished[-1]
-    ws, own = naive(federation, method, 1, kind=kind, share="split")
+    ws, own = naive(federation, method, 1, kind)
     torch.testing.assert_close(before.shared["classifier"], ws[0], atol=1e-9, rtol=0)
 
     xs, labels = samples(federation)

@@ -1,13 +1,21 @@
 """Helpers for tests of methods: build one, and feed an oracle the batches that the engine draws."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
 from fedcore.engine.clients.local import batch_positions
+from fedcore.engine.loop import Loop
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
 from fedcore.records.codes import AFTER_AGGREGATION
+from tests.support.oracles import fedavg, promptfl
+from tests.support.tiny import run_rounds
+
+NEAR = {"atol": 1e-6, "rtol": 0}
+Parameters = dict[str, Tensor]
 
 
 def build(name: str, federation: Federation, **config: object) -> Method:
@@ -44,6 +52,67 @@ def engine_batches(federation: Federation, method: Method, rounds: int) -> list[
                 clients[client] += [[s for s in step if s >= 0] for step in steps if max(step) >= 0]
         drawn.append(clients)
     return drawn
+
+
+def naive_clip(federation: Federation) -> promptfl.Clip:
+    backbone = federation.problem.backbone
+    return promptfl.Clip(backbone.model, backbone.tokenizer, federation.problem.classes, backbone.logit_scale)
+
+
+def train_both(
+    method: Method,
+    federation: Federation,
+    loss: Callable[[Parameters, Tensor, Tensor], Tensor],
+    weighting: str,
+    optimiser: Callable[[list[Tensor]], torch.optim.Optimizer] = fedavg.sgd,
+    still: Sequence[str] = (),
+) -> tuple[Loop, list[Parameters]]:
+    """Train two rounds in the engine and naively; both end with the same parameters, which have moved.
+
+    Args:
+        loss: (a client's parameters, images, labels) -> the loss of a batch.
+        weighting: of the server's mean, "samples" or "uniform".
+        still: parameters without a gradient.
+
+    Returns:
+        the engine's loop, and each client's parameters of the naive one.
+    """
+    first = method.init(federation.problem.generator)
+    start = {**first.shared, **first.local}
+    xs, labels = samples(federation)
+    owns = [[value[k] for value in first.local.values()] for k in range(len(xs))]
+
+    def of_batch(values: list[Tensor], received: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return loss(dict(zip(start, values, strict=True)), x, y)
+
+    weights = [float(len(y)) if weighting == "samples" else 1.0 for y in labels]
+    batches = engine_batches(federation, method, 2)
+    trained = fedavg.run(of_batch, list(first.shared.values()), xs, labels, batches, optimiser, weights, owns)
+    naive = [dict(zip(start, values, strict=True)) for values in trained]
+    loop = run_rounds(method, federation, 2)
+    for name, before in start.items():
+        ours = loop.state.shared[name] if name in first.shared else loop.state.local[name]
+        theirs = naive[0][name] if name in first.shared else torch.stack([own[name] for own in naive])
+        torch.testing.assert_close(ours, theirs, **NEAR)
+        assert name in still or (theirs - before).abs().max() > 1e-4, f"{name} did train"
+    return loop, naive
+
+
+def assert_predictions(loop: Loop, common: Tensor | None, owns: Sequence[Tensor] | None = None) -> None:
+    """Compare what the models predict for the first samples of the pool.
+
+    Args:
+        common: the global model's scores (samples, classes); None if there is no global model.
+        owns: the scores of each client's model; default: all as ``common``.
+    """
+    found = client_logits(loop.method, loop.state, loop.federation)
+    for ours, theirs in zip(found, owns or [common] * len(found), strict=True):
+        torch.testing.assert_close(ours[: len(theirs)], theirs, **NEAR)
+    if common is None:
+        assert loop.method.models(loop.state).global_model is None
+    else:
+        ours = global_logits(loop.method, loop.state, loop.federation)
+        torch.testing.assert_close(ours[: len(common)], common, **NEAR)
 
 
 def client_logits(method: Method, state: object, federation: Federation) -> Tensor:

@@ -1,8 +1,8 @@
 import torch
 
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles import fedavg as oracle
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.against import assert_predictions, build, train_both
+from tests.support.oracles.fedavg import mean_nll
+from tests.support.tiny import tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -24,26 +24,15 @@ def test_agrees_with_the_naive_implementation():
     first = method.init(problem.generator).shared
     d = backbone.spec.embed_dim
     assert first["w1"].shape == (d // 4, d) and first["w2"].shape == (d, d // 4)
-    texts = [
-        backbone.model.encode_text(backbone.tokenizer([problem.template.format(name)]))[0]
-        for name in problem.classes
-    ]
+    sentences = [problem.template.format(name) for name in problem.classes]
+    texts = backbone.model.encode_text(backbone.tokenizer(sentences))
 
-    def scores(values, h):
-        mixed = mixture(*values, h)
-        return torch.stack([scale * mixed @ t / t.norm() for t in texts])
+    def scores(own, images):
+        mixed = [mixture(own["w1"], own["w2"], h) for h in images]
+        return [torch.stack([scale * one @ t / t.norm() for t in texts]) for one in mixed]
 
-    def loss(values, received, x, y):
-        return sum(oracle.nll(scores(values, h), c) for h, c in zip(x, y, strict=True)) / len(y)
+    def loss(own, x, y):
+        return mean_nll(scores(own, x), y)
 
-    batches = engine_batches(federation, method, 2)
-    start = list(first.values())
-    expected = oracle.run(loss, start, *samples(federation), batches, oracle.sgd, [1.0] * 3)[0]
-    state = run_rounds(method, federation, 2).state
-    for got, value, before in zip(state.shared.values(), expected, start, strict=True):
-        torch.testing.assert_close(got, value, atol=1e-6, rtol=0)
-        assert (value - before).abs().max() > 1e-3  # it did train
-    found = torch.stack([scores(expected, h) for h in federation.pool.values])
-    torch.testing.assert_close(global_logits(method, state, federation), found, atol=1e-6, rtol=0)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own, found, atol=1e-6, rtol=0)
+    loop, (naive, *_) = train_both(method, federation, loss, "uniform")
+    assert_predictions(loop, torch.stack(scores(naive, federation.pool.values)))

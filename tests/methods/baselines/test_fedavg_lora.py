@@ -4,13 +4,21 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
-from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.against import (
+    NEAR,
+    assert_predictions,
+    build,
+    client_logits,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    samples,
+)
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
-NEAR = {"atol": 1e-6, "rtol": 0}
 SAMPLES = (6, 3, 4)
 
 
@@ -58,14 +66,12 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
     weights = SAMPLES if method.config.weighting == "samples" else [1.0] * 3
     batches = engine_batches(federation, method, 2)
     expected = fedavg.run(loss, first, *samples(federation), batches, optimiser, weights)[0]
-    state = run_rounds(method, federation, 2).state
-    for got, value in zip(state.shared.values(), expected, strict=True):
+    loop = run_rounds(method, federation, 2)
+    for got, value in zip(loop.state.shared.values(), expected, strict=True):
         torch.testing.assert_close(got, value, **NEAR)
     assert product(expected).abs().max() > 1e-3  # it did train
     predicted = torch.stack([scores(texts, image(expected, x), 14.3) for x in federation.pool.values])
-    torch.testing.assert_close(global_logits(method, state, federation), predicted, **NEAR)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own, predicted, **NEAR)
+    assert_predictions(loop, predicted)
 
 
 WEIGHTS = [n / sum(SAMPLES) for n in SAMPLES]

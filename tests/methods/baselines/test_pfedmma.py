@@ -4,13 +4,11 @@ import pytest
 import torch
 
 from fedcore.methods.baselines.pfedmma import PFedMMAConfig, adapted_layers
-from tests.support.against import build, client_logits, engine_batches, samples
-from tests.support.oracles.fedavg import nll
-from tests.support.oracles.promptfl import sgd
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.against import assert_predictions, build, train_both
+from tests.support.oracles.fedavg import mean_nll
+from tests.support.tiny import drawn_backbone, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.05, "width": 4}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 class ValueTimes(torch.autograd.Function):
@@ -59,7 +57,8 @@ def test_agrees_with_the_naive_implementation():
     problem, backbone = federation.problem, federation.problem.backbone
     method = build("pfedmma", federation, **SMALL, alpha=0.3)
     assert method.reads(method.config, backbone.spec) == "layer:2"  # two of the text tower's three blocks
-    first = method.init(problem.generator)
+    drawn = method.init(problem.generator).local
+    assert all(torch.equal(value[0], value[1]) for value in drawn.values())
     model, scale = backbone.model, backbone.logit_scale
     ids = backbone.tokenizer([problem.template.format(name) for name in problem.classes])
 
@@ -77,37 +76,11 @@ def test_agrees_with_the_naive_implementation():
             found.append(torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]))
         return found
 
-    xs, labels = samples(federation)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    common = dict(first.shared)
-    owns = [{name: value[i] for name, value in first.local.items()} for i in range(3)]
-    assert all(torch.equal(owns[0][name], owns[1][name]) for name in owns[0])
-    for steps_of in engine_batches(federation, method, 2):
-        sent = []
-        for i, steps in enumerate(steps_of):
-            names = [*common, *owns[i]]
-            values = [v.clone().requires_grad_() for v in (*common.values(), *owns[i].values())]
-            momenta = [None] * len(values)
-            for chosen in steps:
-                found = scores(dict(zip(names, values, strict=True)), xs[i][chosen])
-                loss = sum(nll(s, y) for s, y in zip(found, labels[i][chosen], strict=True)) / len(found)
-                values = sgd(values, list(torch.autograd.grad(loss, values)), momenta, config)
-            trained = {name: value.detach() for name, value in zip(names, values, strict=True)}
-            owns[i] = {name: trained[name] for name in owns[i]}
-            sent.append({name: trained[name] for name in common})
-        common = {name: sum(values[name] for values in sent) / 3 for name in common}
+    def loss(own, x, y):
+        return mean_nll(scores(own, x), y)
 
-    loop = run_rounds(method, federation, 2)
-    for name, value in common.items():
-        torch.testing.assert_close(loop.state.shared[name], value, **NEAR)
-        assert (value - first.shared[name]).abs().max() > 1e-4, f"{name} did train"
-    for name, value in loop.state.local.items():
-        torch.testing.assert_close(value, torch.stack([own[name] for own in owns]), **NEAR)
-        assert (value - first.local[name]).abs().max() > 1e-4, f"{name} did train"
-    shown = federation.pool.values[:3]
-    for own, found in zip(owns, client_logits(method, loop.state, federation), strict=True):
-        torch.testing.assert_close(found[:3], torch.stack(scores(common | own, shown)), **NEAR)
-    assert method.models(loop.state).global_model is None
+    loop, owns = train_both(method, federation, loss, "uniform")
+    assert_predictions(loop, None, [torch.stack(scores(own, federation.pool.values[:3])) for own in owns])
     assert loop.finished[1].scalars_up == 3 * 2 * (4 * 4 + 4)
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
+from tests.support.against import NEAR, assert_predictions, build, engine_batches, naive_clip, samples
+from tests.support.oracles import fedavg
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4, "global_length": 5, "local_length": "2,6,3"}
@@ -22,53 +22,35 @@ def projected(g_c: torch.Tensor, g_s: torch.Tensor, cut: int) -> torch.Tensor:
 @pytest.mark.parametrize("gradient", ["on", "off"])
 def test_agrees_with_the_naive_implementation(gradient):
     federation = tiny_federation(samples=(6, 3, 4))
-    problem, backbone = federation.problem, federation.problem.backbone
-    model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
+    clip = naive_clip(federation)
     method = build("fedpha", federation, **SETTINGS, projector_gradient=gradient)
-    first = method.init(problem.generator)
-    g_s = first.shared["global_prompt"]
-    owns = [p[:n] for p, n in zip(first.local["local_prompt"], (2, 6, 3), strict=True)]
+    first = method.init(federation.problem.generator)
+    start = first.shared["global_prompt"]
+    owns = [[p[:n]] for p, n in zip(first.local["local_prompt"], (2, 6, 3), strict=True)]
 
-    def loss(g_s, g_c, x, y):
+    def loss(values, received, x, y):
+        g_s, g_c = values
         cut = 1  # floor(5 (1 - 0.8))
         within = projected(g_c, g_s if gradient == "on" else g_s.detach(), cut)
-        local, common, pulled = (
-            text_features(model, tokenizer, prompt, problem.classes) for prompt in (g_c, g_s, within)
-        )
-        total = mean_loss(local, x, y, scale) + mean_loss(common, x, y, scale)
+        local, common, pulled = (clip.texts(prompt) for prompt in (g_c, g_s, within))
+        total = clip.loss(local, x, y) + clip.loss(common, x, y)
         for one, other, target in zip(local, common, pulled, strict=True):
             apart = ((one - other) ** 2).sum().sqrt()
             pull = sum((one[j] - target[j]) ** 2 for j in range(len(one))) / len(one)
             total = total + (pull + torch.clamp(1 - apart, min=0)) / len(local)
         return total
 
-    xs, labels = samples(federation)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    for steps_of in engine_batches(federation, method, 2):
-        sent = []
-        for client, steps in enumerate(steps_of):
-            values = [v.clone().requires_grad_() for v in (g_s, owns[client])]
-            momenta: list[torch.Tensor | None] = [None, None]
-            for chosen in steps:
-                found = loss(*values, xs[client][chosen], labels[client][chosen])
-                values = sgd(values, list(torch.autograd.grad(found, values)), momenta, config)
-            sent.append(values[0])
-            owns[client] = values[1].detach()
-        g_s = weighted(sent, [float(len(y)) for y in labels])
-
-    state = run_rounds(method, federation, 2).state
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["global_prompt"], g_s, **near)
-    assert (g_s - first.shared["global_prompt"]).abs().max() > 1e-3  # it did train
-    shown = federation.pool.values
-    for i, own in enumerate(owns):
-        torch.testing.assert_close(state.local["local_prompt"][i, : len(own)], own, **near)
-        text = text_features(model, tokenizer, own, problem.classes)
-        expected = torch.stack([scores(text, h, scale) for h in shown])
-        torch.testing.assert_close(client_logits(method, state, federation)[i], expected, **near)
-    text = text_features(model, tokenizer, g_s, problem.classes)
-    expected = torch.stack([scores(text, h, scale) for h in shown])
-    torch.testing.assert_close(global_logits(method, state, federation), expected, **near)
+    batches, weights = engine_batches(federation, method, 2), [6.0, 3.0, 4.0]
+    trained = fedavg.run(loss, [start], *samples(federation), batches, fedavg.sgd, weights, owns)
+    loop, g_s = run_rounds(method, federation, 2), trained[0][0]
+    torch.testing.assert_close(loop.state.shared["global_prompt"], g_s, **NEAR)
+    assert (g_s - start).abs().max() > 1e-3  # it did train
+    for found, (_, own) in zip(loop.state.local["local_prompt"], trained, strict=True):
+        torch.testing.assert_close(found[: len(own)], own, **NEAR)
+    shown = [
+        clip.scores(clip.texts(prompt), federation.pool.values) for prompt in (g_s, *(p for _, p in trained))
+    ]
+    assert_predictions(loop, shown[0], shown[1:])
 
 
 def test_it_is_sdfed_with_its_projection_and_its_mean():

@@ -3,7 +3,7 @@
 Nothing here imports FedLens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,9 +23,15 @@ def run(
     batches: Batches,
     optimiser: Callable[[Values], torch.optim.Optimizer],
     weights: list[float] | None,
+    owns: Sequence[Values] | None = None,
 ) -> list[Values]:
-    """Every client's values after all rounds; ``weights`` of the server's mean, None where there is none."""
-    clients = [[v.clone() for v in start] for _ in xs]
+    """Return every client's values after all rounds, those that are averaged first.
+
+    Args:
+        weights: of the server's mean; None if there is none.
+        owns: each client's values that no server averages, behind those of ``start``.
+    """
+    clients = [[*start, *own] for own in owns or [[]] * len(xs)]
     for steps_of in batches:
         for k, steps in enumerate(steps_of):
             received = clients[k]
@@ -37,7 +43,9 @@ def run(
                 moves.step()
             clients[k] = [v.detach() for v in values]
         if weights is not None:
-            clients = [[weighted(list(v), weights) for v in zip(*clients, strict=True)]] * len(clients)
+            sent = zip(*(values[: len(start)] for values in clients), strict=True)
+            mean = [weighted(list(v), weights) for v in sent]
+            clients = [[*mean, *values[len(start) :]] for values in clients]
     return clients
 
 
@@ -49,3 +57,8 @@ def sgd(values: Values) -> torch.optim.Optimizer:
 def nll(scores: Tensor, y: Tensor) -> Tensor:
     """-log softmax of one sample. Shape: scores (K,), y () -> ()."""
     return torch.logsumexp(scores, 0) - scores[y]
+
+
+def mean_nll(scores: Iterable[Tensor], labels: Tensor) -> Tensor:
+    """Shape: scores one (K,) per sample, labels (n,) -> ()."""
+    return sum(nll(one, y) for one, y in zip(scores, labels, strict=True)) / len(labels)

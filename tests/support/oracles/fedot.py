@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from tests.support.oracles.promptfl import Batches, sgd, weighted
-
 
 def cayley(x: Tensor, divisor: int = 2) -> Tensor:
     """(I + P)(I - P)^-1 with P = (X - X^T)/2, as printed, or another divisor. Shape: (n, n)."""
@@ -39,46 +37,3 @@ def loss(kind: str, w: Tensor, own: dict[str, Tensor], xs: Tensor, labels: Tenso
     for x, y in zip(xs, labels, strict=True):
         total = total - torch.log_softmax(logits(kind, w, own, x, tau), 0)[y]
     return total / len(labels)
-
-
-def run(xs, labels, w: Tensor, own: list[dict[str, Tensor]], batches: Batches, tau: float, config: dict):
-    """The classifier(s) and transforms after all rounds.
-
-    Args:
-        own: each client's first transform; names as the paper's variants need them.
-        config: kind ("cayley/4" for P = (X - X^T)/4), share, weighting and the optimiser's figures, with
-            lr_transform where the transform has a learning rate of its own.
-
-    Returns:
-        classifiers per client (all equal unless ``all_local``), transforms per client.
-    """
-    clients = len(xs)
-    counts = [float(len(y)) for y in labels]
-    weights = counts if config["weighting"] == "samples" else [1.0] * clients
-    ws = [w.clone() for _ in range(clients)]
-    own = [{name: value.clone() for name, value in o.items()} for o in own]
-    for steps_of in batches:
-        for client, steps in enumerate(steps_of):
-            names = list(own[client])
-            values = [v.clone().requires_grad_() for v in (ws[client], *own[client].values())]
-            momenta: list[Tensor | None] = [None] * len(values)
-            for chosen in steps:
-                now = dict(zip(names, values[1:], strict=True))
-                x, y = xs[client][chosen], labels[client][chosen]
-                gradients = torch.autograd.grad(loss(config["kind"], values[0], now, x, y, tau), values)
-                one, rest = momenta[:1], momenta[1:]
-                turned = {**config, "lr": config.get("lr_transform") or config["lr"]}
-                values = (
-                    sgd(values[:1], list(gradients[:1]), one, config)
-                    + sgd(  # both move at once
-                        values[1:], list(gradients[1:]), rest, turned
-                    )
-                )
-                momenta = [*one, *rest]
-            ws[client] = values[0].detach()
-            own[client] = {name: value.detach() for name, value in zip(names, values[1:], strict=True)}
-        if config["share"] != "all_local":
-            ws = [weighted(ws, weights)] * clients
-        if config["share"] == "all_global":
-            own = [{name: weighted([o[name] for o in own], weights) for name in own[0]}] * clients
-    return ws, own

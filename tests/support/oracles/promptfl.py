@@ -1,9 +1,10 @@
-"""PromptFL the naive way: open_clip's own text tower on padded sequences; loops over clients and samples.
+"""Prompts the naive way: open_clip's own text tower on padded sequences; loops over samples.
 
-Also the small tools that the other prompt oracles share. Nothing here imports FedLens.
+Also the small tools that the oracles of prompts share. Nothing here imports FedLens.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,6 +49,26 @@ def mean_loss(text: Tensor, xs: Tensor, labels: Tensor, scale: float) -> Tensor:
     return total / len(labels)
 
 
+@dataclass(frozen=True)
+class Clip:
+    """A CLIP that classifies, with a context before the names."""
+
+    model: torch.nn.Module
+    tokenizer: object
+    classes: Sequence[str]
+    scale: float
+
+    def texts(self, context: Tensor) -> Tensor:
+        return text_features(self.model, self.tokenizer, context, self.classes)
+
+    def loss(self, texts: Tensor, xs: Tensor, labels: Tensor) -> Tensor:
+        return mean_loss(texts, xs, labels, self.scale)
+
+    def scores(self, texts: Tensor, xs: Tensor) -> Tensor:
+        """Shape: texts (K, d), xs (n, d) -> (n, K)."""
+        return torch.stack([scores(texts, x, self.scale) for x in xs])
+
+
 def sgd(
     values: list[Tensor], gradients: list[Tensor], momenta: list[Tensor | None], config: dict
 ) -> list[Tensor]:
@@ -65,21 +86,3 @@ def weighted(values: list[Tensor], weights: list[float]) -> Tensor:
     for value, weight in zip(values, weights, strict=True):
         total = total + weight / sum(weights) * value
     return total.detach()
-
-
-def run(
-    model, tokenizer, classes, xs, labels, context, batches: Batches, scale: float, config: dict
-) -> Tensor:
-    """The shared context after all rounds. xs, labels: one tensor per client."""
-    counts = [float(len(y)) for y in labels]
-    for steps_of in batches:
-        sent = []
-        for client, steps in enumerate(steps_of):
-            own, momenta = [context.clone().requires_grad_()], [None]
-            for chosen in steps:
-                text = text_features(model, tokenizer, own[0], classes)
-                loss = mean_loss(text, xs[client][chosen], labels[client][chosen], scale)
-                own = sgd(own, list(torch.autograd.grad(loss, own)), momenta, config)
-            sent.append(own[0])
-        context = weighted(sent, counts if config["weighting"] == "samples" else [1.0] * len(sent))
-    return context

@@ -3,52 +3,49 @@ import torch
 
 from fedcore.methods import tensors
 from fedcore.methods.baselines.prompts.cocoop import NETWORK
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles import cocoop as oracle
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.promptfl import scores as scores_of
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 FORMS = ("server_coop", "random_meta_net", "all_global")
 
 
+def shifted(own: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+    """The context that an image sees (Section 3.2 of Zhou et al., 2022). Shape: h (d,) -> (M, m)."""
+    w1, b1, w2, b2 = (own[name] for name in NETWORK)
+    hidden = torch.clamp(w1 @ (h / h.norm()) + b1, min=0)
+    return own["context"] + (w2 @ hidden + b2)
+
+
 @pytest.mark.parametrize(
     "share", ["server_coop", pytest.param("random_meta_net", marks=pytest.mark.slow), "all_global"]
 )
 def test_agrees_with_the_naive_implementation(share):
+    """One pass of the text tower for each image."""
     federation = tiny_federation(samples=(5, 2, 3))
-    problem, model = federation.problem, federation.problem.backbone.model
-    method = build("cocoop", federation, **SETTINGS, share=share)
-    first = method.init(problem.generator)
-    context = first.shared["context"]
-    network = [{**first.shared, **{n: v[0] for n, v in first.local.items()}}[n] for n in NETWORK]
-    xs, labels = samples(federation)
-    scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 2)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "uniform", "share": share}
-    expected, networks = oracle.run(
-        model, tokenizer, problem.classes, xs, labels, context, network, batches, scale, config
-    )
+    method, clip = build("cocoop", federation, **SETTINGS, share=share), naive_clip(federation)
 
-    state = run_rounds(method, federation, 2).state
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["context"], expected, **near)
-    assert (expected - context).abs().max() > 1e-3  # it did train
-    for i, name in enumerate(NETWORK):
-        ours = state.shared[name] if share == "all_global" else state.local[name]
-        theirs = networks[0][i] if share == "all_global" else torch.stack([n[i] for n in networks])
-        torch.testing.assert_close(ours, theirs, **near)
+    def scores(own, images):
+        return [scores_of(clip.texts(shifted(own, h)), h, clip.scale) for h in images]
+
+    def loss(own, x, y):
+        return mean_nll(scores(own, x), y)
+
+    loop, owns = train_both(method, federation, loss, "uniform")
     shown = federation.pool.values[:6]
-
-    def scores(own):
-        rows = [
-            oracle.image_scores(model, tokenizer, problem.classes, expected, own, h, scale) for h in shown
-        ]
-        return torch.stack(rows)
-
-    server = {"server_coop": None, "random_meta_net": network, "all_global": networks[0]}[share]
-    torch.testing.assert_close(global_logits(method, state, federation)[:6], scores(server), **near)
-    for own, found in zip(networks, client_logits(method, state, federation), strict=True):
-        torch.testing.assert_close(found[:6], scores(own), **near)
+    network = {
+        "server_coop": None,
+        "random_meta_net": method.init(federation.problem.generator).server,
+        "all_global": owns[0],
+    }[share]
+    common = (
+        clip.scores(clip.texts(owns[0]["context"]), shown)
+        if network is None
+        else torch.stack(scores(network | {"context": owns[0]["context"]}, shown))
+    )
+    assert_predictions(loop, common, [torch.stack(scores(own, shown)) for own in owns])
 
 
 def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client():

@@ -1,42 +1,41 @@
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles import fedpgp as oracle
-from tests.support.oracles.promptfl import scores, text_features
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.tiny import tiny_federation
 
 SETTINGS = {"context_length": 3, "rank": 2, "lr": 0.05, "batch_size": 4, "local_epochs": 1}
 
 
+def contrast(shared: Tensor, own: Tensor, anchor: Tensor, temperature: float) -> Tensor:
+    """Mean over classes of -log e^(near/T) / (e^(near/T) + e^(away/T)). Shape: (K, d) each -> ()."""
+    total = torch.zeros((), dtype=shared.dtype)
+    for g, i, c in zip(shared, own, anchor, strict=True):
+        near, away = torch.exp(g @ c / temperature), torch.exp(g @ i / temperature)
+        total = total - torch.log(near / (near + away))
+    return total / len(shared)
+
+
 @pytest.mark.parametrize("anchor", ["untrained", "prompt"])
 def test_agrees_with_the_naive_implementation(anchor):
+    """Cui et al., 2024, Equations 6 to 9."""
     federation = tiny_federation()
-    problem, model = federation.problem, federation.problem.backbone.model
+    problem, clip = federation.problem, naive_clip(federation)
     method = build("fedpgp", federation, **SETTINGS, anchor=anchor, contrastive_weight=2.0)
-    first = method.init(problem.generator)
-    sigma, us, vs = first.shared["context"], first.local["u"], first.local["v"]
-    xs, labels = samples(federation)
-    tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
     template = problem.template if anchor == "prompt" else "X X X {}."
     sentences = [template.format(name) for name in problem.classes]
-    fixed = F.normalize(model.encode_text(tokenizer(sentences)), dim=-1)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "mu": 2.0, "temperature": 0.5}
-    batches = engine_batches(federation, method, 2)
-    context, own_us, own_vs = oracle.run(
-        model, tokenizer, problem.classes, xs, labels, sigma, us, vs, fixed, batches, scale, config
-    )
+    fixed = F.normalize(clip.model.encode_text(clip.tokenizer(sentences)), dim=-1)
 
-    state = run_rounds(method, federation, 2).state
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["context"], context, **near)
-    torch.testing.assert_close(state.local["u"], torch.stack(own_us), **near)
-    torch.testing.assert_close(state.local["v"], torch.stack(own_vs), **near)
-    assert (context - sigma).abs().max() > 1e-3 and (state.local["u"] - us).abs().max() > 1e-4
-    personal = [context] + [context + u @ v for u, v in zip(own_us, own_vs, strict=True)]
-    found = [global_logits(method, state, federation), *client_logits(method, state, federation)]
-    for ours, prompt in zip(found, personal, strict=True):
-        text = text_features(model, tokenizer, prompt, problem.classes)
-        expected = torch.stack([scores(text, h, scale) for h in federation.pool.values])
-        torch.testing.assert_close(ours, expected, **near)
+    def personal(own):
+        return clip.texts(own["context"] + own["u"] @ own["v"])
+
+    def loss(own, x, y):
+        shared, ours = clip.texts(own["context"]), personal(own)
+        return clip.loss(ours, x, y) + 2.0 * contrast(shared, ours, fixed, 0.5)
+
+    loop, owns = train_both(method, federation, loss, "samples")
+    pool = federation.pool.values
+    common = clip.scores(clip.texts(owns[0]["context"]), pool)
+    assert_predictions(loop, common, [clip.scores(personal(own), pool) for own in owns])

@@ -3,14 +3,11 @@ from dataclasses import replace
 import torch
 
 from fedcore.methods.baselines.prompts.transport import transport
-from tests.support.against import build, engine_batches, global_logits, samples
-from tests.support.oracles import fedavg as oracle
-from tests.support.oracles.fedavg import nll
-from tests.support.oracles.promptfl import text_features
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.oracles.fedavg import mean_nll
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4, "schedule": "constant"}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 def sinkhorn(cost: torch.Tensor, eps: float, sweeps: int, tolerance: float) -> torch.Tensor:
@@ -38,27 +35,19 @@ def image_scores(texts: list[torch.Tensor], regions: torch.Tensor, scale: float)
 
 def test_agrees_with_the_naive_implementation():
     federation = tiny_federation(reads="regions", samples=(5, 3, 4))
-    problem, backbone = federation.problem, federation.problem.backbone
-    model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
+    clip = naive_clip(federation)
     method = build("plot", federation, **SETTINGS, prompts=3)
-    first = method.init(problem.generator).shared["context"]
-    assert len(first.unique(dim=0)) == 3
+    assert len(method.init(federation.problem.generator).shared["context"].unique(dim=0)) == 3
 
-    def found(contexts, images):
-        texts = [text_features(model, tokenizer, context, problem.classes) for context in contexts]
-        return [image_scores(texts, x, scale) for x in images]
+    def scores(contexts, images):
+        texts = [clip.texts(context) for context in contexts]
+        return [image_scores(texts, x, clip.scale) for x in images]
 
-    def loss(values, received, x, y):
-        return sum(nll(s, label) for s, label in zip(found(values[0], x), y, strict=True)) / len(y)
+    def loss(own, x, y):
+        return mean_nll(scores(own["context"], x), y)
 
-    xs, labels = samples(federation)
-    batches, weights = engine_batches(federation, method, 2), [float(len(y)) for y in labels]
-    expected = oracle.run(loss, [first], xs, labels, batches, oracle.sgd, weights)[0][0]
-    state = run_rounds(method, federation, 2).state
-    torch.testing.assert_close(state.shared["context"], expected, **NEAR)
-    assert (expected - first).abs().max() > 1e-3  # it did train
-    scores = torch.stack(found(expected, federation.pool.values[:4]))
-    torch.testing.assert_close(global_logits(method, state, federation)[:4], scores, **NEAR)
+    loop, (naive, *_) = train_both(method, federation, loss, "samples")
+    assert_predictions(loop, torch.stack(scores(naive["context"], federation.pool.values[:4])))
 
 
 def test_one_prompt_on_equal_regions_is_promptfl():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,8 +9,7 @@ from fedcore.engine.plan import plan
 from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
-from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles import promptfl as oracle
+from tests.support.against import assert_predictions, build, cells, naive_clip, train_both
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
@@ -17,45 +18,31 @@ SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_agrees_with_the_naive_implementation(weighting):
     federation = tiny_federation()
-    problem, model = federation.problem, federation.problem.backbone.model
-    method = build("promptfl", federation, **SETTINGS, weighting=weighting)
-    first = method.init(problem.generator).shared["context"]
-    xs, labels = samples(federation)
-    scale = problem.backbone.logit_scale
-    tokenizer = problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 2)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": weighting}
-    expected = oracle.run(model, tokenizer, problem.classes, xs, labels, first, batches, scale, config)
+    method, clip = build("promptfl", federation, **SETTINGS, weighting=weighting), naive_clip(federation)
 
-    state = run_rounds(method, federation, 2).state
-    torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
-    assert (expected - first).abs().max() > 1e-3  # it did train
-    text = oracle.text_features(model, tokenizer, expected, problem.classes)
-    scores = torch.stack([oracle.scores(text, h, scale) for h in federation.pool.values])
-    torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
+    def loss(own, x, y):
+        return clip.loss(clip.texts(own["context"]), x, y)
+
+    loop, (naive, *_) = train_both(method, federation, loss, weighting)
+    assert_predictions(loop, clip.scores(clip.texts(naive["context"]), federation.pool.values))
 
 
 @pytest.mark.parametrize("suffix", ["name", "sentence"])
 def test_contexts_of_each_class_agree_with_the_naive_implementation(suffix):
     federation = tiny_federation()
-    problem, model = federation.problem, federation.problem.backbone.model
     method = build("promptfl", federation, **SETTINGS, class_specific=True, suffix=suffix)
-    first = method.init(problem.generator).shared["context"]
+    first = method.init(federation.problem.generator).shared["context"]
     assert first.shape == (3, 3, 16)
-    xs, labels = samples(federation)
-    scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 2)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "samples"}
     pattern = {"name": "{}", "sentence": "a photo of a {}"}[suffix]
-    names = tuple(pattern.format(name) for name in problem.classes)
-    expected = oracle.run(model, tokenizer, names, xs, labels, first, batches, scale, config)
-    state = run_rounds(method, federation, 2).state
-    torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
-    assert (expected - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned
-    loop = run_rounds(method, federation, 1)
-    assert loop.finished[-1].scalars_up == 3 * 3 * 3 * 16
+    clip = naive_clip(federation)
+    clip = replace(clip, classes=[pattern.format(name) for name in clip.classes])
+
+    def loss(own, x, y):
+        return clip.loss(clip.texts(own["context"]), x, y)
+
+    loop, (naive, *_) = train_both(method, federation, loss, "samples")
+    assert (naive["context"] - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned
+    assert loop.finished[1].scalars_up == 3 * 3 * 3 * 16
 
 
 def test_feddeaps_promptfl_is_feddeap_without_its_parts():

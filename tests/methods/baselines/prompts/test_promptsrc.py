@@ -3,13 +3,12 @@ import math
 import torch
 
 from fedcore.methods.baselines.prompts.promptsrc import TEMPLATES
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.against import NEAR, assert_predictions, build, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts
 from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.02, "schedule": "constant", "context_length": 2, "visual_length": 2}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 def unit(x: torch.Tensor) -> torch.Tensor:
@@ -56,9 +55,9 @@ def test_agrees_with_the_naive_implementation():
         given = fedavg.run(loss, start if done == 1 else rounds[-1], *samples(federation),
                            batches[done - 1 : done], optimiser, [1.0] * 3)  # fmt: skip
         rounds.append(given[0])
-    state = run_rounds(method, federation, 3).state
+    loop = run_rounds(method, federation, 3)
     for name, value, before in zip(first, rounds[-1], start, strict=True):
-        torch.testing.assert_close(state.shared[name], value, **NEAR)
+        torch.testing.assert_close(loop.state.shared[name], value, **NEAR)
         assert (value - before).abs().max() > 1e-4, f"{name} did train"
 
     weights = [math.exp(-((r - 0.75 * 3) ** 2) / (2 * (3 / 20) ** 2)) for r in (1, 2, 3)]
@@ -68,10 +67,7 @@ def test_agrees_with_the_naive_implementation():
         for of_rounds in zip(*rounds, strict=True)
     ]
     assert max((a - b).abs().max() for a, b in zip(mean, rounds[-1], strict=True)) > 1e-4
-    shown = torch.stack(scores(mean, federation.pool.values[:3])[2])
-    torch.testing.assert_close(global_logits(method, state, federation)[:3], shown, **NEAR)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own[:3], shown, **NEAR)
+    assert_predictions(loop, torch.stack(scores(mean, federation.pool.values[:3])[2]))
 
 
 def test_without_its_parts_it_is_ivlp_bit_for_bit():

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles.promptfl import sgd, weighted
+from tests.support.against import assert_predictions, build, global_logits, train_both
+from tests.support.oracles.fedavg import mean_nll
 from tests.support.oracles.vision import embedding
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.tiny import drawn_backbone, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
 
@@ -14,44 +14,20 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     federation = tiny_federation(reads="layer:0", samples=(5, 3, 4))
     problem = federation.problem
     method = build("vpt", federation, **SMALL, depth=depth)
-    first = method.init(problem.generator)
-    assert first.local["prompts"].shape == (3, layers, 2, 24)
+    assert method.init(problem.generator).local["prompts"].shape == (3, layers, 2, 24)
     visual, scale = problem.backbone.model.visual, problem.backbone.logit_scale
-    xs, labels = samples(federation)
-    batches = engine_batches(federation, method, 2)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
 
-    def scores(classifier, prompts, tokens):
-        h = embedding(visual, tokens, list(prompts))
-        return scale * classifier @ (h / h.norm())
+    def scores(classifier, prompts, images):
+        embeddings = [embedding(visual, tokens, list(prompts)) for tokens in images]
+        return [scale * classifier @ (h / h.norm()) for h in embeddings]
 
-    classifier, own = first.shared["classifier"], list(first.local["prompts"])
-    for steps_of in batches:
-        sent = []
-        for k, steps in enumerate(steps_of):
-            values = [classifier.clone().requires_grad_(), own[k].clone().requires_grad_()]
-            momenta = [None, None]
-            for chosen in steps:
-                each = [
-                    -torch.log_softmax(scores(*values, xs[k][i]), 0)[labels[k][i]] / len(chosen)
-                    for i in chosen
-                ]
-                values = sgd(values, list(torch.autograd.grad(sum(each), values)), momenta, config)
-            sent.append(values[0])
-            own[k] = values[1].detach()
-        classifier = weighted(sent, [1.0] * 3).detach()
+    def loss(own, x, y):
+        return mean_nll(scores(own["classifier"], own["prompts"], x), y)
 
-    state = run_rounds(method, federation, 2).state
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["classifier"], classifier, **near)
-    torch.testing.assert_close(state.local["prompts"], torch.stack(own), **near)
-    assert (torch.stack(own) - first.local["prompts"]).abs().max() > 1e-3  # they did train
-    shown = federation.pool.values[:5]
-    plain = torch.stack([scores(classifier, [], x) for x in shown])
-    torch.testing.assert_close(global_logits(method, state, federation)[:5], plain, **near)
-    for prompts, found in zip(own, client_logits(method, state, federation), strict=True):
-        prompted = torch.stack([scores(classifier, prompts, x) for x in shown])
-        torch.testing.assert_close(found[:5], prompted, **near)
+    loop, owns = train_both(method, federation, loss, "uniform")
+    classifier, shown = owns[0]["classifier"], federation.pool.values[:5]
+    prompted = [torch.stack(scores(classifier, own["prompts"], shown)) for own in owns]
+    assert_predictions(loop, torch.stack(scores(classifier, [], shown)), prompted)
 
 
 def test_before_training_the_global_model_is_zero_shot_clip():
