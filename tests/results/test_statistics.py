@@ -29,6 +29,18 @@ def test_wilcoxon_is_scipys():
     assert found.remark == "", "six pairs can reach 0.03"
 
 
+def test_wilcoxon_takes_differences_that_differ_in_their_last_bits_as_ties() -> None:
+    """Five of these six means over three domains differ by 5.55..., for which floats have three values."""
+    ours = [(30, 22, 30), (20, 24, 26), (25, 23, 25), (26, 20, 22), (21, 27, 25), (21, 28, 25)]
+    theirs = [(26, 28, 23), (29, 21, 23), (21, 26, 21), (30, 28, 21), (28, 29, 21), (28, 21, 30)]
+    means = [
+        {seed: float(np.mean(100 * np.divide(n, 30))) for seed, n in enumerate(row)} for row in (ours, theirs)
+    ]
+    correct = np.sum(ours, axis=1) - np.sum(theirs, axis=1)
+    assert correct.tolist() == [5, -3, 5, -11, -5, -5]
+    assert paired_test(*means, "wilcoxon").p == pytest.approx(stats.wilcoxon(correct).pvalue)
+
+
 def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
     five = {s: float(s) for s in range(1, 6)}
     found = paired_test(five, dict.fromkeys(five, 0.0), "wilcoxon")
