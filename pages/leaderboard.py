@@ -30,7 +30,7 @@ from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text as tuning_budget
 from fedcore.results.setting_text import protocol_text
-from fedcore.results.statistics import MIN_PAIRS, signed
+from fedcore.results.statistics import MIN_PAIRS, signed, tests_made
 from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
 from pages.widgets import background, charts, markup, session
@@ -112,10 +112,10 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
         f"{METRICS[made.metric].title}, reported round: {RULES[made.comparison.rule]}. A rank is the range "
         "that the seeds leave open.",
         help="Every pair of ranked rows is compared by a paired t-test over the seeds that both have, with "
-        f"Holm's correction for all pairs (here {len(made.tests)}), so that all ranks together contain the "
-        f"true ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and "
-        f"rows with fewer than {MIN_PAIRS} seeds in common are not separated. A row that was evaluated on "
-        "other test sets than most is never ranked.",
+        f"Holm's correction for all tests (here {tests_made(made.tests.values())}), so that all ranks "
+        f"together contain the true ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are "
+        f"not ranked yet, and rows with fewer than {MIN_PAIRS} seeds in common are not separated. A row that "
+        "was evaluated on other test sets than most is never ranked.",
     )
     against, limit = _budget(costs)
     rows = list(zip(made.rows, costs, strict=True))
@@ -237,7 +237,7 @@ def _two_rows(store: Store, board: Board, rows: Sequence[ComparisonRow]) -> None
         st.success(
             f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
             f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
-            f"after Holm's correction for {counted(len(board.tests), 'pair')}.",
+            f"after Holm's correction for {counted(tests_made(board.tests.values()), 'pair')}.",
             icon=":material/check:",
         )
         return

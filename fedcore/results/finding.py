@@ -11,7 +11,7 @@ from fedcore.progress import counted, duration, listed, shortened
 from fedcore.results.comparison import compare
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
-from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed
+from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed, tests_made
 from fedcore.results.summary import Summary, SummaryRow, SummaryTable, shown_metrics, summarise
 from fedcore.store import ExperimentRow, Store
 
@@ -117,7 +117,7 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
     against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
     better = [who for who, found in against if found.significant and (found.difference or 0) > 0]
     open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if who not in better]
-    how = _how([found for _, found in against], test, len(tests), "pair")
+    how = _how([found for _, found in against], test, tests_made(tests.values()), "pair")
     if not open_:
         beaten = better[0] if len(better) == 1 else f"each of the other {len(better)} rows"
         closest = max((found for _, found in against), key=lambda found: found.adjusted or 0.0)

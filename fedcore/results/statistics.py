@@ -144,6 +144,11 @@ def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     return adjusted
 
 
+def tests_made(tests: Iterable[PairedTest]) -> int:
+    """Return the number for which Holm's correction adjusts: pairs without a test count for none."""
+    return sum(test.p is not None for test in tests)
+
+
 def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[Pair, PairedTest]:
     """Test every pair of rows over the seeds that both have, with Holm's correction over all pairs.
 

@@ -76,6 +76,17 @@ def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_i
     assert f"points, {of_close.text}) (paired t-test over 4 seeds, Holm-corrected for 3 pairs)." in text
 
 
+def test_the_correction_counts_the_tests_that_were_made(tmp_path: Path) -> None:
+    """Twins differ by nothing in every seed, which is no test: p is multiplied by two, not by three."""
+    db = tmp_path / "runs.db"
+    for seed, noise in enumerate((0, 1, 3)):
+        for method, own in ("mine", 90), ("twin", 90), ("far", 50 - noise):
+            record(db, method, seed, own, common=60)
+    assert "(paired t-test over 3 seeds, Holm-corrected for 2 pairs)" in found(
+        summarise(compare(Store(db), [1]), tested=())
+    )
+
+
 def test_all_below_or_none(tmp_path: Path) -> None:
     text = found(seeded(tmp_path / "a.db", (0, 2, 1), mine=90, yours=50, theirs=30))
     assert "mine is significantly better than each of the other 2 rows" in text
