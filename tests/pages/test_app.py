@@ -105,14 +105,14 @@ def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: 
         "every": 0.5,
         "longest": 15,
     }
+    assert "CPU" in html(app), "the load of the machine is said while something runs"
     widget(app.toggle, "live_paused").set_value(True).run()
     assert clock(app) is None
-
-
-def test_an_ended_experiment_is_drawn_again_for_news_only(open_page: Opened, filled: Path) -> None:
-    schedule = clock(open_page("live", id="1"))
+    ended = open_page("live", id="1")
+    schedule = clock(ended)
     assert schedule is not None
     assert schedule["longest"] is None, "it may still be resumed from elsewhere"
+    assert "CPU" not in html(ended), "it would be that of the last drawing"
 
 
 def test_the_clock_goes_on_whatever_went_wrong(
@@ -127,11 +127,6 @@ def test_the_clock_goes_on_whatever_went_wrong(
     app.run()
     assert app.exception
     assert clock(app) == {"address": "/pulse?experiment=2", "seen": "", "every": 2, "longest": 2}
-
-
-def test_the_load_of_the_machine_is_said_while_something_runs(open_page: Opened, filled: Path) -> None:
-    assert "CPU" in html(open_page("live", id="2"))
-    assert "CPU" not in html(open_page("live", id="1")), "it would be that of the last drawing"
 
 
 @pytest.mark.parametrize(("headless", "opened"), [(False, ["http://localhost:8599/"]), (True, [])])

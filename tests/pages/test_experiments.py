@@ -89,12 +89,6 @@ def test_a_click_on_the_table_before_the_arrival_means_what_was_shown(
     assert app.query_params["chosen"] == "2"
 
 
-def test_the_selection_stands_in_the_url(open_page: Opened, filled: Path) -> None:
-    app = open_page(chosen=["1"])
-    assert any(m.value == "**Runs of Made up**" for m in app.markdown)
-    assert not button(app, "Clone").disabled
-
-
 def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened, filled: Path) -> None:
     app = open_page(find="middle", status=["failed"])
     assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
@@ -212,15 +206,19 @@ def test_a_thumbnail_shows_the_last_round_of_the_best_method(open_page: Opened, 
     assert brightness[darkest] == brightness.min() and brightness[brightest] == brightness.max()
 
 
-def test_runs_of_one_method_are_one_row_that_unfolds(open_page: Opened, filled: Path) -> None:
-    shown = next(
-        e.proto.body for e in open_page(chosen=["1"]).get("html") if "Runs of Made up" in e.proto.body
-    )
-    labels = {r.label for r in Store(filled).experiments.get(1).runs}
-    assert len(Store(filled).experiments.get(1).runs) > len(labels)
+def test_the_selection_stands_in_the_url_and_runs_of_one_method_are_one_row_that_unfolds(
+    open_page: Opened, filled: Path
+) -> None:
+    app = open_page(chosen=["1"])
+    assert any(m.value == "**Runs of Made up**" for m in app.markdown)
+    assert not button(app, "Clone").disabled
+    shown = next(e.proto.body for e in app.get("html") if "Runs of Made up" in e.proto.body)
+    runs = Store(filled).experiments.get(1).runs
+    labels = {r.label for r in runs}
+    assert len(runs) > len(labels)
     assert shown.count("<tr>") == 1 + len(labels), "with the heading"
     assert shown.count("<details") == len(labels)
-    assert shown.count("/run?id=") == len(Store(filled).experiments.get(1).runs)
+    assert shown.count("/run?id=") == len(runs)
 
 
 def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> None:
@@ -338,16 +336,16 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     assert [e.name for e in Store(filled).experiments.all()] == before
 
 
-@pytest.mark.parametrize("typed", ["/nowhere/x.json", "x" * 5000, "a\0b", "."])
-def test_a_path_that_names_no_file_is_refused_in_words(typed: str) -> None:
-    with pytest.raises(FedLensError, match="no file|cannot be a path"):
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        *((typed, "no file|cannot be a path") for typed in ("/nowhere/x.json", "x" * 5000, "a\0b", ".")),
+        (__file__, r"neither \.json nor \.csv"),
+    ],
+)
+def test_a_path_that_names_no_file_to_import_is_refused_in_words(typed: str, said: str) -> None:
+    with pytest.raises(FedLensError, match=said):
         importing.existing_file(typed)
-
-
-def test_a_file_of_another_kind_is_not_imported(tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_bytes(b"")
-    with pytest.raises(FedLensError, match=r"neither \.json nor \.csv"):
-        importing.existing_file(str(tmp_path / "x.db"))
 
 
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:

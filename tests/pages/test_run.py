@@ -59,24 +59,21 @@ def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> 
     assert any("read at" in c.value for c in app.caption)
 
 
-def test_a_stopped_run_says_so_and_an_empty_one_has_no_empty_table(open_page: Opened, filled: Path) -> None:
+def test_a_stopped_run_says_so(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id=str(of_state(filled, "stopped").id))
     assert app.warning[0].value == "Stop requested"
-    waiting = str(of_state(filled, "queued").id)
-    app = open_page("run", id=waiting, run_tab="Clients")
+
+
+def test_a_queued_run_has_nothing_empty_and_is_stopped_after_its_name_was_confirmed(
+    open_page: Opened, filled: Path
+) -> None:
+    waiting = of_state(filled, "queued")
+    app = open_page("run", id=str(waiting.id), run_tab="Clients")
     assert app.info[0].value == "No round has been evaluated yet." and not app.dataframe
-
-
-def test_a_queued_run_has_no_empty_charts(open_page: Opened, filled: Path) -> None:
-    app = open_page("run", id=str(of_state(filled, "queued").id))
+    app = open_page("run", id=str(waiting.id))
     assert not app.get("plotly_chart")
     assert app.info[0].value == "No round has been evaluated yet."
-    assert "Stop" in labels(app)
-
-
-def test_a_run_is_stopped_after_its_name_was_confirmed(open_page: Opened, filled: Path) -> None:
-    waiting = of_state(filled, "queued")
-    app = button(open_page("run", id=str(waiting.id)), "Stop").click().run()
+    app = button(app, "Stop").click().run()
     assert any(m.value == f"**{waiting.label}, seed 1**" for m in app.markdown)
     assert of_state(filled, "queued").id == waiting.id, "nothing was stopped yet"
 

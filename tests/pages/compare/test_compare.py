@@ -232,13 +232,20 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Pa
         assert "<img" not in chart.proto.spec
 
 
-def test_an_unfinished_experiment_says_where_to_look(open_page: Opened, tmp_path: Path) -> None:
+def test_an_unfinished_experiment_says_where_to_look_and_failed_runs_are_not_awaited(
+    open_page: Opened, tmp_path: Path
+) -> None:
     db = tmp_path / "runs.db"
-    fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
     app = open_page("compare", ids=["1"])
     assert "No run has finished yet" in app.info[0].value
     next(b for b in app.button if b.label == "Watch them").click().run()
     assert app.title[0].value == "Live"
+    with database.writing(db) as opened:
+        opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
+    app = open_page("compare", ids=["1"])
+    assert "No run finished: 1 failed" in app.info[0].value
+    assert not any("not finished" in c.value for c in app.caption), "said once"
 
 
 def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
@@ -361,13 +368,3 @@ def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Pat
     assert table(app, "Summary of") and not app.warning
     chosen = next(m for m in open_page("compare").multiselect if m.label == "Experiments")
     assert chosen.value == [2] and not any("archived" in o for o in chosen.options)
-
-
-def test_runs_that_all_failed_are_not_awaited(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
-    with database.writing(db) as opened:
-        opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
-    app = open_page("compare", ids=["1"])
-    assert "No run finished: 1 failed" in app.info[0].value
-    assert not any("not finished" in c.value for c in app.caption), "said once"

@@ -59,10 +59,14 @@ def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path
     assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
 
 
-def test_without_printed_figures_there_is_no_such_column(open_page: Opened, seeds: Path) -> None:
+def test_without_printed_figures_there_is_no_such_column_and_that_is_said(
+    open_page: Opened, seeds: Path
+) -> None:
     app = open_page("compare", ids=["1"])
     assert not any("printed" in title for title in table(app, "Summary of")[0])
     assert not any("Printed" in c.value for c in app.caption)
+    app = show(app, "Published")
+    assert "None of these experiments names published values" in app.info[-1].value
 
 
 def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path) -> None:
@@ -91,8 +95,3 @@ def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Open
     assert switch.value and "G, printed" in latex_of(app) and "94.68" in latex_of(app)
     app = switch.set_value(False).run()
     assert "printed" not in latex_of(app)
-
-
-def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
-    app = show(open_page("compare", ids=["1"]), "Published")
-    assert "None of these experiments names published values" in app.info[-1].value

@@ -22,7 +22,9 @@ def recorded(tmp_path: Path, experiment: Experiment) -> Path:
     return db
 
 
-def test_the_form_shows_cohorts_and_keeps_them_when_launched(open_page: Opened, tmp_path: Path) -> None:
+def test_the_form_shows_cohorts_and_keeps_them_when_launched_unless_they_are_left_out(
+    open_page: Opened, tmp_path: Path
+) -> None:
     db = recorded(tmp_path, SMALL)
     app = open_page("new", clone="1")
     assert not app.error
@@ -35,12 +37,7 @@ def test_the_form_shows_cohorts_and_keeps_them_when_launched(open_page: Opened, 
     for run in newest.runs:
         assert Store(db).runs.config(run.id).cohorts == SMALL.cohorts
     assert loads(run_toml(Store(db), newest.runs[0].id)).cohorts == SMALL.cohorts
-
-
-def test_cohorts_can_be_left_out(open_page: Opened, tmp_path: Path) -> None:
-    db = recorded(tmp_path, SMALL)
-    app = open_page("new", clone="1")
-    next(t for t in app.toggle if t.label == "Clients differ in backbone or budget").set_value(False).run()
+    app = differ(open_page("new", clone="1"), False)
     button(app, "Launch").click().run()
     assert Store(db).experiments.all()[0].config.cohorts == ()
 
@@ -91,15 +88,6 @@ def test_what_is_wrong_with_a_line_names_it(open_page: Opened) -> None:
     assert "The cohorts hold 3 clients, the partition makes 6" in app.error[0].value
 
 
-def test_lines_stay_when_cohorts_are_switched_off_and_on(open_page: Opened) -> None:
-    app = differ(open_page("new", preset="demo"), True)
-    app = editor(app, edited_rows={0: {"clients": 5}}, added_rows=[{"clients": 1}])
-    app = differ(app, False)
-    assert not app.dataframe
-    app = differ(app, True)
-    assert app.dataframe[0].value["clients"].tolist() == [5, 1]
-
-
 def test_an_empty_cell_takes_the_weights_above() -> None:
     own = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
     empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBER_COLUMNS])
@@ -115,9 +103,13 @@ def test_an_empty_cell_takes_the_weights_above() -> None:
     }
 
 
-def test_the_form_is_as_it_was_left_when_another_page_was_open(open_page: Opened) -> None:
+def test_lines_stay_while_cohorts_are_switched_off_or_another_page_is_open(open_page: Opened) -> None:
     app = differ(open_page("new", preset="demo"), True)
     app = editor(app, edited_rows={0: {"clients": 5}}, added_rows=[{"clients": 1}])
+    app = differ(app, False)
+    assert not app.dataframe
+    app = differ(app, True)
+    assert app.dataframe[0].value["clients"].tolist() == [5, 1]
     next(w for w in app.text_input if w.label == "Name").set_value("Mine")
     app.run()
     app.switch_page("pages/data.py").run()

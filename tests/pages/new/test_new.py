@@ -73,21 +73,6 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
     assert "2 runs" in plan_line(app)
 
 
-def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
-    app = open_sweep(open_page("new", preset="demo"))
-    fields = next(m for m in app.multiselect if m.label == "Fields")
-    for title in (
-        "Rounds",
-        "CLIP backbone",
-        "Clients per domain",
-        "FedOT: blocks",
-        "All methods: learning rate",
-    ):
-        assert title in fields.options
-    assert "Classes per client" not in fields.options
-    assert "PromptFL: blocks" not in fields.options
-
-
 def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     Store(db).prepare()
@@ -216,9 +201,16 @@ def test_an_empty_field_says_what_it_stands_for(open_page: Opened) -> None:
     assert next(w for w in app.text_input if w.label == "Logit temperature").placeholder == "CLIP's own"
 
 
-def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
-    app = open_sweep(open_page("new", preset="demo"))
+def test_fields_on_offer_are_those_of_the_form_and_options_are_swept_by_choosing_them(
+    open_page: Opened,
+) -> None:
+    app = open_page("new", preset="demo")
+    assert "at least 36 MB on disk" in plan_line(app)
+    app = open_sweep(app)
     fields = next(m for m in app.multiselect if m.label == "Fields")
+    offered = {"Rounds", "CLIP backbone", "Clients per domain", "FedOT: blocks", "All methods: learning rate"}
+    assert offered <= set(fields.options)
+    assert not {"Classes per client", "PromptFL: blocks"} & set(fields.options)
     app = fields.set_value(["methods.fedot.init"]).run()
     values = next(m for m in app.multiselect if m.label == "FedOT: initial classifier: values")
     assert values.value == ["text"]
@@ -229,10 +221,6 @@ def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
 def test_one_value_is_called_so(open_page: Opened) -> None:
     app = sweep_over(open_page("new", preset="demo"), {"rounds": "1"})
     assert "6 methods x 1 seed x 1 value of rounds = 6 runs**, 1 round," in plan_line(app)
-
-
-def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
-    assert "at least 36 MB on disk" in plan_line(open_page("new", preset="demo"))
 
 
 def test_boxes_to_tick_come_after_the_other_fields() -> None:
