@@ -47,14 +47,11 @@ def test_equal_budgets_are_stated_once_and_unequal_ones_name_their_rows(db):
     (unequal,) = budgets(db, fedot, MethodEntry(name="promptfl", tuned=tuned(4)), MethodEntry(name="sdfed"))
     assert "(8 draws: FedOT; 4 draws: PromptFL; not tuned: SDFed)" in unequal
     assert budgets(db, MethodEntry(name="fedot"), zero_shot) == []
-
-
-def test_values_that_were_selected_on_other_data_name_it(db):
     here, elsewhere = (tuned(8).model_copy(update={"data": data}) for data in ("rotated-digits", "shapes"))
-    (note,) = budgets(
+    (other,) = budgets(
         db, MethodEntry(name="fedot", tuned=here), MethodEntry(name="promptfl", tuned=elsewhere)
     )
-    assert "(8 draws: FedOT; 8 draws on shapes: PromptFL)" in note
+    assert "(8 draws: FedOT; 8 draws on shapes: PromptFL)" in other
 
 
 def test_a_tuned_row_and_an_untuned_one_are_two_rows_of_one_setting(db):

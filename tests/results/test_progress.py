@@ -32,7 +32,10 @@ def test_durations_in_words() -> None:
 def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    fill.train(writers[0], until=1)
+    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [-1]
+    fill.train(writers[0], until=0)
+    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [0], "round 0 is news"
+    writers[0].write_round(fill.a_round("fedot", 1, 1, 5))
     before = progress.newest_snapshot(Store(db), created.run_ids)
     writers[0].claim.update("status_text='something else'")
     assert progress.newest_snapshot(Store(db), created.run_ids) == before
@@ -53,14 +56,6 @@ def test_another_database_in_the_place_of_the_file_is_news(tmp_path: Path) -> No
     assert [shown[:2] for shown in snapshots[0]] == [shown[:2] for shown in snapshots[1]]
     assert snapshots[0] != snapshots[1]
     assert digests[0] != digests[1]
-
-
-def test_round_zero_is_news(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [-1]
-    fill.train(writers[0], until=0)
-    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [0]
 
 
 def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:

@@ -143,15 +143,6 @@ def folders_at(db: Path, *roots: str) -> list[int]:
     return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
 
 
-def test_two_folders_are_two_settings(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    found = compare(Store(db), folders_at(db, "/a", "/b"))
-    assert found.notes == (), "the same config on other data is no repeat"
-    first, second = found.rows
-    assert first.setting != second.setting and len(set(found.settings.values())) == 2
-    assert difference(first, second, "personal") is None
-
-
 def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
     """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
     db = tmp_path / "runs.db"
@@ -166,17 +157,25 @@ def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> N
     assert note.startswith("† FedAlign: recorded before")
 
 
-@pytest.mark.parametrize(("contents", "settings"), [(("x", "x"), 1), (("x", "y"), 2)])
-def test_what_is_in_a_folder_counts_not_where_it_lies(
-    tmp_path: Path, contents: tuple[str, str], settings: int
+@pytest.mark.parametrize(
+    ("roots", "contents", "settings"),
+    [(("/a", "/b"), ("x", "x"), 1), (("/a", "/a"), ("x", "y"), 2), (("/a", "/b"), (None, None), 2)],
+)
+def test_what_is_in_a_folder_counts_not_where_it_lies_unless_nobody_has_looked(
+    tmp_path: Path, roots: tuple[str, str], contents: tuple[str | None, str | None], settings: int
 ) -> None:
     db = tmp_path / "runs.db"
-    ids = folders_at(db, "/a", "/b" if settings == 1 else "/a")
+    ids = folders_at(db, *roots)
     with writing(db) as database:
         for number, content in zip(ids, contents, strict=True):
-            text = json.dumps({"device": "cpu", "data": content})
+            text = json.dumps({"device": "cpu"} | ({"data": content} if content else {}))
             database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
-    assert len(compare(Store(db), ids).settings) == settings
+    found = compare(Store(db), ids)
+    assert len(found.settings) == settings
+    if settings == 2:
+        assert found.notes == (), "the same config on other data is no repeat"
+        first, second = found.rows
+        assert first.setting != second.setting and difference(first, second, "personal") is None
 
 
 def test_other_data_that_is_tested_differently_is_another_setting_and_its_place_no_other_row() -> None:

@@ -18,9 +18,6 @@ from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE
 from tests.support.data.spoilers import sampled
 
-REPOSITORY = Path(__file__).parents[3]
-
-
 SPLITS = {TRAIN: {"split": "train"}, VALIDATION: {"split": "val"}, TEST: {"split": "test"}}
 
 

@@ -145,18 +145,6 @@ def tail_with(problem, residual) -> fedalign.ImageTail:
     return fedalign.ImageTail(visual, 1)
 
 
-def test_one_client_alone_loses_nothing_by_averaging():
-    federation = federation_of(drawn_backbone(), samples=(9,))
-
-    def predicted(aggregation, rounds):
-        method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
-        return client_logits(method, run_rounds(method, federation, rounds).state, federation)
-
-    for aggregation in ("fedsa", "exact", "fair"):
-        torch.testing.assert_close(predicted(aggregation, 2), predicted("factors", 2), **NEAR)
-    torch.testing.assert_close(predicted("stack", 1), predicted("factors", 1), **NEAR)
-
-
 def refined(a, b, target) -> torch.Tensor:
     """argmin over D of 1 - cos((B + D) A, target) + 0.01 |D| of one projection, by torch's own minimiser."""
     added = torch.full_like(b, 1e-6).requires_grad_()

@@ -37,33 +37,24 @@ def test_attention_masks_before_the_softmax():
 
 
 @pytest.mark.parametrize("clients", [1, 3, 20])
-def test_mixing_products_is_the_best_rank_r(clients):
-    torch.manual_seed(0)
-    a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
-    b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
-    weights = torch.rand(4, clients, dtype=torch.float64)
-    got_a, got_b = mix(a, b, weights, "product", 2)
-    full = torch.einsum("mc,clpij->mlpij", weights, b @ a)
-    u, s, vh = torch.linalg.svd(full)
-    best = (u[..., :2] * s[..., None, :2]) @ vh[..., :2, :]
-    torch.testing.assert_close(got_b @ got_a, best)
-    torch.testing.assert_close(got_a.norm(dim=-1), torch.full((4, 2, 3, 2), 3**-0.5, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("clients", [1, 3, 20])
-def test_a_mean_of_c_updates_of_rank_r_is_exact_with_rank_r_c(clients):
+def test_a_mean_of_c_updates_of_rank_r_is_exact_with_rank_r_c_and_cut_to_the_best_of_rank_r(clients):
     """With 20 clients it would be 40, of a width of 10."""
     torch.manual_seed(0)
     a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
     b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
     weights = torch.rand(4, clients, dtype=torch.float64)
+    full = torch.einsum("mc,clpij->mlpij", weights, b @ a)
     rank = min(2 * clients, 10)
     got_a, got_b = mix(a, b, weights, "exact", rank)
     assert got_a.shape == (4, 2, 3, rank, 10)
-    torch.testing.assert_close(got_b @ got_a, torch.einsum("mc,clpij->mlpij", weights, b @ a))
+    torch.testing.assert_close(got_b @ got_a, full)
     cut_a, cut_b = mix(a, b, weights, "product", 2)
     for got, cut in zip(resized(got_a, got_b, 2), (cut_a, cut_b), strict=True):
         torch.testing.assert_close(got, cut)
+    u, s, vh = torch.linalg.svd(full)
+    best = (u[..., :2] * s[..., None, :2]) @ vh[..., :2, :]
+    torch.testing.assert_close(cut_b @ cut_a, best)
+    torch.testing.assert_close(cut_a.norm(dim=-1), torch.full((4, 2, 3, 2), 3**-0.5, dtype=torch.float64))
     wide_a, wide_b = resized(cut_a, cut_b, 7)
     assert wide_a.shape[-2] == 7
     torch.testing.assert_close(wide_b @ wide_a, cut_b @ cut_a)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -268,24 +266,3 @@ def test_clients_that_never_took_part(untrained):
     own = naive_scores(federation, first.local["local_prompt"][1, :5])
     torch.testing.assert_close(scores[1], common if untrained == "global" else own, atol=1e-9, rtol=0)
     assert (scores[0] - common).abs().max() > 1e-3 and (scores[2] - common).abs().max() > 1e-3
-
-
-def test_client_label_space_leaves_out_classes_a_client_does_not_hold():
-    federation = tiny_federation()
-    labels = federation.pool.labels.clone()
-    labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
-    counts = federation.problem.class_counts.clone()
-    counts[1] = torch.tensor([2, 0, 3])
-    federation = replace(
-        federation,
-        pool=replace(federation.pool, labels=labels),
-        problem=replace(federation.problem, class_counts=counts),
-    )
-    method = build("sdfed", federation, **FAST, label_space="client")
-    loop = run_rounds(method, federation, 2)
-    assert all(
-        row.train_loss is not None for row in loop.finished[-1].clients
-    )  # None would be a loss that is not finite
-    scores = client_logits(method, loop.state, federation)
-    assert scores[1, :, 1].isneginf().all() and scores[1, :, [0, 2]].isfinite().all()
-    assert global_logits(method, loop.state, federation).isfinite().all()

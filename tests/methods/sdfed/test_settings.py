@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.against import build, diagnostics, samples
+from tests.support.against import build, client_logits, diagnostics, global_logits, samples
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.tiny import run_rounds, tiny_federation
@@ -29,7 +29,7 @@ def test_every_prompt_is_drawn_by_itself():
     assert torch.equal(other.shared["global_prompt"], state.shared["global_prompt"])
 
 
-def test_a_client_s_label_space_bounds_all_its_losses():
+def test_a_client_s_label_space_bounds_all_its_losses_and_predictions():
     """Client 2 holds classes 0 and 2: cross-entropy, L_str and L_sep over these two alone."""
     federation = tiny_federation()
     held = [[0, 1, 2], [0, 2], [0, 1, 2]]
@@ -45,7 +45,12 @@ def test_a_client_s_label_space_bounds_all_its_losses():
     )
     config = {"global_length": 3, "local_length": "2,5,3", "margin": 1.5, "lr": 0.0, "batch_size": 64}
     method = build("sdfed", federation, label_space="client", **config)
-    event = run_rounds(method, federation, 1).finished[-1]
+    loop = run_rounds(method, federation, 1)
+    event = loop.finished[-1]
+    assert all(row.train_loss is not None for row in event.clients), "None is a loss that is not finite"
+    predicted = client_logits(method, loop.state, federation)
+    assert predicted[1, :, 1].isneginf().all() and predicted[1, :, held[1]].isfinite().all()
+    assert global_logits(method, loop.state, federation).isfinite().all()
     problem, state = federation.problem, method.init(federation.problem.generator)
     model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
     g_s = state.shared["global_prompt"]
