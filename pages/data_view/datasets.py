@@ -60,7 +60,7 @@ def add_data() -> None:
     key, args = check_key(name, root, columns), {"columns": columns}
     task = check_of(name, root, key, args) if root else None
     busy = task is not None and not task.ended
-    missing = bool(root) and task is None and not is_there(root)
+    missing = bool(root) and not busy and not is_there(root)
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
         label,
@@ -72,8 +72,9 @@ def add_data() -> None:
     ):
         submit_check(name, root, key, args)
         st.rerun()
-    if missing:
+    if missing:  # also after a check, whose report is of a folder that has gone since
         markup.show_error(FedLensError(f"no folder {root}; give the folder or file of the data set"))
+        return
     if task is not None:
         background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:

@@ -90,6 +90,20 @@ def test_a_folder_that_is_not_there_is_named_at_once(open_page: Opened, db: Path
     assert button(app, "Check").disabled and Store(db).tasks.recent() == []
 
 
+def test_the_report_of_a_folder_that_has_gone_since_is_not_shown(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
+    app = button(open_page("data", folder=str(folder)), "Check").click().run()
+    assert work_off(db) == ["done"]
+    assert button(app.run(), "New experiment with this data")
+    moved = folder.rename(folder.with_name("moved"))
+    app = app.run()
+    assert app.error[0].value.replace("\\", "").startswith(f"No folder {folder}; ")
+    assert all(b.label != "New experiment with this data" for b in app.button)
+    moved.rename(folder)
+    assert button(app.run(), "New experiment with this data") and not app.error
+
+
 def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
     open_page: Opened, db: Path, folder: Path
 ) -> None:

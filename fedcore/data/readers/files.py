@@ -53,7 +53,7 @@ def existing_folder(root: str | Path) -> Path:
     if str(path.resolve()) in WHOLE_SYSTEMS:
         raise FolderError(f"{path} is not a data set; give the folder that holds one")
     if not path.exists():
-        raise FolderError(f"no folder {path}; give the folder that holds the data set")
+        raise FolderError(f"no folder {path}; give the folder that holds the data set, or move it back")
     if not path.is_dir():
         raise FolderError(f"{path} is a file; unpack it and give the folder")
     return path.resolve()
