@@ -158,20 +158,6 @@ def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch)
     assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]
 
 
-def test_merge_refuses_itself_and_what_is_not_ours(db, tmp_path):
-    import sqlite3
-
-    with pytest.raises(FedLensError, match="the database itself"):
-        Store(db).imports.database(db)
-    with pytest.raises(FedLensError, match="no database at"):
-        Store(db).imports.database(tmp_path / "none.db")
-    foreign = tmp_path / "foreign.db"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE t(x)")
-    with pytest.raises(FedLensError, match="not a database of FedLens"):
-        Store(db).imports.database(foreign)
-
-
 def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     Store(db).imports.database(other)
     (run,) = [r for e in Store(db).experiments.all() for r in e.runs if r.state == "stopped"]

@@ -324,29 +324,19 @@ def test_a_thousand_ids_are_one_parameter(trained):
     assert [r.id for r in Store(trained).runs.get(range(5000))] == [1, 2]
 
 
-def test_the_named_view_serves_other_tools(trained):
-    with reading(trained) as connection:
-        row = connection.execute("SELECT * FROM accuracy_named WHERE run_id=1 AND round=4 LIMIT 1").fetchone()
-    assert (row["split"], row["stage"], row["model"], row["test_set"]) == (
-        "validation",
-        "after_aggregation",
-        "global",
-        "client-1",
-    )
-
-
-def test_the_named_view_tells_a_client_from_the_domain_of_the_same_name(db):
+def test_the_named_view_for_other_tools_tells_a_client_from_the_domain_of_the_same_name(db):
     with Recorder(db, method="mine", seed=1, domain_sets=["rot0"]) as run:
-        run.round(1, {("global", "rot0"): (3, 4), ("client", "client"): (1, 4)})
+        run.round(1, {("global", "rot0"): (3, 4)}, split="validation")
+        run.round(1, {("client", "client"): (1, 4)})
     with writing(db) as database:
         database.execute("UPDATE entities SET name='rot0' WHERE name='client'")
     with reading(db) as connection:
         rows = connection.execute(
-            "SELECT model, model_kind, test_set, test_set_kind, correct FROM accuracy_named WHERE run_id=? "
-            "ORDER BY correct",
+            "SELECT split, stage, model, model_kind, test_set, test_set_kind, correct FROM accuracy_named "
+            "WHERE run_id=? ORDER BY correct",
             [run.run_id],
         ).fetchall()
     assert [tuple(row) for row in rows] == [
-        ("rot0", "client", "rot0", "client", 1),
-        ("global", "global", "rot0", "domain", 3),
+        ("test", "after_aggregation", "rot0", "client", "rot0", "client", 1),
+        ("validation", "after_aggregation", "global", "global", "rot0", "domain", 3),
     ]

@@ -116,34 +116,6 @@ def test_a_process_declared_dead_cannot_write_when_it_wakes_up(writer):
         writer.write_round(round_(1, [(2, 1, 1, 5, 10)]))
 
 
-def test_scores_from_counts_by_hand(writer):
-    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2}))
-    cells = [
-        (2, 1, 1, 9, 10),
-        (2, 2, 2, 15, 30),
-        (2, 1, 2, 1, 30),
-        (2, 0, 1, 8, 10),
-        (2, 0, 2, 18, 30),
-        (2, 0, 3, 26, 40),
-    ]
-    writer.write_round(round_(1, cells))
-    (point,) = Store(writer.claim.db).rounds.mean_accuracy([writer.run_id])
-    assert point.personal_mean == pytest.approx((0.9 + 0.5) / 2, abs=1e-15)
-    assert point.personal_weighted == pytest.approx(24 / 40, abs=1e-15)
-    assert point.personal_worst == 0.5
-    assert point.global_mean == pytest.approx(
-        (0.8 + 0.6) / 2, abs=1e-15
-    )  # client sets only, not the domain's
-
-
-def test_a_method_without_global_model_has_no_global_mean(writer):
-    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
-    writer.write_round(round_(1, [(2, 1, 1, 9, 10)]))
-    (point,) = Store(writer.claim.db).rounds.mean_accuracy([writer.run_id])
-    assert point.global_mean is None
-    assert point.personal_mean == 0.9
-
-
 def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(writer):
     writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     validation = {0: 3, 1: 7, 2: 8, 3: 8, 4: 6}
@@ -170,12 +142,14 @@ def test_round_0_is_never_the_best_where_there_are_others(writer):
     assert run.best_test == pytest.approx(0.7)
 
 
-def test_without_validation_no_round_is_chosen(writer):
+def test_without_validation_no_round_is_chosen_and_without_global_model_there_is_no_global_mean(writer):
     writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     writer.write_round(round_(1, [(2, 1, 1, 5, 10)]))
     writer.write_round(round_(2, []))  # not evaluated
     (run,) = Store(writer.claim.db).runs.get([writer.run_id])
     assert (run.last_test, run.best_round, run.best_test, run.rounds_done) == (0.5, None, None, 2)
+    (point,) = Store(writer.claim.db).rounds.mean_accuracy([writer.run_id])
+    assert (point.personal_mean, point.global_mean) == (0.5, None)
 
 
 def of_numpy(value: Any) -> Any:
@@ -261,8 +235,11 @@ def test_config_survives_the_database(writer, make):
         assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1
 
 
-def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
-    """Own samples 1/2 and 3/4, all samples of the clients' classes 2/10 and 6/10: means .625 and .4."""
+def test_scores_from_counts_by_hand(db):
+    """Own samples 1/2 and 3/4, all samples of the clients' classes 2/10 and 6/10: means .625 and .4.
+
+    Neither another client's samples nor those of a domain are part of a mean.
+    """
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
     names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
@@ -272,10 +249,12 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
         (2, 2): (3, 4),
         (0, 1): (2, 2),
         (0, 2): (2, 4),
+        (1, 2): (0, 4),
+        (0, 3): (1, 8),
         (1, 4): (2, 10),
         (2, 5): (6, 10),
     }
     writer.write_round(RoundFinished(round=1, cells=tuple(fill.cell(*at, *n) for at, n in counts.items())))
     (point,) = Store(db).rounds.mean_accuracy([writer.run_id])
-    assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
+    assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4), rel=1e-15)
     assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(writer.run_id)] == [(1, 1), (2, 3)]
