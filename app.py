@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
-from pages.widgets import browser, pulse, session
+from pages.widgets import ahead, browser, pulse, session
 
 CHART_PAGES = ("compare", "leaderboard", "new", "run")
 """Addresses of the pages that draw with ``st.plotly_chart``."""
@@ -41,12 +41,13 @@ def announcement(to_terminal: bool) -> str:
 
 @asynccontextmanager
 async def announced(_: st.App) -> AsyncIterator[None]:
-    """Print the addresses, and open the page in a browser unless headless."""
+    """Print the addresses, open the page in a browser unless headless, and load what the pages need."""
     print(announcement(sys.stdout.isatty()), flush=True)
     if not st.get_option("server.headless"):
         # only Linux tells the guard which account the browser belongs to; elsewhere it needs the token
         opened = address() if sys.platform == "linux" else f"{address()}?token={visitors.account_token()}"
         asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, opened)
+    ahead.start()
     yield
 
 

@@ -183,7 +183,7 @@ def _run(file: Path, content: bytes) -> list[str]:
 
 def load_all() -> dict[str, type[Method]]:
     """Load the methods of FedLens, then those of the files in FEDLENS_METHODS (a list like PATH)."""
-    _load_built_in()
+    load_built_in()
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
         if str(user_path(path, "methods").resolve()) not in _FILES.values():
             load_file(path)
@@ -191,7 +191,8 @@ def load_all() -> dict[str, type[Method]]:
 
 
 @cache
-def _load_built_in() -> None:
+def load_built_in() -> None:
+    """Load the methods of FedLens."""
     package = importlib.import_module("fedcore.methods")
     for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
         importlib.import_module(info.name)

@@ -1,6 +1,7 @@
 """What ``streamlit run app.py`` serves beside the pages, and the clock of the Live page that asks it."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -139,6 +140,8 @@ def test_the_browser_is_opened_where_there_is_a_screen(
     monkeypatch.setattr(served, "READY_SECONDS", 0)
     shown: list[str] = []
     monkeypatch.setattr(served.webbrowser, "open", shown.append)
+    loads = threading.Event()
+    monkeypatch.setattr(served.ahead, "load", loads.set)
 
     async def start() -> None:
         async with served.announced(served.app):
@@ -148,6 +151,7 @@ def test_the_browser_is_opened_where_there_is_a_screen(
 
     run(start())
     assert shown == opened
+    assert loads.wait(60), "the pages' code is loaded before anybody asks for a page"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""What the pages need is loaded when the server starts, by a thread, so that no first visitor waits for it.
+
+Classes of libraries and methods take a second of the processor, and a page's own work a tenth of it.
+"""
+
+import ast
+import importlib
+import inspect
+import threading
+
+import numpy as np
+
+from fedcore.methods import registry
+from fedcore.plots.heatmaps import PanelNote, heatmap_grid
+from fedcore.plots.lines import line_chart
+from fedcore.plots.theme import Theme
+from fedcore.results.curves import Series
+from fedcore.results.panels.panel import Panel
+from pages.widgets import session
+
+
+def load() -> None:
+    """Load what the pages import, the methods, and the classes of a chart."""
+    importlib.import_module("pandas")  # before plotly, as in dashboard.py
+    for page in session.PAGES:
+        load_imports((session.ASSETS.parent / f"{page.file}.py").read_text(encoding="utf-8"))
+    registry.load_built_in()
+    draw()
+    inspect.stack()  # as Streamlit does for its first element; Python then looks for the files of all modules
+
+
+def load_imports(code: str) -> None:
+    """Import what the code of a page imports, without running it."""
+    for line in ast.parse(code).body:
+        if isinstance(line, ast.ImportFrom):
+            __import__(line.module or "", fromlist=[name.name for name in line.names])
+        elif isinstance(line, ast.Import):
+            for name in line.names:
+                importlib.import_module(name.name)
+
+
+def draw() -> None:
+    """Draw a heatmap and a line, for which plotly loads its classes."""
+    counts = np.ones((1, 1), dtype=int)
+    panel = Panel("", "", ("a",), ("b",), np.ones((1, 1)), counts, counts, own_columns=(0,))
+    line = Series("", "", (0.0, 1.0), (0.0, 1.0), (None, None), 1, low=(0.0, 0.0), high=(1.0, 1.0))
+    heatmap = heatmap_grid([panel], Theme(), notes=[PanelNote("", 1.0, Theme().ink)])
+    for chart in (heatmap, line_chart([line], Theme(), "Round", "", name="a")):
+        chart.figure.to_json()
+
+
+def start() -> None:
+    """Begin to load; what cannot be loaded is reported by the page that needs it, and in the terminal."""
+    threading.Thread(target=load, name="loads ahead", daemon=True).start()
