@@ -11,7 +11,7 @@ from pages.compare_view import (
     controls,
     cost,
     curves,
-    files,
+    export,
     matrices,
     published,
     summary,
@@ -48,7 +48,7 @@ TABS: dict[str, Callable[[ShownComparison], None]] = {
     "Published": published.draw,
     "Config": config.draw,
     "Two runs": two_runs.draw,
-    "Export": files.draw,
+    "Export": export.draw,
 }
 
 

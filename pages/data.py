@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from pages.data_view import datasets, encodings, models
+from pages.data_view import backbones, datasets, encodings
 from pages.widgets import markup, session
 
 SECTIONS = {
     "Data sets": datasets.section,
     "Encodings": encodings.section,
-    "Checkpoints": models.checkpoints,
-    "Backbones": models.backbones,
+    "Checkpoints": backbones.checkpoints,
+    "Backbones": backbones.backbones,
 }
 
 

@@ -18,7 +18,7 @@ from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,
     MOST_SEEDS,
     POWER,
-    Plan,
+    RunsByRow,
     Separation,
     decisive_runs,
     missing_runs,
@@ -302,7 +302,7 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
     st.caption(markup.md(f"{texts}{f', {needed} in all' if needed else ''}."))
 
 
-def _queue_button(store: Store, plan: Plan, label: str, key: str, help_: str | None = None) -> None:
+def _queue_button(store: Store, plan: RunsByRow, label: str, key: str, help_: str | None = None) -> None:
     if st.button(
         label, type="primary", icon=":material/playlist_add:", disabled=not session.writable(),
         key=f"{key}_queue", help=None if help_ is None else markup.md(help_),
@@ -313,11 +313,11 @@ def _queue_button(store: Store, plan: Plan, label: str, key: str, help_: str | N
         st.rerun()
 
 
-def _number(plan: Plan) -> int:
+def _number(plan: RunsByRow) -> int:
     return sum(len(runs) for _, runs in plan)
 
 
-def _time(store: Store, plan: Plan) -> str:
+def _time(store: Store, plan: RunsByRow) -> str:
     """Return how long the runs will take, as far as runs of their kind were measured."""
     seconds = forecast.seconds(forecast.precedents(store.path), [run for _, runs in plan for run in runs])
     return about(seconds) if seconds else ""

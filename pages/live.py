@@ -25,12 +25,11 @@ from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
 from fedcore.results.panels.run_panels import PanelView, run_panels
 from fedcore.results.panels.transfer import findings
-from fedcore.results.progress import Snapshot
+from fedcore.results.progress import NewestRounds
 from fedcore.store import ExperimentRow, Store
-from pages.live_view import actions, search
+from pages.live_view import actions, controls, search
 from pages.live_view import chart as live_chart
-from pages.live_view import settings as live_settings
-from pages.live_view.settings import CHARTS, CURVES, Settings
+from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, charts, markup, pulse, session
 
 POLL_SECONDS = 2
@@ -52,7 +51,7 @@ ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
     "standard deviation over them. Hover over a round that only some seeds have reached for their number."
 )
-Schedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
+RerunSchedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 Lines = tuple[tuple[int, float, str], ...]
 """State of some runs as it is drawn with their panels: (run, share of its rounds, text) each."""
@@ -62,7 +61,7 @@ store = session.store()
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def grid(
-    store: Store, token: Snapshot, settings: Settings, lines_of_runs: Lines
+    store: Store, token: NewestRounds, settings: Settings, lines_of_runs: Lines
 ) -> tuple[Chart, bytes | None, list[Panel]]:
     """Return the heatmaps of a snapshot; the browser does not draw equal bytes again."""
     until = {t[0]: t[1] for t in token}
@@ -93,7 +92,7 @@ def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme)
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
-    store: Store, token: Snapshot, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
+    store: Store, token: NewestRounds, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
 ) -> tuple[Chart, bytes | None, dict[str, Sequence[object]], str]:
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
@@ -117,14 +116,14 @@ def lines(
     return chart, content, dict(series_table(series, "round")), note
 
 
-def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
+def snapshot_to_draw(now: NewestRounds, paused: bool) -> NewestRounds:
     """Return the snapshot to draw: the newest one, or the previous one to draw less often.
 
     The first rounds of a run are drawn at once and one by one, so that the reader sees it train; later ones
     at most every five seconds. While updates are paused, the snapshot stays.
     """
     key = tuple(t[0] for t in now)
-    shown: Snapshot
+    shown: NewestRounds
     shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
     if not paused and shown != now and time.monotonic() - when >= SHOWN_SECONDS:
         target = progress.next_snapshot(shown, now, draws, EARLY_DRAWS)
@@ -137,7 +136,7 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
     return shown
 
 
-def lines_to_draw(drawn: Snapshot, shown: list[progress.RunProgress]) -> Lines:
+def lines_to_draw(drawn: NewestRounds, shown: list[progress.RunProgress]) -> Lines:
     """Return the lines of the panels; time alone changes none, so that nothing is drawn again."""
     key = drawn, tuple((p.run.id, p.run.state) for p in shown)
     before: tuple[object, Lines] = st.session_state.get("live_lines", (None, ()))
@@ -202,7 +201,7 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
 @markup.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
-    clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # after an error: try again soon
+    clock: RerunSchedule = ("", POLL_SECONDS, POLL_SECONDS)  # after an error: try again soon
     now = flags
     if st.session_state.pop("live_fit_clicked", False):
         st.rerun()
@@ -219,7 +218,9 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
         st.rerun()
 
 
-def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Schedule]:
+def draw_current(
+    ids: list[int], experiment: int, settings: Settings, paused: bool
+) -> tuple[Flags, RerunSchedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     background.keep_working()
     seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
@@ -240,14 +241,14 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
     return flags, (seen, every, LONGEST_SECONDS if flags[0] else None)
 
 
-def at_round(snapshot: Snapshot, until: int | None) -> Snapshot:
+def at_round(snapshot: NewestRounds, until: int | None) -> NewestRounds:
     """Cut a snapshot at the round that the reader has chosen, if any."""
     if until is None:
         return snapshot
     return tuple((run, min(round_, until), identity) for run, round_, identity in snapshot)
 
 
-def draw_all(shown: Snapshot, settings: Settings, lines_of_runs: Lines) -> None:
+def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> None:
     """Draw the heatmaps and curves of a snapshot, or their tables."""
     chart, content, drawn = grid(store, shown, settings, lines_of_runs)
     if st.session_state.get("as_tables"):
@@ -306,7 +307,7 @@ def fit_colours() -> None:
     st.session_state["live_fit_clicked"] = True
 
 
-def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
+def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
     chart, content, table, note = drawn
@@ -353,17 +354,17 @@ def page() -> None:
     row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
     row.title("Live", width="content")
     with row.container(horizontal=True, vertical_alignment="bottom"):
-        experiment = live_settings.choose()
-        runs = live_settings.choose_variant(experiment) if experiment else []
+        experiment = controls.choose()
+        runs = controls.choose_variant(experiment) if experiment else []
     if experiment is None:
-        live_settings.no_experiment()
+        controls.no_experiment()
         return
     if experiment.config.tuning is not None and not show_draws_as_runs(experiment):
         search.follow(experiment.id, status_strip, search.state(experiment))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         actions.buttons(experiment)
-        settings = live_settings.choose_settings(runs)
+        settings = controls.choose_settings(runs)
         paused = st.toggle(
             "Pause updates",
             key="live_paused",
@@ -375,7 +376,7 @@ def page() -> None:
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
-        settings = replace(settings, lines=live_settings.count_lines(runs))
+        settings = replace(settings, lines=controls.count_lines(runs))
     try:
         outcome = verdict(store, experiment) if experiment.config.tuning is None else None
         if outcome is not None:

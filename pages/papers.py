@@ -7,11 +7,11 @@ import streamlit as st
 from fedcore.papers import adding, audits, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
-from fedcore.papers.tables.layout import PrintedTable, tables
+from fedcore.papers.tables.printed_layout import PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
+from fedcore.papers.tables.status import STATUSES, TableCell, counts_text
 from fedcore.progress import counted
-from pages.papers_view import about, add, chart, fill, pairs, readings, state
+from pages.papers_view import about, add, fill, pairs, readings, state, value_map
 from pages.papers_view.table import draw_html, go_to_table, table_html
 from pages.widgets import background, charts, markup, pulse, session
 
@@ -96,7 +96,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     runs = has_runs(table.paper, table.table)
     if runs:
         st.markdown(
-            f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
+            f"**{markup.md(value_map.share_text([c.status for c in cells], rehearsal))}:** "
             f"{markup.md(counts_text([c.status for c in cells]))}."
         )
     with st.container(horizontal=True):
@@ -135,7 +135,7 @@ def watched_map(rehearsal: bool) -> None:
     snapshot = state.now(session.store(), rehearsal)
     cells = state.every_cell(snapshot)
     every = [cell.status for of_table in cells.values() for cell in of_table]
-    st.markdown(f"**{markup.md(chart.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
+    st.markdown(f"**{markup.md(value_map.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
     if st.session_state.get("as_tables"):
         rows = [
             {"paper": library.find(t.paper).title, "table": t.title, "values": len(t.values)}
@@ -146,7 +146,7 @@ def watched_map(rehearsal: bool) -> None:
         st.dataframe(rows, hide_index=True, key="papers_counts")
     else:
         dark = session.theme().dark
-        html = chart.legend_html(cells, dark) + chart.map_html(cells, dark, rehearsal)
+        html = value_map.legend_html(cells, dark) + value_map.map_html(cells, dark, rehearsal)
         chosen = draw_html(html, "papers_map")
         if chosen is not None:
             go_to_table(chosen)

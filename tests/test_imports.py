@@ -1,5 +1,6 @@
-"""What has to be quick loads neither torch nor pandas: one process does it all, the lightest first."""
+"""What has to be quick loads neither torch nor pandas, and a name leads to one class."""
 
+import ast
 import gc
 import subprocess
 import sys
@@ -63,3 +64,14 @@ def test_a_library_is_imported_while_the_garbage_collector_rests(tmp_path, monke
     with pytest.raises(ImportError, match="no such part"):
         _ = _Lazy("fails_library").collects
     assert gc.isenabled()
+
+
+def test_no_two_classes_have_one_name():
+    """A reader who meets ``Layout`` in a traceback knows which file to open."""
+    places: dict[str, list[str]] = {}
+    for folder in ("fedcore", "pages"):
+        for path in sorted((PROJECT / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for name in (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+                places.setdefault(name, []).append(str(path.relative_to(PROJECT)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}

@@ -18,7 +18,7 @@ RECIPE, EVIDENCE, COUNTS = "recipe.json", "evidence.json", "counts.csv"
 SUMMARY, BREAKDOWNS, README_NAME = "summary.csv", "breakdowns.csv", "README.md"
 CLASS_SETS = "classes"
 """Mark of the samples that belong to the class sets of all clients which train on their class."""
-Kind = Literal["global", "client", "domain", "classes", "base", "new", "transfer", "unseen", "adapted"]
+EntityKind = Literal["global", "client", "domain", "classes", "base", "new", "transfer", "unseen", "adapted"]
 
 
 class BundlePart(BaseModel):
@@ -31,7 +31,7 @@ class EntityRecord(BundlePart):
     """A model or test set (``records.events.Entity``); a test set is scored in a label space."""
 
     code: int = Field(ge=0)
-    kind: Kind
+    kind: EntityKind
     name: str
     domain: str | None
     samples: int | None
@@ -42,7 +42,7 @@ class EntityRecord(BundlePart):
         return Entity(**self.model_dump(exclude={"space"}))
 
 
-class Space(BundlePart):
+class LabelSpaceRecord(BundlePart):
     """A label space: its class names, which predictions index, and the file of its samples."""
 
     classes: tuple[str, ...]
@@ -67,7 +67,7 @@ class RunEvidence(BundlePart):
 
     number: int
     entities: tuple[EntityRecord, ...]
-    spaces: tuple[Space, ...]
+    spaces: tuple[LabelSpaceRecord, ...]
     rounds: tuple[RoundEvidence, ...]
 
     def by_code(self) -> dict[int, EntityRecord]:

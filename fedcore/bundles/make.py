@@ -21,12 +21,12 @@ from fedcore.bundles.evidence import (
     Count,
     EntityRecord,
     Evidence,
+    LabelSpaceRecord,
     PredictionFile,
     PredictionRow,
     RoundEvidence,
     RunEvidence,
     Sample,
-    Space,
     counts_csv,
     samples_csv,
 )
@@ -129,7 +129,7 @@ class _RunMaker:
         counts: dict[CellKey, Count] = {}
         predictions: dict[int, str] = {}
         reasons: dict[int, str] = {}
-        spaces: tuple[Space, ...] = ()
+        spaces: tuple[LabelSpaceRecord, ...] = ()
         space_of: dict[int, int] = {}
         for round_ in self.rounds:
             cells = self.store.cells.coded({self.run_id: [round_]})
@@ -235,7 +235,7 @@ class _RunMaker:
 
     def _spaces(
         self, config: RunConfig, snapshot: RunSnapshot
-    ) -> Work[tuple[tuple[Space, ...], dict[int, int]]]:
+    ) -> Work[tuple[tuple[LabelSpaceRecord, ...], dict[int, int]]]:
         """Write the samples of each label space: one file for the run's own data, one per transfer.
 
         Returns: the spaces, and the space of each test set by its code.
@@ -258,14 +258,14 @@ class _RunMaker:
             for row, codes in of_space.items():
                 joined[row] = " ".join(filter(None, (joined.get(row), *codes)))
         samples = yield from samples_of(config, self.hasher, joined)
-        spaces = [Space(classes=names, samples=self._add(samples)) for names in classes[:first]]
+        spaces = [LabelSpaceRecord(classes=names, samples=self._add(samples)) for names in classes[:first]]
         for i, (names, of_space) in enumerate(zip(classes[first:], marks[first:], strict=True)):
             texts = {row: " ".join(codes) for row, codes in of_space.items()}
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
-            spaces.append(Space(classes=names, samples=self._add(other)))
+            spaces.append(LabelSpaceRecord(classes=names, samples=self._add(other)))
         return tuple(spaces), {code: test.space for code, test in test_sets.items()}
 
-    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[Space, ...]]:
+    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[LabelSpaceRecord, ...]]:
         """Write the samples of a run that has counts only; none if its data is not on this machine."""
         from fedcore.engine.prepare import prepare_inputs
 
@@ -275,7 +275,7 @@ class _RunMaker:
             samples = yield from samples_of(config, self.hasher)
         except FedLensError:
             return ()
-        return (Space(classes=classes, samples=self._add(samples)),)
+        return (LabelSpaceRecord(classes=classes, samples=self._add(samples)),)
 
     def _add(self, samples: Sequence[Sample]) -> str:
         """Add a file of samples, of which those of equal content are one, and return its name."""

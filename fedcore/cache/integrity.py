@@ -27,8 +27,8 @@ from fedcore.progress import Progress, Work, result_of
 _DIGEST = "digest"
 _BLOCK = 1 << 20
 _REPORT_EVERY = 256 * _BLOCK
-Identity = tuple[tuple[int, ...] | None, ...]
-_checked: dict[Path, Identity] = {}
+FileIdentity = tuple[tuple[int, ...] | None, ...]
+_checked: dict[Path, FileIdentity] = {}
 """Arrays that this process has found intact -> identity of their files at that time."""
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def write_description(path: Path, description: Mapping[str, object]) -> None:
     write_whole(description_file(path), json.dumps(description).encode())
 
 
-def identity(path: Path) -> Identity:
+def identity(path: Path) -> FileIdentity:
     """Return an identity that changes if an array or its description is rewritten; None if it is missing."""
     return tuple(stat_identity(file) for file in (path, description_file(path)))
 
@@ -90,7 +90,7 @@ class Checked:
     """
 
     state: Literal["intact", "damaged", "missing"]
-    seen: Identity
+    seen: FileIdentity
     damage: str = ""
 
 
@@ -156,7 +156,7 @@ def _read_description(path: Path) -> dict[str, object]:
     return description
 
 
-def changed_since(path: Path, seen: Identity) -> str:
+def changed_since(path: Path, seen: FileIdentity) -> str:
     """Describe a change of an array's file since ``seen``; empty if its bytes are the same.
 
     The file is read again only if its size or times differ.

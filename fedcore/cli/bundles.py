@@ -25,7 +25,7 @@ def bundle(
     ids: common.ExperimentIds,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
-    test: common.PairedTest = None,
+    test: common.TestOption = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
     title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",

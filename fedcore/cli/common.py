@@ -82,7 +82,7 @@ RayAddress = Annotated[
         help="Use the nodes of a Ray cluster: HOST:PORT of its head (default: the cluster of this machine)",
     ),
 ]
-PairedTest = Annotated[
+TestOption = Annotated[
     Literal["t", "wilcoxon"] | None,
     typer.Option(help="Paired test over seeds against the baseline (default: t)"),
 ]

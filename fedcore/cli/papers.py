@@ -18,7 +18,7 @@ from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.papers.published import PublishedValue
-    from fedcore.papers.tables.layout import PrintedTable
+    from fedcore.papers.tables.printed_layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 common.application.add_typer(papers, name="papers")
@@ -185,7 +185,7 @@ def readings(
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.papers.tables import filling, multiverse
-    from fedcore.papers.tables.layout import all_tables
+    from fedcore.papers.tables.printed_layout import all_tables
     from fedcore.papers.tables.sources import Availability, find_available
     from fedcore.store import Store
 

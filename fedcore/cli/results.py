@@ -43,7 +43,7 @@ def export(
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to compare with (summary as csv)")
     ] = None,
-    test: common.PairedTest = None,
+    test: common.TestOption = None,
     rule: common.ReportedRound = "last",
     digits: Annotated[
         int | None, typer.Option("--decimals", min=0, max=6, help="Decimals of the LaTeX table (default: 2)")
@@ -94,7 +94,7 @@ def report(
         typer.Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
     ],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
-    test: common.PairedTest = None,
+    test: common.TestOption = None,
     metric: Annotated[
         str | None, typer.Option(help="Metric of the differences (default: the first of the table)")
     ] = None,

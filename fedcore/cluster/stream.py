@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcore.cluster import task, transfer
+from fedcore.cluster import on_node, transit
 from fedcore.cluster.connection import Node
+from fedcore.cluster.on_node import ACTOR_SHARE, Division, Failed, RunRequest, Sent
 from fedcore.cluster.reservations import REMOVED, Reservation
-from fedcore.cluster.task import ACTOR_SHARE, Division, Failed, RunRequest, Sent
-from fedcore.cluster.transfer import Files, run_folder
+from fedcore.cluster.transit import Files, run_folder
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
@@ -54,7 +54,7 @@ class RemoteEngine:
         failed: called with a fault of the node before it is raised; not if the run is spread over several.
     """
 
-    task = staticmethod(task.train)
+    task = staticmethod(on_node.train)
     """The function that Ray executes on the node."""
 
     def __init__(
@@ -111,7 +111,7 @@ class RemoteEngine:
             config=run,
             key=self._key,
             environment=dict(environment or {}),
-            method_file=task.method_file(run),
+            method_file=on_node.method_file(run),
             device=self.device,
             threads=max(1, self._reservation.request.cpus),
             artifacts=str(artifacts) if first.is_local else None,
@@ -133,7 +133,7 @@ class RemoteEngine:
             content = None
             if resume_from is not None:
                 files = checkpoint.files_of(Path(resume_from))
-                content = [(file.name, transfer.send(file, request.shared)) for file in files]
+                content = [(file.name, transit.send(file, request.shared)) for file in files]
             with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
                     self._peak = max(self._peak, sent.peak_memory)
@@ -226,7 +226,7 @@ def _arrived(sent: Sent, folder: Path) -> Event:
     part = folder / f".{path.stem}.part"
     make_folder(folder)
     try:
-        transfer.receive(sent.checkpoint, part)
+        transit.receive(sent.checkpoint, part)
         publish(part, path)
     except OSError:
         part.unlink(missing_ok=True)  # on a full disk, its space is needed

@@ -26,7 +26,7 @@ from fedcore.config.models import (
 from fedcore.methods import class_texts, registry
 from fedcore.methods.registry import load_methods
 
-Models = tuple[type[BaseModel], ...]
+ModelTypes = tuple[type[BaseModel], ...]
 _USER_DATA = ("folder", "manifest", "hf-dataset")
 _SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataConfig,
@@ -116,7 +116,7 @@ def value_text(path: str, value: object) -> str:
     return value if path.partition(".")[0] in _VERBATIM else value.replace("_", " ")
 
 
-def _declarations(path: str) -> tuple[Models, str]:
+def _declarations(path: str) -> tuple[ModelTypes, str]:
     """Return the models that may declare a field, the most likely one first, and the field's name."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
@@ -142,7 +142,7 @@ def _declarations(path: str) -> tuple[Models, str]:
 
 
 @lru_cache(maxsize=2048)
-def _title_and_words(models: Models, name: str) -> tuple[str, dict[str | None, str]]:
+def _title_and_words(models: ModelTypes, name: str) -> tuple[str, dict[str | None, str]]:
     """Return a field's title and the words for its values, which a base class may declare."""
     title = ""
     words: dict[str | None, str] = {}

@@ -76,7 +76,7 @@ _NOT_THE_PROTOCOL = (
 """Fields that a user may change without leaving the protocol."""
 
 
-class Version(NamedTuple):
+class ProtocolVersion(NamedTuple):
     """One number of a protocol.
 
     Attributes:
@@ -106,11 +106,13 @@ def protocol_digest(experiment: Experiment) -> str:
 
 
 @cache
-def protocol_versions() -> dict[str, tuple[Version, ...]]:
+def protocol_versions() -> dict[str, tuple[ProtocolVersion, ...]]:
     """Return all numbers of each frozen protocol by the preset's name, the first number first."""
     content = json.loads(PROTOCOLS.read_text(encoding="utf-8"))
     return {
-        name: tuple(Version(i, one["digest"], one.get("erratum", "")) for i, one in enumerate(listed, 1))
+        name: tuple(
+            ProtocolVersion(i, one["digest"], one.get("erratum", "")) for i, one in enumerate(listed, 1)
+        )
         for name, listed in content.items()
     }
 

@@ -22,7 +22,7 @@ from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import SearchRange, search_ranges
 from fedcore.seeds import numpy_generator
 
-Space = dict[str, SearchRange]
+SearchSpace = dict[str, SearchRange]
 """Field of one method -> where it is searched; factors are resolved to ranges."""
 BATCH = 4
 """Draws that TPE proposes at once, so that they can train side by side."""
@@ -116,7 +116,7 @@ def draw_entry(entry: MethodEntry, number: int, values: dict[str, Any]) -> Metho
     )
 
 
-def space_of(experiment: Experiment, position: int) -> Space:
+def space_of(experiment: Experiment, position: int) -> SearchSpace:
     """Return the space of one method; empty if a search has nothing to vary.
 
     A field that the experiment itself sets stays as set, unless its range is a factor, which is then around
@@ -172,7 +172,7 @@ def _resolved(found: SearchRange, written: Any, place: str) -> SearchRange | Non
     return SearchRange(low=low, high=high, log=True)
 
 
-def drawn(tuning: TuningConfig, entry: MethodEntry, space: Space, number: int) -> dict[str, Any]:
+def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: int) -> dict[str, Any]:
     """Return the values of a random draw; none for draw 1, which is the method as written."""
     if number == 1:
         return {}
@@ -235,7 +235,7 @@ def range_text(path: str, found: SearchRange) -> str:
     return f"{field_phrase(path)} {words}"
 
 
-def space_text(entry: MethodEntry, space: Space) -> str:
+def space_text(entry: MethodEntry, space: SearchSpace) -> str:
     """Return a method's space in words, ``FedOT: learning rate 0.001 to 0.1 (log)``."""
     ranges = [range_text(f"methods.{entry.name}.{name}", found) for name, found in space.items()]
     return f"{base_label(entry)}: {'; '.join(ranges) or 'nothing to search, so it is run as written'}"

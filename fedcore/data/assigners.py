@@ -11,8 +11,8 @@ from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
-Kind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
-Form = Literal["per_class", "per_client"]
+PartitionKind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
+SettingForm = Literal["per_class", "per_client"]
 Leftover = Literal["drop", "spread", "even", "last"]
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
@@ -20,7 +20,7 @@ DEAL_SEED = 2023
 """Seed of the order in which classes are dealt, whatever the run's (FedPGP, pFedMMA, FedMGP)."""
 MARKS = (TRAIN, VALIDATION, TEST)
 _Value = TypeVar("_Value")
-Cells = dict[tuple[int, int], _Value]
+CountsBySplit = dict[tuple[int, int], _Value]
 """(class, split) -> value."""
 Purpose = tuple[int, str, int]
 """Seed, name and number of a draw."""
@@ -50,13 +50,13 @@ class PartitionSettings:
         held_out_share: its samples there: those of the test split, or all.
     """
 
-    kind: Kind = "domain"
+    kind: PartitionKind = "domain"
     clients: int | None = None
     clients_per_domain: int = 1
     alpha: float | None = None
     classes_per_client: int | None = None
     min_samples: int = 1
-    dirichlet_form: Form = "per_class"
+    dirichlet_form: SettingForm = "per_class"
     leftover: Leftover = "drop"
     shots: int | None = None
     held_out: str | None = None
@@ -180,8 +180,12 @@ def _dirichlet(
 
 
 def _per_class(
-    classes: dict[int, str], sizes: Cells[int], clients: tuple[str, ...], alpha: float, purpose: Purpose
-) -> Cells[np.ndarray]:
+    classes: dict[int, str],
+    sizes: CountsBySplit[int],
+    clients: tuple[str, ...],
+    alpha: float,
+    purpose: Purpose,
+) -> CountsBySplit[np.ndarray]:
     """Draw the clients' shares of each class. Shape: -> (class, split): samples of each client (clients,).
 
     Source: FedAlign and SDFed, as most code reads Hsu et al.; clients differ in size.
@@ -195,8 +199,12 @@ def _per_class(
 
 
 def _per_client(
-    classes: dict[int, str], sizes: Cells[int], clients: tuple[str, ...], alpha: float, purpose: Purpose
-) -> Cells[np.ndarray]:
+    classes: dict[int, str],
+    sizes: CountsBySplit[int],
+    clients: tuple[str, ...],
+    alpha: float,
+    purpose: Purpose,
+) -> CountsBySplit[np.ndarray]:
     """Draw each client's shares of the classes; clients are of equal size, up to one sample.
 
     In a seeded order every client draws the classes of its training samples from its shares, without

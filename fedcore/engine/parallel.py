@@ -66,7 +66,7 @@ class ChunkOrder:
     current: Tensor | None = None
 
 
-Request = ChunkOrder | EvaluationPart | None
+Order = ChunkOrder | EvaluationPart | None
 """To a process; None asks for its ``environment.numerics``."""
 Reply = ChunkResult | PartResult | dict[str, str]
 
@@ -78,7 +78,7 @@ class _OnDevice:
     value: Tensor
 
 
-def pack(value: Request | Reply) -> bytes:
+def pack(value: Order | Reply) -> bytes:
     """Return the bytes of a message; a tensor broadcast to all clients is sent once."""
 
     def outgoing(tensor: Any) -> Any:
@@ -134,7 +134,7 @@ class Serving:
             error.add_note(traceback.format_exc())  # pickle drops the traceback
             return pickle.dumps(error)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: Order) -> Reply:
         if request is None:
             return self.worker.numerics
         return self.train(request) if isinstance(request, ChunkOrder) else self.worker.evaluate(request)
@@ -216,7 +216,7 @@ class Parallel:
         replies = self._replies([None] * self.width, should_stop)
         return [reply for reply in replies if isinstance(reply, dict)]
 
-    def _replies(self, requests: Iterable[Request], should_stop: Callable[[], bool]) -> Iterator[Reply]:
+    def _replies(self, requests: Iterable[Order], should_stop: Callable[[], bool]) -> Iterator[Reply]:
         """Send requests to the processes in turn, few at a time, and yield the replies in order."""
         waiting: deque[Future[bytes]] = deque()
         for number, request in enumerate(requests):

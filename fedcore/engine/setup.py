@@ -68,7 +68,7 @@ class RunSetup:
     entities: tuple[Entity, ...]
     images: ImageSet
     backbones: tuple[Backbone, ...]
-    encodings: dict[Path, integrity.Identity]
+    encodings: dict[Path, integrity.FileIdentity]
     content: dict[str, str]
 
     @property
@@ -132,7 +132,7 @@ def set_up(
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
-    files: dict[Path, integrity.Identity] = {}
+    files: dict[Path, integrity.FileIdentity] = {}
     federations = {}
     for wanted, backbone in loaded.items():
         reads, folder = cls.reads(config, backbone.spec), artifacts / "encodings"
@@ -171,7 +171,7 @@ def set_up(
 
 
 def _encode(
-    backbone: Backbone, images: ImageSet, reads: str, folder: Path, files: dict[Path, integrity.Identity]
+    backbone: Backbone, images: ImageSet, reads: str, folder: Path, files: dict[Path, integrity.FileIdentity]
 ) -> Generator[Progress | Notice, None, torch.Tensor]:
     """Encode a data set unless its encoding is cached, and add its file to those of the run.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
-Rounds = tuple[int | None, int | None]
+RoundPair = tuple[int | None, int | None]
 """The wanted rounds of two runs; None: the newest checkpoint."""
 
 
@@ -29,7 +29,7 @@ class Against:
     """
 
     run_id: int
-    rounds: Rounds = (None, None)
+    rounds: RoundPair = (None, None)
 
 
 def submit(

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
-from fedcore.cluster.transfer import marked
+from fedcore.cluster.transit import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import Elsewhere, first_line

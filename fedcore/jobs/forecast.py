@@ -23,7 +23,7 @@ NEWEST = 200
 """Number of newest finished runs that are read; runs of other machines do not count, since those differ."""
 BYTES_PER_CELL = 36
 """Measured bytes per accuracy cell in the database, including everything that is recorded beside it."""
-Kind = tuple[str, str, str]
+RunKind = tuple[str, str, str]
 """Method, data set and backbone."""
 
 
@@ -35,10 +35,10 @@ class Precedents:
     checkpoints. checkpoint: bytes of one checkpoint.
     """
 
-    seconds: Mapping[Kind, float]
-    memory: Mapping[Kind, int]
-    written: Mapping[Kind, int]
-    checkpoint: Mapping[Kind, int]
+    seconds: Mapping[RunKind, float]
+    memory: Mapping[RunKind, int]
+    written: Mapping[RunKind, int]
+    checkpoint: Mapping[RunKind, int]
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def precedents(db: str | Path) -> Precedents:
     configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
     finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
-    paces: dict[Kind, list[float]] = {}
-    written: dict[Kind, int] = {}
-    checkpoint: dict[Kind, int] = {}
-    memory: dict[Kind, int] = {}
+    paces: dict[RunKind, list[float]] = {}
+    written: dict[RunKind, int] = {}
+    checkpoint: dict[RunKind, int] = {}
+    memory: dict[RunKind, int] = {}
     for run in finished:
         kind, seconds = kinds[run.id], run.elapsed()
         if seconds is not None and run.rounds_total:
@@ -120,7 +120,7 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     return Disk(sum(new) + size, complete)
 
 
-def _most_similar(sizes: Mapping[Kind, int], kind: Kind) -> int:
+def _most_similar(sizes: Mapping[RunKind, int], kind: RunKind) -> int:
     """Return the size of a kind, or else of the most similar kind with the same method, or else 0."""
     of_method = [k for k in sizes if k[0] == kind[0]]
     shared = {k: 2 * (k[2] == kind[2]) + (k[1] == kind[1]) for k in of_method}  # the backbone counts most
@@ -150,6 +150,6 @@ def lack_of_room(db: str | Path, disk: Disk) -> str | None:
     )
 
 
-def _kind(config: RunConfig) -> Kind:
+def _kind(config: RunConfig) -> RunKind:
     data = "+".join([config.data.name, *(other.name for other in config.further_data)])
     return config.method.name, data, backbone_names(config)

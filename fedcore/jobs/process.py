@@ -210,7 +210,7 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
     from fedcore.engine.parallel import over_devices
 
     if ray is not None:
-        from fedcore.cluster.task import over_nodes
+        from fedcore.cluster.on_node import over_nodes
 
         spread = over_nodes(ray, count, device)
     else:

@@ -13,7 +13,7 @@ from fedcore.config import Experiment, RunConfig, Tuned, TuningConfig
 from fedcore.config.models import LONGEST_NOTES
 from fedcore.config.tuning import (
     BATCH,
-    Space,
+    SearchSpace,
     base_label,
     contains,
     draw_entry,
@@ -152,7 +152,7 @@ def _further_draws(
 
 
 def propose(
-    tuning: TuningConfig, name: str, space: Space, draws: Sequence[Draw], count: int
+    tuning: TuningConfig, name: str, space: SearchSpace, draws: Sequence[Draw], count: int
 ) -> list[dict[str, Any]]:
     """Return the values of the next draws after Optuna's TPE, which follow from seed and ended draws alone.
 

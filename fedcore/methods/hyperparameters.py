@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 Optimiser = Literal["sgd", "adam", "adamw"]
 Weighting = Literal["uniform", "samples"]
-Schedule = Literal["constant", "cosine"]
+RateSchedule = Literal["constant", "cosine"]
 Arithmetic = Literal["fp32", "tf32", "bf16"]
 LearningRate = Annotated[float, Field(ge=0, le=100)]
 WeightDecay = Annotated[float, Field(ge=0, le=10)]
@@ -152,7 +152,7 @@ class MethodConfig(BaseModel):
         title="learning rate",
         search=TENFOLD,
     )
-    schedule: Schedule = hyper(
+    schedule: RateSchedule = hyper(
         "constant",
         "Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
         title="learning rate schedule",

@@ -24,7 +24,7 @@ from fedcore.papers.published import (
     values_from,
     values_of,
 )
-from fedcore.papers.tables.layout import tables_of
+from fedcore.papers.tables.printed_layout import tables_of
 
 _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
 

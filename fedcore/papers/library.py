@@ -119,7 +119,7 @@ class ListedHeadings(_PaperPart):
 
 
 class TableNotes(_PaperPart):
-    """A table: its caption, and the headings of its panels, rows and columns (``tables.layout``)."""
+    """A table: its caption, and the headings of its panels, rows and columns (``tables.printed_layout``)."""
 
     title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
     caption: str = ""

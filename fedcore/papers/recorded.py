@@ -10,14 +10,13 @@ from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import content, content_key
 from fedcore.papers.measures import RunReader, held_out_of
 from fedcore.papers.published import PublishedValue
+from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
 from fedcore.results.statistics import Stat, group_by, spread
 from fedcore.store import NamedCell, RunRow, Store
 
-Part = tuple[int, str | None]
-"""A run of an experiment's method: its seed and held-out domain, None if nothing is held out."""
 ACTIVE = ("queued", "running", "stopping")
 OTHER_TEST_SET = (
     "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
@@ -82,15 +81,15 @@ class RecordedRuns:
     def has(self, key: str) -> bool:
         return key in self._runs
 
-    def done(self, key: str) -> dict[Part, RunRow]:
+    def done(self, key: str) -> dict[SeedAndDomain, RunRow]:
         """Return the finished runs of this content by seed and held-out domain."""
         finished = (r for r in self._runs.get(key, ()) if r.state == "done")
         return _by_part(sorted(finished, key=lambda r: not self._caveats[r.id]))
 
-    def active(self, key: str) -> dict[Part, RunRow]:
+    def active(self, key: str) -> dict[SeedAndDomain, RunRow]:
         return _by_part(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
 
-    def ended_early(self, key: str) -> dict[Part, RunRow]:
+    def ended_early(self, key: str) -> dict[SeedAndDomain, RunRow]:
         """Return the newest runs of this content that failed or were stopped or interrupted."""
         newest = _by_part(self._runs.get(key, ()))
         return {part: r for part, r in newest.items() if r.ended and r.state != "done"}
@@ -177,6 +176,6 @@ class RecordedRuns:
         return self._versions[key]
 
 
-def _by_part(runs: Iterable[RunRow]) -> dict[Part, RunRow]:
+def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:
     """Return the last run of each seed and held-out domain."""
     return {(run.seed, run.held_out): run for run in runs}

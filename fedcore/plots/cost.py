@@ -35,7 +35,7 @@ COST_TITLES: dict[CostAxis, str] = {
 }
 Scale = Literal["automatic", "linear", "log"]
 SCALES: dict[Scale, str] = {"automatic": "Automatic", "linear": "Linear", "log": "Logarithmic"}
-Box = tuple[float, float, float, float]
+LabelBox = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels."""
 Range = tuple[float, float]
 Label = tuple[str, str]
@@ -212,7 +212,7 @@ def _labels(marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Seque
     return labels
 
 
-def _front_boxes(places: Sequence[tuple[float, float]]) -> list[Box]:
+def _front_boxes(places: Sequence[tuple[float, float]]) -> list[LabelBox]:
     """Return the steps of the Pareto front, given the pixels of its markers, as boxes two pixels wide."""
     boxes = []
     for (left, low), (right, high) in pairwise(sorted(places, key=lambda at: (at[0], -at[1]))):
@@ -220,7 +220,7 @@ def _front_boxes(places: Sequence[tuple[float, float]]) -> list[Box]:
     return boxes
 
 
-def _label_box(position: str, u: float, v: float, size: float) -> Box:
+def _label_box(position: str, u: float, v: float, size: float) -> LabelBox:
     """Return the box of a name of ``size`` pixels at a position beside the marker at (u, v)."""
     vertical, side = position.split()
     d = MARKER_DISTANCE
@@ -229,7 +229,7 @@ def _label_box(position: str, u: float, v: float, size: float) -> Box:
     return left, top, left + size, top + LINE_HEIGHT
 
 
-def _overlap(a: Box, b: Box) -> bool:
+def _overlap(a: LabelBox, b: LabelBox) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

@@ -45,7 +45,7 @@ MANY_ROWS = 40
 TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
 BAR, NOTE_HEIGHT = 4, 26  # pixels: the bar of a panel's progress; it and its text
-Kind = Literal["accuracy", "difference", "recorded"]
+PanelKind = Literal["accuracy", "difference", "recorded"]
 Extent = tuple[tuple[float, float], tuple[float, float]]
 """Left and right, bottom and top of a panel, as shares of the chart."""
 
@@ -191,7 +191,7 @@ class _Places:
     def _height(self, panel: Panel) -> float:
         return self._shared if panel.shared else self._full
 
-    def has_texts(self, panel: Panel, kind: Kind) -> bool:
+    def has_texts(self, panel: Panel, kind: PanelKind) -> bool:
         """Return whether values fit into the cells."""
         fit = len(panel.columns) <= min(TEXT_COLUMNS, self._pixels / TEXT_WIDTH[kind])
         return bool(panel.values.size) and fit and len(panel.rows) <= MANY_ROWS
@@ -207,7 +207,7 @@ def _grid(
     theme: Theme,
     columns: int,
     coloraxis: dict[str, Any],
-    kind: Kind,
+    kind: PanelKind,
     pixels: int,
     notes: Sequence[PanelNote] = (),
 ) -> go.Figure:
@@ -272,7 +272,7 @@ def _cell_in_words(panel: Panel) -> str:
     return "%{y} on %{x}"
 
 
-def _hover(panel: Panel, kind: Kind) -> dict[str, Any]:
+def _hover(panel: Panel, kind: PanelKind) -> dict[str, Any]:
     """Return the template of the hover texts and its numbers: a cell's place, value and counts.
 
     One text per cell would be made, copied and sent one by one. The counts are one array of integers, and the
@@ -290,7 +290,7 @@ def _hover(panel: Panel, kind: Kind) -> dict[str, Any]:
     return {"customdata": np.stack(numbers, axis=-1), "hovertemplate": hover(words + counts)}
 
 
-def _shown_numbers(values: np.ndarray, kind: Kind) -> np.ndarray:
+def _shown_numbers(values: np.ndarray, kind: PanelKind) -> np.ndarray:
     """Return the values such that JavaScript rounds them as Python does: a tie to the even digit.
 
     JavaScript rounds 12.25 to 12.3 and Python to 12.2. With d digits, v is a tie if v * 2^(d + 1) is odd, and
@@ -300,7 +300,7 @@ def _shown_numbers(values: np.ndarray, kind: Kind) -> np.ndarray:
     return np.where(np.abs(values) * 2 ** (digits + 1) % 4 == 1, np.nextafter(values, 0), values)
 
 
-def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
+def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     return {
         "type": "heatmap",
@@ -315,7 +315,7 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _inks(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> np.ndarray:
+def _inks(panel: Panel, theme: Theme, kind: PanelKind, low: float, high: float) -> np.ndarray:
     """Return the colour in which each cell is written and framed: dark on light cells, light on dark ones.
 
     Shape: (rows, columns), texts.
@@ -326,7 +326,7 @@ def _inks(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> np
     return np.where(100 * share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
 
 
-def _cell_texts(panel: Panel, kind: Kind, inks: np.ndarray) -> dict[str, Any]:
+def _cell_texts(panel: Panel, kind: PanelKind, inks: np.ndarray) -> dict[str, Any]:
     y, x = np.nonzero(~np.isnan(panel.values))
     form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
     return cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])

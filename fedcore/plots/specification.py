@@ -12,12 +12,17 @@ from fedcore.results.statistics import signed
 CURVE_PIXELS, ROW_PIXELS, GAP_PIXELS, BOTTOM_PIXELS = 240, 17, 26, 64
 NAME_LETTERS, NARROW_LETTERS = 34, 16
 OWN = "FedLens's reading"
-Choices = Sequence[tuple[str, Sequence[str]]]
+ChoiceLabels = Sequence[tuple[str, Sequence[str]]]
 """The name of each choice, with the labels of its alternatives."""
 
 
 def specification_chart(
-    found: Sequence[Specification], choices: Choices, quantity: str, method: str, theme: Theme, narrow: bool
+    found: Sequence[Specification],
+    choices: ChoiceLabels,
+    quantity: str,
+    method: str,
+    theme: Theme,
+    narrow: bool,
 ) -> Chart:
     """Draw the sorted curve with its intervals, and the matrix of alternatives below it.
 
@@ -93,7 +98,7 @@ def curve_text(found: Sequence[Specification], quantity: str) -> str:
     return f"{quantity}: {signed(means[0])} to {signed(means[-1])} in {len(found)} readings{above}{own}."
 
 
-def curve_table(found: Sequence[Specification], choices: Choices) -> Mapping[str, Sequence[object]]:
+def curve_table(found: Sequence[Specification], choices: ChoiceLabels) -> Mapping[str, Sequence[object]]:
     """Return the numbers of a curve, a row per reading."""
     columns: dict[str, Sequence[object]] = {
         "mean": [round(spec.stat.mean, 2) for spec in found],

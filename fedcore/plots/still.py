@@ -17,8 +17,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import letters
-from fedcore.plots.shapes import Anchor, Box, Disc, Image, Path, Picture, Point, Shape, Text
 from fedcore.plots.theme import TOOLBAR, Theme, colours_at
+from fedcore.plots.vector import Anchor, Box, Disc, Image, Path, Picture, Point, Shape, Text
 
 LETTER = 0.6
 """Width of an average letter in units of the size of its text."""

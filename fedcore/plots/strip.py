@@ -13,7 +13,7 @@ ROW_HEIGHT, OTHER_HEIGHT, NAME_LETTERS = 26, 130, 24
 """Pixels of a row, and of the axis and legend; letters of a source's name."""
 
 
-class Point(NamedTuple):
+class SourceValue(NamedTuple):
     """A value of a source; ``text`` is its hover text."""
 
     source: str
@@ -22,7 +22,7 @@ class Point(NamedTuple):
     text: str
 
 
-def strip(points: Sequence[Point], unit: str, theme: Theme, alt: str) -> Chart:
+def strip(points: Sequence[SourceValue], unit: str, theme: Theme, alt: str) -> Chart:
     """Return the chart of some values, with sources in the order in which they come."""
     figure = go.Figure()
     sources = list(dict.fromkeys(point.source for point in points))

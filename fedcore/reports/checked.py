@@ -100,10 +100,10 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
     return named[0]
 
 
-Table = Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"]
+TableName = Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"]
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
-WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], Iterable[str]]] = {
+WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
     ("summary", "csv"): lambda c: [exports.summary_csv(c.summary)],
     ("summary", "latex"): lambda c: [summary_latex(c.summary)],
     ("summary", "json"): lambda c: [exports.summary_json(c.store, c.summary)],

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.plots.shapes import PIXELS_PER_INCH, pdf_file, svg_file
+from fedcore.plots.vector import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.progress import Progress, Work
 from fedcore.reports import tables
 from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison

@@ -18,9 +18,9 @@ from markupsafe import Markup
 import fedcore
 from fedcore.config import dumps
 from fedcore.files import ASSETS
-from fedcore.plots.shapes import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme
+from fedcore.plots.vector import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.progress import Progress, Work
 from fedcore.reports import tables
 from fedcore.reports.content import Report

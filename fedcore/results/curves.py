@@ -24,8 +24,8 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by, mean_known, spread
 from fedcore.store import RunRow, Store
 
-Axis = Literal["round", "seconds", "megabytes"]
-AXES: dict[Axis, str] = {
+CurveAxis = Literal["round", "seconds", "megabytes"]
+AXES: dict[CurveAxis, str] = {
     "round": "Round",
     "seconds": "Seconds of training and aggregation",
     "megabytes": "Traffic of all clients, up and down (MB)",
@@ -176,20 +176,20 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
 
 
 def mean_curves(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
+    store: Store, comparison: Comparison, setting: str, metric: Metric, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
     scores = scores_by_round(store, comparison.run_ids(setting), metric)
     return mean_series(store, comparison, setting, scores, axis)
 
 
-def mean_loss(store: Store, comparison: Comparison, setting: str, axis: Axis = "round") -> list[Series]:
+def mean_loss(store: Store, comparison: Comparison, setting: str, axis: CurveAxis = "round") -> list[Series]:
     """Return the training loss as ``mean_curves`` returns an accuracy."""
     return mean_series(store, comparison, setting, _losses(store, comparison.run_ids(setting)), axis)
 
 
 def mean_series(
-    store: Store, comparison: Comparison, setting: str, values: ByRound, axis: Axis = "round"
+    store: Store, comparison: Comparison, setting: str, values: ByRound, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds of any value by run and round."""
     costs = cumulative_cost(store, comparison.run_ids(setting), axis)
@@ -211,7 +211,7 @@ def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Serie
     return Series(group.drawn_label, group.method, tuple(x), tuple(y), tuple(std), len(seeds))
 
 
-def cumulative_cost(store: Store, run_ids: Iterable[int], axis: Axis) -> ByRound:
+def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> ByRound:
     """Return the rounds, seconds or megabytes up to and including each round in which they were measured.
 
     Seconds leave out evaluation.

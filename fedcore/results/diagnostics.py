@@ -11,7 +11,7 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.records.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.comparison import Comparison
-from fedcore.results.curves import Axis, Series, Until, mean_series, run_labels, show_ranges
+from fedcore.results.curves import CurveAxis, Series, Until, mean_series, run_labels, show_ranges
 from fedcore.results.statistics import group_by
 from fedcore.store import RunRow, Store
 
@@ -110,7 +110,7 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
 
 
 def mean_diagnostics(
-    store: Store, comparison: Comparison, setting: str, chart: DiagnosticChart, axis: Axis = "round"
+    store: Store, comparison: Comparison, setting: str, chart: DiagnosticChart, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
     scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1

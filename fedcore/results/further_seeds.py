@@ -22,7 +22,7 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import LEVEL, MIN_PAIRS
 from fedcore.store import ExperimentRow, Store
 
-Plan = list[tuple[ComparisonRow, list[RunConfig]]]
+RunsByRow = list[tuple[ComparisonRow, list[RunConfig]]]
 """Runs on further seeds, for each row that lacks some."""
 DECISIVE_SEEDS = 20
 """Neighbours that would need more seeds in common than this are left undecided."""
@@ -127,7 +127,7 @@ def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation |
     return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
 
 
-def decisive_runs(store: Store, board: Board) -> tuple[Plan, list[str]]:
+def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
     """Return the runs that would make a ranking decisive, and the pairs that it leaves undecided.
 
     A ranking is decisive if each row has the seeds for a rank, and neighbours by their means are separated.
@@ -154,7 +154,7 @@ def decisive_runs(store: Store, board: Board) -> tuple[Plan, list[str]]:
     return _lacking(store, {row.key: order[: wanted[row.key]] for row in rows}, rows), undecided
 
 
-def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> Plan:
+def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> RunsByRow:
     """Return the runs that give two rows ``total`` seeds in common.
 
     Seeds that one of the rows has come first, then new ones.
@@ -172,7 +172,7 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
     return _lacking(store, {a.key: seeds, b.key: seeds}, (a, b))
 
 
-def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> Plan:
+def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> RunsByRow:
     """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
     lacking = []
     for row in rows:
@@ -196,7 +196,7 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
     return [(row, runs) for row, runs in plans if runs]
 
 
-def queue(store: Store, plan: Plan) -> int:
+def queue(store: Store, plan: RunsByRow) -> int:
     """Queue the runs of a plan, and return their number.
 
     They join the experiment of their row's newest run, so that its comparison counts them too.

@@ -25,7 +25,7 @@ from fedcore.results.search import budget_note
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (
     MIN_PAIRS,
-    Pair,
+    KeyPair,
     PairedTest,
     group_by,
     pairwise_tests,
@@ -45,7 +45,7 @@ class RankInterval:
         return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
 
 
-def rank_intervals(keys: list[str], tests: Mapping[Pair, PairedTest]) -> dict[str, RankInterval]:
+def rank_intervals(keys: list[str], tests: Mapping[KeyPair, PairedTest]) -> dict[str, RankInterval]:
     """Return the ranks that each row may have: from 1 + better rows to all rows - worse rows."""
     better, worse = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
     for (a, b), test in tests.items():
@@ -86,7 +86,7 @@ class Board:
     metric: Metric
     rows: tuple[ComparisonRow, ...]
     ranks: dict[str, RankInterval]
-    tests: dict[Pair, PairedTest]
+    tests: dict[KeyPair, PairedTest]
 
     @property
     def ranked(self) -> tuple[ComparisonRow, ...]:

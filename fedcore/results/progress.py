@@ -102,13 +102,13 @@ def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-Identity = tuple[float, int]
+RunIdentity = tuple[float, int]
 """Creation time and attempt: another database in the file's place may have a run of the same number."""
-Snapshot = tuple[tuple[int, int, Identity], ...]
+NewestRounds = tuple[tuple[int, int, RunIdentity], ...]
 """The round that is shown of each run: (run, round, identity), with round -1 before the first."""
 
 
-def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
+def newest_snapshot(store: Store, run_ids: Iterable[int]) -> NewestRounds:
     """Return the newest snapshot of some runs, which changes only when a round has been recorded."""
     versions = store.runs.versions(run_ids)
     evaluated = store.rounds.evaluated_of_runs(versions)
@@ -128,7 +128,9 @@ def activity_digest(store: Store, experiment_id: int | None = None) -> str:
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
-def next_snapshot(shown: Snapshot, now: Snapshot, draws: Mapping[int, int], early: int) -> Snapshot:
+def next_snapshot(
+    shown: NewestRounds, now: NewestRounds, draws: Mapping[int, int], early: int
+) -> NewestRounds:
     """Return the next snapshot to draw on the way from ``shown`` to ``now``.
 
     A very quick run is drawn at least ``early`` times, and not only at its end.

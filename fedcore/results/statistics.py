@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 ValuesBySeed = Mapping[int, float]
-Pair = tuple[str, str]
+KeyPair = tuple[str, str]
 """Keys of two rows, in the order of the table."""
 Test = Literal["t", "wilcoxon"]
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
@@ -149,7 +149,7 @@ def tests_made(tests: Iterable[PairedTest]) -> int:
     return sum(test.p is not None for test in tests)
 
 
-def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[Pair, PairedTest]:
+def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[KeyPair, PairedTest]:
     """Test every pair of rows over the seeds that both have, with Holm's correction over all pairs.
 
     Args:

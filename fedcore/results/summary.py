@@ -16,7 +16,7 @@ from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
 
-Mark = Literal["", "best", "second"]
+RankMark = Literal["", "best", "second"]
 MARKS_NOTE = "Bold: best; underlined: second best. Only means over three or more seeds are marked."
 """The legend of the marks, for page, report and LaTeX."""
 MEAN_AND_SPREAD = "mean ± sample standard deviation over seeds"
@@ -32,7 +32,7 @@ class MeanCell:
 
     stat: Stat
     by_seed: Mapping[int, float]
-    mark: Mark = ""
+    mark: RankMark = ""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def shown_metrics(rows: Sequence[ComparisonRow], chosen: Metric | None = None) -
     return tuple(m for m in offered_metrics(rows) if not METRICS[m].on_request or m == chosen)
 
 
-def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> dict[str, Mark]:
+def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> dict[str, RankMark]:
     """Return the marks of the best and second best rows of a setting, by key; a single row is not marked.
 
     Only rows with three or more seeds take part, as on the leaderboard: with fewer, "best" would claim more
@@ -262,7 +262,7 @@ def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int =
     if len(means) < 2:
         return {}
     highest, *lower = sorted(set(means.values()), reverse=True)
-    levels: dict[float, Mark] = {highest: "best"}
+    levels: dict[float, RankMark] = {highest: "best"}
     if lower:
         levels[lower[0]] = "second"
     return {key: levels[mean] for key, mean in means.items() if mean in levels}

@@ -9,7 +9,7 @@ from fedcore.errors import FedLensError
 from fedcore.store.database import Queries
 from fedcore.store.jobs import NEEDS
 
-Place = Literal["top", "up", "down", "bottom"]
+Move = Literal["top", "up", "down", "bottom"]
 """Target of a move within the queue."""
 MAX_SLOTS = 16
 """Maximum number of runs at once on one device."""
@@ -89,15 +89,15 @@ class Queue(Queries):
         rows = self._file.rows(f"SELECT {LIST} AS needs FROM {waiting}")
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
-    def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
+    def move(self, run_ids: Iterable[int], to: Move = "top") -> list[int]:
         """Move queued runs, in their order, before all that are queued later; return those still queued."""
         return self._move("id", set(run_ids), to)
 
-    def move_experiments(self, experiment_ids: Iterable[int], to: Place = "top") -> list[int]:
+    def move_experiments(self, experiment_ids: Iterable[int], to: Move = "top") -> list[int]:
         """Move all queued runs of some experiments, each experiment as a block; return the moved runs."""
         return self._move("experiment_id", set(experiment_ids), to)
 
-    def _move(self, by: str, wanted: set[int], to: Place) -> list[int]:
+    def _move(self, by: str, wanted: set[int], to: Move) -> list[int]:
         with self._file.writing() as database:
             blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):

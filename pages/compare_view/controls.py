@@ -27,7 +27,7 @@ BASELINE = "baseline"
 PINNED = "baseline_pinned"
 """Label and keys of the baseline's rows as last chosen."""
 Token = tuple[tuple[object, ...], ...]
-Version = tuple[tuple[int, ...], Rule, bool, Token, str]
+ComparedState = tuple[tuple[int, ...], Rule, bool, Token, str]
 """The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
 
 
@@ -46,7 +46,7 @@ class ShownComparison:
     choice: ComparisonChoices
     metric: Metric
     layout: table.SummaryLayout
-    version: Version
+    version: ComparedState
 
     @property
     def source(self) -> ViewSource:
@@ -60,13 +60,13 @@ class ShownComparison:
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _printed_beside(
-    _compared: Comparison, _experiments: Sequence[ExperimentRow], of: Version
+    _compared: Comparison, _experiments: Sequence[ExperimentRow], of: ComparedState
 ) -> PrintedValues:
     return printed_values(_compared, [e.config for e in _experiments])
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
-def comparison(store: Store, of: Version) -> Comparison:
+def comparison(store: Store, of: ComparedState) -> Comparison:
     """Return the comparison; it is computed again when one of its runs has a new round."""
     ids, rule, unfinished, _, where = of
     return compare(store, ids, rule, unfinished=unfinished, where=where)
@@ -163,10 +163,10 @@ def _choices(
 
 def _compared(
     store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
-) -> tuple[Comparison, Version, FedLensError | None]:
+) -> tuple[Comparison, ComparedState, FedLensError | None]:
     """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
     ids = tuple(e.id for e in experiments)
-    version: Version = (ids, rule, unfinished, tuple(e.version for e in experiments), where.strip())
+    version: ComparedState = (ids, rule, unfinished, tuple(e.version for e in experiments), where.strip())
     try:
         return comparison(store, version), version, None
     except FedLensError as error:

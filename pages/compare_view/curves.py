@@ -13,7 +13,7 @@ from pages.widgets import charts, markup, session
 
 FEW_LINES = 10
 """Rows up to which all lines of a chart are shown at first."""
-Scale = Literal["x", "y"]
+Direction = Literal["x", "y"]
 
 
 def draw(shown: ShownComparison) -> None:
@@ -34,7 +34,7 @@ def draw(shown: ShownComparison) -> None:
         end = "lowest" if value == LOSS else "highest"
         best = best_lines(max(len(compared.rows_in(s)) for s in compared.settings), end)
         with st.popover("Axes and smoothing", icon=":material/show_chart:"):
-            scales: list[Scale] = []
+            scales: list[Direction] = []
             scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
             scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
             weight = st.slider(

@@ -9,12 +9,12 @@ from fedcore.results.panels.matrices import FIRST, Panels, matrix_views, shown_p
 from fedcore.results.panels.panel import ORDERS, ordered_panels
 from fedcore.store import Store
 from pages.compare_view import pictures
-from pages.compare_view.controls import ShownComparison, Version
+from pages.compare_view.controls import ComparedState, ShownComparison
 from pages.widgets import charts, markup, session
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def panels_of(store: Store, _compared: Comparison, of: Version, setting: str, view: str) -> Panels:
+def panels_of(store: Store, _compared: Comparison, of: ComparedState, setting: str, view: str) -> Panels:
     """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
     return shown_panels(matrix_views()[view], store, _compared, setting)
 

@@ -33,7 +33,7 @@ class Question:
     model: int
     test_set: int
     place: str
-    rounds: analysis.Rounds
+    rounds: analysis.RoundPair
 
 
 def draw(
@@ -184,7 +184,7 @@ def other_data(store: Store, first: RunRow, second: RunRow) -> str:
     )
 
 
-def round_note(result: Mapping[str, object], wanted: analysis.Rounds) -> str:
+def round_note(result: Mapping[str, object], wanted: analysis.RoundPair) -> str:
     """Name the rounds of the models, and the reported rounds if these are others."""
     used = (result["round"], result["other_round"])
     note = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"

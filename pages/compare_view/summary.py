@@ -21,7 +21,7 @@ from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
 from pages.compare_view import table as tables
-from pages.compare_view.controls import ShownComparison, Version
+from pages.compare_view.controls import ComparedState, ShownComparison
 from pages.compare_view.table import SummaryColumn
 from pages.widgets import marks, markup
 from pages.widgets.marks import STAR
@@ -37,7 +37,7 @@ MAX_NAMES = 6
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _findings(_shown: ShownComparison, of: Version, *choices: object) -> dict[str, str]:
+def _findings(_shown: ShownComparison, of: ComparedState, *choices: object) -> dict[str, str]:
     return findings(_summary(_shown))
 
 

@@ -16,11 +16,11 @@ from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.progress import counted, listed
 from fedcore.results.statistics import group_by
 from fedcore.store.jobs import RUNS
-from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
+from fedcore.store.queue import MAX_SLOTS, Move, QueuedRun
 from pages.experiments_view.table import selectable_table
 from pages.widgets import markup, session
 
-MOVES: dict[Place, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
+MOVES: dict[Move, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 TABLE = "queue_table"
 NODE_TITLES = {"gpu": "each GPU", "cpu": "each node's CPU"}
 POLL_SECONDS = 3
@@ -144,7 +144,7 @@ def _store(device: str, key: str) -> None:
 
 
 def _moves(
-    selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Place], list[int]]
+    selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Move], list[int]]
 ) -> None:
     """Draw the buttons for the selected rows, runs or experiments, which stand for these queued runs."""
     idle = not selected or not session.writable()

@@ -22,12 +22,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-State = tuple[object, str | None, str | None]
+ShownSearch = tuple[object, str | None, str | None]
 """What the buttons and the outcome above a search depend on."""
 
 
 @markup.fragment
-def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State) -> None:
+def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: ShownSearch) -> None:
     """Draw the search and follow its draws; draw the whole page again once its other parts must change.
 
     Args:
@@ -50,7 +50,7 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State)
         st.rerun()
 
 
-def state(experiment: ExperimentRow) -> State:
+def state(experiment: ExperimentRow) -> ShownSearch:
     """Return the state from which the page above the search is drawn."""
     return actions.button_flags(experiment), final_of(experiment), waits_for(experiment)
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from fedcore.papers import audits, library, literature
 from fedcore.papers.audits import KINDS
-from fedcore.papers.tables.layout import PrintedTable
+from fedcore.papers.tables.printed_layout import PrintedTable
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
 from pages.widgets import markup

@@ -14,8 +14,8 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.comparability import evidence_for
 from fedcore.papers.tables import filling as fillings
-from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.filling import Filling
+from fedcore.papers.tables.status import STATUSES, TableCell, counts_text
 from fedcore.plots.theme import STATUS
 from fedcore.progress import counted
 from fedcore.results.metrics import RULES

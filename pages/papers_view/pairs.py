@@ -7,10 +7,10 @@ import streamlit as st
 from fedcore.papers import audits, library, literature
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
-from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.layout import tables
+from fedcore.papers.tables.printed_layout import tables
+from fedcore.papers.tables.status import TableCell
 from fedcore.plots.chart import Chart
-from fedcore.plots.strip import Point, strip
+from fedcore.plots.strip import SourceValue, strip
 from fedcore.progress import counted, first_few
 from fedcore.results.statistics import group_by
 from pages.papers_view import state
@@ -125,7 +125,7 @@ def _row(value: PublishedValue, cell: TableCell) -> str:
 
 def _chart(pair: Pair) -> Chart:
     points = [
-        Point(
+        SourceValue(
             library.find(v.paper).title,
             literature.quantity(v),
             v.value,

@@ -5,9 +5,9 @@ import streamlit as st
 from fedcore.papers import library
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.layout import PrintedTable
 from fedcore.papers.tables.multiverse import Multiverse, Openness
+from fedcore.papers.tables.printed_layout import PrintedTable
+from fedcore.papers.tables.status import TableCell
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve

@@ -10,10 +10,10 @@ from fedcore.papers import adding, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
-from fedcore.papers.tables.layout import all_tables
+from fedcore.papers.tables.printed_layout import all_tables
 from fedcore.papers.tables.sources import Availability, find_available
+from fedcore.papers.tables.status import Memory, TableCell, measure, table_cells
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import background

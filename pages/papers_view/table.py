@@ -9,9 +9,9 @@ import streamlit as st
 from fedcore.papers import library
 from fedcore.papers.audits import Finding
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable, tables
+from fedcore.papers.tables.printed_layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
+from fedcore.papers.tables.status import TableCell
 from fedcore.progress import about, counted
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
@@ -19,7 +19,7 @@ from pages.widgets.markup import esc, scrolled_table
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
 CellsByValue = Mapping[PublishedValue, TableCell]
-Cost = Callable[[TableCell], float | None]
+CostOf = Callable[[TableCell], float | None]
 FindingsOf = Callable[[PublishedValue], Sequence[Finding]]
 _FOLDER = Path(__file__).parent
 _component = st.components.v2.component(
@@ -53,7 +53,7 @@ def go_to_table(choice: str) -> None:
     st.rerun()
 
 
-def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:
+def table_html(table: PrintedTable, by_value: CellsByValue, cost: CostOf, found: FindingsOf) -> str:
     """Return all panels of a table, each of which can be scrolled sideways, with what the audits found."""
 
     def cell_html(position: int, column: int, first: bool, named: Sequence[str]) -> str:

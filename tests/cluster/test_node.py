@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedcore.cluster import node, stream, task, transfer
+from fedcore.cluster import node, on_node, stream, transit
 from fedcore.cluster.reservations import Request, Reservation
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
@@ -38,8 +38,8 @@ def as_on_a_node(
         monkeypatch.setenv(name, "1")  # so that they are restored
 
 
-def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> task.RunRequest:
-    return task.RunRequest(
+def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> on_node.RunRequest:
+    return on_node.RunRequest(
         config=run,
         key="run-1-1",
         environment={},
@@ -55,27 +55,27 @@ def planned(**values: object) -> RunConfig:
     return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], "data": DIGITS, **values})).runs[0]
 
 
-def rounds(items: Iterator[task.Sent | task.Failed]) -> list[RoundFinished]:
+def rounds(items: Iterator[on_node.Sent | on_node.Failed]) -> list[RoundFinished]:
     sent = list(items)
-    assert all(isinstance(item, task.Sent) for item in sent), sent[-1]
+    assert all(isinstance(item, on_node.Sent) for item in sent), sent[-1]
     assert isinstance(sent[-1].event, Finished)
     return [item.event for item in sent if isinstance(item.event, RoundFinished)]
 
 
 def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    sent = list(task.train(order(planned(), tmp_path)))
+    sent = list(on_node.train(order(planned(), tmp_path)))
     contents = [i.checkpoint for i in sent if isinstance(i.event, RoundFinished)]
     assert len(contents) == 3 and all(content is not None and content.nbytes for content in contents)
     whole = rounds(iter(sent))
-    again = rounds(task.train(order(planned(), tmp_path), [("round-1.safetensors", contents[1])]))
+    again = rounds(on_node.train(order(planned(), tmp_path), [("round-1.safetensors", contents[1])]))
     assert [event.round for event in again] == [2]
     assert (again[0].cells, again[0].train_loss) == (whole[2].cells, whole[2].train_loss)
 
 
 def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = next(i for i in task.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
+    first = next(i for i in on_node.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
     event = stream._arrived(first, tmp_path / "run-1")
     assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
 
@@ -88,9 +88,9 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
 
 def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with transfer.run_folder("run-1-1", tmp_path) as shared:
+    with transit.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
-        finished = (i for i in task.train(asked) if isinstance(i.event, RoundFinished))
+        finished = (i for i in on_node.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
         finished.close()
         assert Path(first.checkpoint).parent == Path(second.checkpoint).parent == shared
@@ -108,7 +108,7 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkey
 
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
-    with transfer.marked(tmp_path) as marker:
+    with transit.marked(tmp_path) as marker:
         assert node.report(marker=marker).problem is None
         other = tmp_path / "other" / Path(marker).name
         assert f"does not see the folder {other.parent}," in (node.report(marker=str(other)).problem or "")
@@ -117,7 +117,7 @@ def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
     for wrong in (Path("relative"), tmp_path / "missing"):
         with (
             pytest.raises(FedLensError, match="not an absolute path|cannot be written"),
-            transfer.marked(wrong),
+            transit.marked(wrong),
         ):
             pass
 
@@ -128,16 +128,16 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     file.write_text(OWN_METHOD)
     registry.load_file(file)
     run = planned(methods=[{"name": "sent-bias", "file": str(file)}])
-    content = task.method_file(run)
+    content = on_node.method_file(run)
     assert content == OWN_METHOD.encode()
     file.unlink()  # the node has no such file
-    assert len(rounds(task.train(order(run, tmp_path, content)))) == 3
+    assert len(rounds(on_node.train(order(run, tmp_path, content)))) == 3
 
     monkeypatch.setattr(registry, "_RECEIVED", {})
     monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: False)
     file.write_text(OWN_METHOD)
     with pytest.raises(consent.NotAgreed):
-        task.method_file(run)
+        on_node.method_file(run)
 
 
 def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path, monkeypatch):
@@ -148,15 +148,17 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
         content = OWN_METHOD.replace("sent-bias", "of-one-name").encode()
         run = planned(rounds=1)
         own = run.method.model_copy(update={"name": "of-one-name", "file": str(file), "config": {}})
-        trained.append(rounds(task.train(order(run.model_copy(update={"method": own}), tmp_path, content))))
+        trained.append(
+            rounds(on_node.train(order(run.model_copy(update={"method": own}), tmp_path, content)))
+        )
     assert [len(events) for events in trained] == [2, 2]
-    task.prepare(order(planned(), tmp_path))
+    on_node.prepare(order(planned(), tmp_path))
     assert "of-one-name" not in registry.registered()
 
 
 def test_a_process_trains_nothing_after_fedlens_was_replaced_under_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(task, "code_on_disk", lambda: "the next release")
-    (failed,) = task.train(order(planned(), tmp_path))
+    monkeypatch.setattr(on_node, "code_on_disk", lambda: "the next release")
+    (failed,) = on_node.train(order(planned(), tmp_path))
     assert failed.kind == "machine" and "FedLens was replaced there" in failed.message
 
 
@@ -169,7 +171,7 @@ def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
     )
     run = planned(rounds=1)
     own = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
-    *_, failed = task.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
+    *_, failed = on_node.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
     with pytest.raises(FedLensMethodError, match=r"faulty\.py:\d+, in train_step: no loss moves 'bias'"):
         raise stream._raised(failed)
 
@@ -186,7 +188,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
         (folder / "round-1.safetensors").touch()
     (killed / ".owner").write_text(platform.node())
     (elsewhere / ".owner").write_text("another machine")
-    with transfer.run_folder("run-3-1", parent) as living, transfer.run_folder("run-4-1", parent) as other:
+    with transit.run_folder("run-3-1", parent) as living, transit.run_folder("run-4-1", parent) as other:
         assert set(tmp_path.iterdir()) == {elsewhere, unknown, living, other}
     assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
@@ -194,9 +196,9 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedcore.cluster import transfer
+from fedcore.cluster import transit
 shared = Path(sys.argv[1])
-with transfer.marked(shared), transfer.run_folder("run-1-1", shared) as folder:
+with transit.marked(shared), transit.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -209,7 +211,7 @@ def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp
         "fedlens-run-1",
         "fedlens-run-m",
     }
-    with transfer.marked(tmp_path) as first, transfer.marked(tmp_path) as second:
+    with transit.marked(tmp_path) as first, transit.marked(tmp_path) as second:
         assert {str(path) for path in tmp_path.iterdir()} == {first, second}
     assert list(tmp_path.iterdir()) == []
 
@@ -237,8 +239,8 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = planned()
     run = run.model_copy(update={"data": run.data.model_copy(update={"root": "/nowhere"})})
-    (failed,) = task.train(order(run, tmp_path))
-    assert isinstance(failed, task.Failed) and failed.kind == "machine", "another node may have it"
+    (failed,) = on_node.train(order(run, tmp_path))
+    assert isinstance(failed, on_node.Failed) and failed.kind == "machine", "another node may have it"
     assert failed.message == (
         f"on the node {platform.node()}: the folder /nowhere cannot be read; copy or mount that there, "
         "then resume"
@@ -271,7 +273,11 @@ def test_a_node_that_cannot_train_says_why(tmp_path, monkeypatch):
     [
         (tempfile, OSError(errno.ENOSPC, "no space"), "the disk that holds {} is full"),
         (tempfile, OSError(errno.EROFS, "Read-only file system"), "cannot be used (Read-only file system)"),
-        (task.devices, RuntimeError("CUDA driver initialization failed"), "or its driver does not answer at"),
+        (
+            on_node.devices,
+            RuntimeError("CUDA driver initialization failed"),
+            "or its driver does not answer at",
+        ),
     ],
 )
 def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
@@ -281,8 +287,8 @@ def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
         raise error
 
     monkeypatch.setattr(place, "mkdtemp" if place is tempfile else "reset_peak_memory", fail)
-    (failed,) = task.train(order(planned(), tmp_path))
-    assert isinstance(failed, task.Failed) and failed.kind == "machine"
+    (failed,) = on_node.train(order(planned(), tmp_path))
+    assert isinstance(failed, on_node.Failed) and failed.kind == "machine"
     assert said.format(tempfile.gettempdir()) in failed.message
     raised = stream._raised(failed)
     assert isinstance(raised, Elsewhere) and "resume" not in raised.reason
@@ -300,19 +306,19 @@ class Lost:
     def wait(self, *_: object, **__: object) -> tuple[list[int], list[int]]:
         return [1], []
 
-    def get(self, item: task.Sent) -> task.Sent:
+    def get(self, item: on_node.Sent) -> on_node.Sent:
         return item
 
 
 def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_path, monkeypatch):
-    started = task.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
+    started = on_node.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
     for before, state, expected in (
         ((), "CREATED", Elsewhere),
         ((started,), "CREATED", stream.NodeFault),
         ((started,), "REMOVED", stream.Withdrawn),  # Ray kills the processes of a reservation that is removed
     ):
 
-        def items(*_: object, before: tuple[task.Sent, ...] = before) -> Iterator[task.Sent]:
+        def items(*_: object, before: tuple[on_node.Sent, ...] = before) -> Iterator[on_node.Sent]:
             yield from before
             raise OSError("its process was killed")
 
@@ -334,7 +340,7 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
     try:
         raise error
     except type(error) as caught:
-        raised = stream._raised(task._failure(caught, tmp_path))
+        raised = stream._raised(on_node._failure(caught, tmp_path))
     assert type(raised) is expected
     assert "Traceback" in raised.__notes__[0]
     if expected is FedLensError:
@@ -344,7 +350,9 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
 def test_other_code_trains_only_with_the_users_word_and_marks_the_run(tmp_path, monkeypatch):
     started = Started(entities=(), rounds_total=1, environment={"code": "0123"})
     engine = stream.RemoteEngine(None, RESERVED, [SMALL.node], "run-1-1")
-    monkeypatch.setattr(engine, "_stream", lambda *_: (task.Sent(e, None, 0) for e in (started, Finished(1))))
+    monkeypatch.setattr(
+        engine, "_stream", lambda *_: (on_node.Sent(e, None, 0) for e in (started, Finished(1)))
+    )
     with pytest.raises(SystemFault, match=r"^the node small has other code of FedLens \(0123 instead of"):
         list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
     monkeypatch.setenv(MIXED_CODE, "1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.cluster import task
+from fedcore.cluster import on_node
 from fedcore.cluster.reservations import KEPT_SECONDS, Request, Reservations
 from fedcore.errors import Elsewhere, FedLensError
 from fedcore.jobs import cluster_nodes
@@ -280,12 +280,12 @@ def test_a_node_that_leaves_between_claim_and_start_gives_the_run_back(db, queue
 
 
 def test_a_run_of_this_process_over_more_devices_than_the_cluster_has_is_refused(monkeypatch):
-    monkeypatch.setattr(task, "connect", lambda address: None)
-    monkeypatch.setattr(task, "list_nodes", lambda ray: [SMALL.node, TWIN.node])
-    spread = task.over_nodes("auto", 6)
+    monkeypatch.setattr(on_node, "connect", lambda address: None)
+    monkeypatch.setattr(on_node, "list_nodes", lambda ray: [SMALL.node, TWIN.node])
+    spread = on_node.over_nodes("auto", 6)
     assert (spread.width, spread.sharers, spread.memory) == (6, 4, 32 * GIB)
     with pytest.raises(FedLensError, match="the cluster has 8 CPUs, not 9; give --over 8"):
-        task.over_nodes("auto", 9)
+        on_node.over_nodes("auto", 9)
 
 
 def test_a_run_over_more_gpus_than_this_machine_has_is_refused(monkeypatch):

@@ -121,7 +121,7 @@ def test_the_clock_goes_on_whatever_went_wrong(
 ) -> None:
     app = open_page("live", id="2")
 
-    def broken(db: Path, ids: list[int]) -> progress.Snapshot:
+    def broken(db: Path, ids: list[int]) -> progress.NewestRounds:
         raise OSError("no room on the disk")
 
     monkeypatch.setattr(progress, "newest_snapshot", broken)

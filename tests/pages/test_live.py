@@ -12,9 +12,8 @@ from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Diagnostic
 from fedcore.results import progress
 from fedcore.store import Store
-from pages.live_view import actions
+from pages.live_view import actions, controls
 from pages.live_view import chart as live_chart
-from pages.live_view import settings as live_settings
 from pages.widgets import session
 from tests.support import fill
 from tests.support.web.live import charts, widget
@@ -96,10 +95,10 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     ids = [r.id for r in Store(filled).runs.of_experiments([2])]
-    assert live_settings.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
-    monkeypatch.setattr(live_settings, "MAX_STEPS", 4)
-    assert live_settings.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
-    assert live_settings.steps([], TEST, AFTER_AGGREGATION) == []
+    assert controls.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
+    monkeypatch.setattr(controls, "MAX_STEPS", 4)
+    assert controls.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
+    assert controls.steps([], TEST, AFTER_AGGREGATION) == []
 
 
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:

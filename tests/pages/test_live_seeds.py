@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.store import Store
-from pages.live_view.settings import variant_offers
+from pages.live_view.controls import variant_offers
 from tests.support import fill
 from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, html

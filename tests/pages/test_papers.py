@@ -12,10 +12,10 @@ from fedcore.engine.plan import plan
 from fedcore.papers import adding
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables.cells import TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, queue
-from fedcore.papers.tables.layout import all_tables
+from fedcore.papers.tables.printed_layout import all_tables
 from fedcore.papers.tables.sources import Availability
+from fedcore.papers.tables.status import TableCell, measure, table_cells
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session

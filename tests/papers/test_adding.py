@@ -11,7 +11,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import adding, audits, experiments, library, literature, pasted, printed_runs, published
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.pasted import PastedColumn
-from fedcore.papers.tables.layout import all_tables, tables_of
+from fedcore.papers.tables.printed_layout import all_tables, tables_of
 from fedcore.papers.tables.sources import source_of
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"

@@ -15,10 +15,10 @@ from fedcore.papers.published import PublishedValue, load_all
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.reproductions import reproductions
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, missing_parts, queue
-from fedcore.papers.tables.layout import all_tables, tables
+from fedcore.papers.tables.printed_layout import all_tables, tables
 from fedcore.papers.tables.sources import Availability, RunSource, find_available, source_of
+from fedcore.papers.tables.status import Memory, TableCell, measure, table_cells
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of

@@ -8,8 +8,8 @@ import pytest
 
 from fedcore.plots import heatmaps
 from fedcore.plots.heatmaps import MAX_WITH_GAPS, heatmap_grid, narrow_spread
-from fedcore.plots.shapes import Image
 from fedcore.plots.theme import Theme
+from fedcore.plots.vector import Image
 from fedcore.reports.folder import figure_files
 from fedcore.reports.page import picture
 from fedcore.reports.views.matrices import Heatmaps

@@ -8,9 +8,9 @@ import pytest
 
 from fedcore.plots.heatmaps import difference_grid, heatmap_grid
 from fedcore.plots.lines import line_chart
-from fedcore.plots.shapes import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.plots.still import SYMBOLS, still
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme
+from fedcore.plots.vector import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.reports.views import ChartFigure
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel

@@ -17,7 +17,7 @@ from fedcore.config import (
     expand,
 )
 from fedcore.config.identity import group_hash
-from fedcore.data.assigners import Kind
+from fedcore.data.assigners import PartitionKind
 from fedcore.methods import registry
 from fedcore.results import settings
 from fedcore.results.comparison import compare
@@ -253,8 +253,8 @@ def paragraph(db: Path, **changes: object) -> str:
     return setting_paragraph(Store(db), found.rows)
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_partition_is_described(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(PartitionKind))
+def test_every_partition_is_described(tmp_path: Path, kind: PartitionKind) -> None:
     text = paragraph(tmp_path / "runs.db", partition=PartitionConfig(kind=kind, **NEEDED))
     assert "The federation has 6 clients " in text
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from fedcore.reports.checked import WRITERS, ComparisonChoices, Format, Table, checked_comparison
+from fedcore.reports.checked import WRITERS, ComparisonChoices, Format, TableName, checked_comparison
 from fedcore.store import Store
 
 
 def exported(
-    store: Store, ids: Iterable[int], table: Table = "summary", format: Format = "csv", **choice: object
+    store: Store, ids: Iterable[int], table: TableName = "summary", format: Format = "csv", **choice: object
 ) -> str:
     """Check, compare and write some experiments."""
     with checked_comparison(store, ids, ComparisonChoices(**choice)) as checked:

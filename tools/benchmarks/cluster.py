@@ -25,9 +25,9 @@ import numpy as np
 import psutil
 import typer
 
+from fedcore.cluster.on_node import RunRequest, Sent
 from fedcore.cluster.reservations import Request, Reservation
 from fedcore.cluster.stream import RemoteEngine
-from fedcore.cluster.task import RunRequest, Sent
 from fedcore.config import Experiment, parse
 from fedcore.engine.environment import code
 from fedcore.engine.plan import plan

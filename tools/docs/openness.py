@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from fedcore.errors import FedLensError
 from fedcore.papers.choices import readings
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.layout import all_tables
 from fedcore.papers.tables.multiverse import Openness
-from fedcore.plots.shapes import svg_file
+from fedcore.papers.tables.printed_layout import all_tables
 from fedcore.plots.specification import curve_text, specification_chart
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme
+from fedcore.plots.vector import svg_file
 from fedcore.results.metrics import run_results
 from fedcore.results.specification import Specification, curve, weight_text
 from fedcore.results.statistics import signed

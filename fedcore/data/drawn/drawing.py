@@ -210,7 +210,7 @@ PLACES = {
     "at the bottom": (0, 1),
 }
 Points = np.ndarray  # (corners, 2), x to the right and y down, in units of the half extent
-Part = tuple[Points, int]  # a polygon, and whether it fills (1) or cuts a hole (0)
+Polygon = tuple[Points, int]  # a polygon, and whether it fills (1) or cuts a hole (0)
 
 
 def _p(*xy: float) -> Points:
@@ -241,11 +241,11 @@ def _heart() -> Points:
     return np.stack([x / 17, (y - 2.5) / 15], 1)
 
 
-def _filled(*polygons: Points) -> list[Part]:
+def _filled(*polygons: Points) -> list[Polygon]:
     return [(p, 1) for p in polygons]
 
 
-OUTLINES: dict[str, list[Part]] = {
+OUTLINES: dict[str, list[Polygon]] = {
     "arrow": _filled(_box(-1, -0.2, 0.25, 0.2), _p(0.1, -0.65, 1, 0, 0.1, 0.65)),
     "circle": _filled(_ellipse(0, 0, 0.9, 0.9)),
     "crescent": [(_ellipse(0.05, 0, 0.95, 0.95), 1), (_ellipse(0.42, -0.08, 0.78, 0.8), 0)],
@@ -375,7 +375,7 @@ def choose(rng: np.random.Generator, shape: str, style: str, angle: float) -> Dr
     )
 
 
-def mask_of(parts: Sequence[Part], warp: Callable[[Points], Points]) -> np.ndarray:
+def mask_of(parts: Sequence[Polygon], warp: Callable[[Points], Points]) -> np.ndarray:
     """Return each pixel's coverage, 0..1. Shape: -> (64, 64); ``warp`` maps unit coordinates to pixels."""
     big = Image.new("L", (CANVAS * _OVERSAMPLE,) * 2)
     pen = ImageDraw.Draw(big)

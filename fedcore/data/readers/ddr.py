@@ -33,7 +33,7 @@ _EVERY = 20
 _LABEL_FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
 _MEASUREMENTS = "fedlens-brightness.json"
 """File of the measurements, since measuring 12,522 photographs takes minutes."""
-Measurement = tuple[int, float]
+Brightness = tuple[int, float]
 """Resolution (width x height, pixels) and brightness (0 to 255) of a photograph."""
 
 
@@ -85,7 +85,7 @@ def dividing_value(values: np.ndarray) -> float | None:
     return float(distinct[1:][np.argmin(np.abs(2 * below - len(values)))])
 
 
-def measure(path: Path) -> Measurement | None:
+def measure(path: Path) -> Brightness | None:
     """Measure a photograph; None if it cannot be read."""
     try:
         with Image.open(path) as image:
@@ -100,7 +100,7 @@ def measure(path: Path) -> Measurement | None:
     return size, round(float(eye.mean()), 6) if eye.size else 0.0
 
 
-def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Measurement | None]:
+def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Brightness | None]:
     """Measure all files that have changed since their stored measurement."""
     folder = results_folder(root)
     stored = (read_result(folder / _MEASUREMENTS) if folder else None) or {}

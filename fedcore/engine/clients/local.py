@@ -61,7 +61,7 @@ class Turn:
     recorded: tuple[Tensor, Tensor]
 
 
-class Schedule:
+class StepSchedule:
     """All steps of a round for some clients, drawn before the first one begins.
 
     The host knows which clients still have batches. The positions of clients and samples that the steps need
@@ -199,7 +199,7 @@ def train_clients(
         phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)
     params = dict(params)
     epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
-    schedule = Schedule(data, round_, epochs, size, max_steps)
+    schedule = StepSchedule(data, round_, epochs, size, max_steps)
     sums = _RoundSums(data, schedule.steps)
     with tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
         for turn in schedule:

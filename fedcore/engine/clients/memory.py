@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
-from fedcore.engine.clients.local import Schedule
+from fedcore.engine.clients.local import StepSchedule
 from fedcore.federation import Federation
 from fedcore.files import make_folder
 from fedcore.lazy import Tensor, torch
@@ -56,7 +56,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     params |= {n: v[client.to(v.device)] for n, v in (state.personal | state.local).items()}
     with torch.no_grad():
         const = method.round_constants(params, data)
-    (turn,) = Schedule(data, 1, 1, method.config.batch_size, max_steps=1)
+    (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0
     for phase in method.phases:

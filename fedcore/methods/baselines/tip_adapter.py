@@ -28,7 +28,7 @@ from fedcore.methods.hyperparameters import (
     LossWeight,
     MethodConfig,
     Optimiser,
-    Schedule,
+    RateSchedule,
     WeightDecay,
     Weighting,
     hyper,
@@ -94,7 +94,7 @@ class TipAdapterFConfig(CacheConfig, MethodConfig):
 
     optimiser: Optimiser = hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
     lr: LearningRate = hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     weight_decay: WeightDecay = hyper(
         0.0, "Weight decay of the keys' change (authors' code: 0.01 of the keys, 1e-5 of them in a step)"
     )

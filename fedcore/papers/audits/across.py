@@ -17,7 +17,7 @@ from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
 from fedcore.results.statistics import group_by
 
-Place = tuple[str, str, str]
+CellPlace = tuple[str, str, str]
 """Data set, target and quantity of a cell."""
 LAST_DIGIT, NEIGHBOURHOOD = 0.01, 1.0
 """Difference up to which two printed values look equal, and points within which neighbours are counted."""
@@ -39,7 +39,7 @@ class _Row:
 
     paper: str
     baseline: str
-    cells: Mapping[Place, PublishedValue]
+    cells: Mapping[CellPlace, PublishedValue]
 
     @property
     def title(self) -> str:
@@ -53,12 +53,12 @@ class _Match:
     first: _Row
     second: _Row
     shared: int
-    equal: tuple[Place, ...]
+    equal: tuple[CellPlace, ...]
     expected: float
 
 
 def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
-    found: dict[tuple[str, ...], dict[Place, PublishedValue]] = defaultdict(dict)
+    found: dict[tuple[str, ...], dict[CellPlace, PublishedValue]] = defaultdict(dict)
     for value in values:
         baseline, dataset = literature.baseline(value), literature.dataset(value)
         if baseline == literature.ZERO_SHOT or not dataset or not literature.is_accuracy(value):
@@ -89,7 +89,7 @@ def _domain(target: str) -> str:
 
 def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
     rows = _rows(values)
-    printed: dict[Place, list[float]] = defaultdict(list)
+    printed: dict[CellPlace, list[float]] = defaultdict(list)
     for row in rows:
         for place, value in row.cells.items():
             printed[place].append(value.value)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fedcore.papers.published import PublishedValue
 
-Kind = Literal[
+FindingKind = Literal[
     "does not follow",
     "other rule",
     "printed twice",
@@ -17,7 +17,7 @@ Kind = Literal[
     "shifted",
     "far apart",
 ]
-KINDS: dict[Kind, str] = {
+KINDS: dict[FindingKind, str] = {
     "does not follow": "an average or harmonic mean that its printed parts do not give",
     "other rule": "an average that follows from its parts by another rule than the usual one",
     "printed twice": "the source prints another value for the same quantity and setting elsewhere",
@@ -37,5 +37,5 @@ class Finding:
     """What an audit says about a value, in a sentence that names the numbers."""
 
     value: PublishedValue
-    kind: Kind
+    kind: FindingKind
     text: str

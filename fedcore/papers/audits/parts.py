@@ -17,7 +17,7 @@ MOSTLY = 0.9
 SOURCE = "ImageNet"
 """Data set that models are trained on before a transfer; some averages over the others include it."""
 FEWEST_ROWS = 3
-Key = tuple[object, ...]
+GroupKey = tuple[object, ...]
 
 
 def is_average(dataset: str) -> bool:
@@ -30,14 +30,14 @@ def rounding(value: PublishedValue) -> float:
     return HALF_DIGIT * 10.0 ** -_digits(value.paper).get(_column(value), 2)
 
 
-def _column(value: PublishedValue) -> Key:
+def _column(value: PublishedValue) -> GroupKey:
     return value.table, value.metric, is_average(value.dataset) or value.target == "avg"
 
 
 @library.cached
-def _digits(paper: str) -> dict[Key, int]:
+def _digits(paper: str) -> dict[GroupKey, int]:
     """Return the largest number of decimals in each column, since trailing zeros may not be printed."""
-    digits: dict[Key, int] = {}
+    digits: dict[GroupKey, int] = {}
     for value in load(paper):
         decimals = len(repr(value.value).partition(".")[2].rstrip("0"))
         digits[_column(value)] = max(decimals, digits.get(_column(value), 0))
@@ -76,7 +76,7 @@ def follows(
     return low - margin <= printed.value <= high + margin
 
 
-def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[Key, list[PublishedValue]]:
+def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
     """Group values by every identifying field except some."""
     every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
     identifying = [name for name in every if name not in fields]
@@ -138,7 +138,7 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield harmonic means, and other metrics computed from metrics, that do not follow from their parts."""
     paper = library.find(values[0].paper)
     formulas = {m: notes for m in dict.fromkeys(v.metric for v in values) if (notes := paper.metric(m)).parts}
-    by_metric: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
+    by_metric: dict[GroupKey, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:
         by_metric[_place(value)][value.metric] = value
     for row in by_metric.values():
@@ -147,7 +147,7 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 yield from _does_not_combine(row, metric, notes, values)
 
 
-def _place(value: PublishedValue) -> Key:
+def _place(value: PublishedValue) -> GroupKey:
     """Return the fields that a metric shares with the metrics from which it is computed."""
     domain = "" if value.target in WHOLE_SETS else value.target
     return value.table, value.dataset, value.setting, value.backbone, value.method, domain
@@ -261,7 +261,7 @@ def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     rows that another table prints too.
     """
     paper = library.find(values[0].paper)
-    rows: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
+    rows: dict[GroupKey, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:
         if not paper.metric(value.metric).parts:
             rows[_place(value)][value.metric] = value

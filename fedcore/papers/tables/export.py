@@ -5,8 +5,8 @@ from itertools import groupby
 
 from fedcore.papers import library, published
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
+from fedcore.papers.tables.printed_layout import PrintedPanel, PrintedTable
+from fedcore.papers.tables.status import TableCell
 from fedcore.results.latex import tex
 
 COLUMNS = (

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
-from fedcore.papers.recorded import Part
-from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.sources import Availability, Lack, RunSource
+from fedcore.papers.tables.status import TableCell
 from fedcore.progress import first_few
+from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.store import Created, Store
 
 NAMED = 3
@@ -42,13 +42,15 @@ class Filling:
         return replace(plan, runs=runs)
 
 
-def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[RunSource, list[Part]]:
+def missing_parts(
+    cells: Iterable[TableCell], seeds: int | None = None
+) -> dict[RunSource, list[SeedAndDomain]]:
     """Return the runs that are neither done nor queued for some cells, each run once.
 
     Only the first ``seeds`` seeds of the paper are used; None: all.
     """
-    parts: dict[RunSource, list[Part]] = {}
-    listed: set[tuple[str, Part]] = set()
+    parts: dict[RunSource, list[SeedAndDomain]] = {}
+    listed: set[tuple[str, SeedAndDomain]] = set()
     for cell in cells:
         if cell.source is None:
             continue
@@ -62,14 +64,14 @@ def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[
 
 def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
     """Return the experiments whose runs fill some cells, one per preset and fields that its methods share."""
-    by_experiment: dict[tuple[str, str], dict[RunSource, list[Part]]] = {}
+    by_experiment: dict[tuple[str, str], dict[RunSource, list[SeedAndDomain]]] = {}
     for source, parts in missing_parts(cells, seeds).items():
         shared = source.experiment.model_dump_json(exclude={"methods", "name", "notes", "tags", "reproduces"})
         by_experiment.setdefault((source.preset, shared), {})[source] = parts
     return [_filling(preset, parts, available) for (preset, _), parts in by_experiment.items()]
 
 
-def _filling(preset: str, parts: dict[RunSource, list[Part]], available: Availability) -> Filling:
+def _filling(preset: str, parts: dict[RunSource, list[SeedAndDomain]], available: Availability) -> Filling:
     first = next(iter(parts))
     paper = first.experiment
     ordered = sorted(parts, key=lambda source: source.index)
@@ -89,7 +91,7 @@ def _filling(preset: str, parts: dict[RunSource, list[Part]], available: Availab
     return Filling(preset, paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
 
 
-def seconds(past: forecast.Precedents, parts: dict[RunSource, list[Part]]) -> float | None:
+def seconds(past: forecast.Precedents, parts: dict[RunSource, list[SeedAndDomain]]) -> float | None:
     """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
     runs: list[RunConfig] = [source.config for source, of_source in parts.items() for _ in of_source]
     return forecast.seconds(past, runs) if runs else 0.0

@@ -13,8 +13,8 @@ from fedcore.papers.comparability import comparability
 from fedcore.papers.printed_runs import data_sets
 from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables.cells import TableCell, cell_of
 from fedcore.papers.tables.sources import Availability, RunSource, source_of
+from fedcore.papers.tables.status import TableCell, cell_of
 from fedcore.progress import counted
 from fedcore.results import specification
 from fedcore.results.metrics import Rule

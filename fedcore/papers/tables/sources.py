@@ -15,7 +15,7 @@ from fedcore.papers.experiments import published
 from fedcore.papers.measures import held_out_of
 from fedcore.papers.mini import COMPARED
 from fedcore.papers.published import PublishedValue, load, values_of
-from fedcore.papers.recorded import Part
+from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.store import Store
 
 Changes = tuple[tuple[str, object], ...]
@@ -74,7 +74,7 @@ class RunSource:
         return published()[self.preset].held_out
 
     @cache  # noqa: B019 - sources are few, and live as long as the presets
-    def parts(self, value: PublishedValue) -> tuple[Part, ...]:
+    def parts(self, value: PublishedValue) -> tuple[SeedAndDomain, ...]:
         """Return the runs whose mean is compared with a value."""
         domains = held_out_of(value, self.held_out) if self.held_out else []
         wanted: list[str | None] = [self.domains.get(domain, domain) for domain in domains]

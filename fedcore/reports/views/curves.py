@@ -10,7 +10,7 @@ from fedcore.plots.theme import Theme
 from fedcore.records.presentation import DiagnosticChart
 from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves, diagnostics
-from fedcore.results.curves import AXES, Axis, Band, Series
+from fedcore.results.curves import AXES, Band, CurveAxis, Series
 from fedcore.results.metrics import BY_ROUND, METRICS
 
 LOSS = "loss"
@@ -63,7 +63,7 @@ def lines_of(
     source: ViewSource,
     setting: str,
     value: str,
-    axis: Axis = "round",
+    axis: CurveAxis = "round",
     recorded: Mapping[str, DiagnosticChart] | None = None,
 ) -> list[Series]:
     """Return the lines of a metric, of ``LOSS`` or of a recorded value."""

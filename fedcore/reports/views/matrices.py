@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
-from fedcore.plots.heatmaps import Kind
+from fedcore.plots.heatmaps import PanelKind
 from fedcore.plots.theme import Theme
 from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
 from fedcore.results.differences import reason_not_comparable
@@ -29,7 +29,7 @@ class Heatmaps:
     name: str
     title: str
     panels: tuple[Panel, ...]
-    kind: Kind = "accuracy"
+    kind: PanelKind = "accuracy"
     fitted: bool = False
     columns: int = 0
 
@@ -63,7 +63,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
         panels = shown_panels(matrix, source.store, source.comparison, setting)
         if not panels:
             continue
-        kind: Kind = "recorded" if matrix.recorded else "accuracy"
+        kind: PanelKind = "recorded" if matrix.recorded else "accuracy"
         found.append(Heatmaps(name, matrix.title, tuple(panels.values()), kind))
         gaps = differences(rows, panels, baseline) if matrix.differences == "everywhere" else {}
         if gaps and baseline is not None:

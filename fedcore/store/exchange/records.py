@@ -36,11 +36,11 @@ LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started",
 LATEST = 1e11
 """Seconds since 1970, in the year 5138; of much later ones the system cannot tell the date."""
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
-Text = Annotated[str, Field(max_length=1_000_000)]
+LongText = Annotated[str, Field(max_length=1_000_000)]
 
 
 class _NoticeChecks(BaseModel):
-    message: Text
+    message: LongText
     repeats_exactly: bool
 
 
@@ -75,10 +75,10 @@ class _RunChecks(BaseModel):
     environment: Json[dict[str, JsonValue]] | None
     rounds_total: int = Field(ge=0)
     rounds_done: int = Field(ge=0)
-    status_text: Text | None
-    error: Text | None
-    tags: Json[list[Text]]
-    notes: Text
+    status_text: LongText | None
+    error: LongText | None
+    tags: Json[list[LongText]]
+    notes: LongText
 
     @model_validator(mode="after")
     def _as_configured(self) -> _RunChecks:

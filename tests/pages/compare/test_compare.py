@@ -321,7 +321,7 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
     monkeypatch.setattr("pages.widgets.report.read_report", written)
     monkeypatch.setattr("fedcore.reports.page.report_html", page_of)
     monkeypatch.setattr("fedcore.reports.folder.report_files", written)
-    monkeypatch.setattr("pages.compare_view.files.zipped", lambda files, folder: files)
+    monkeypatch.setattr("pages.compare_view.export.zipped", lambda files, folder: files)
     fill.done(seeds, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=1))
     app = show(open_page("compare", ids=["1"]), "Export")
     next(t for t in app.text_input if t.label == "Title").set_value("My title")

@@ -21,7 +21,7 @@ from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
     PromptLength,
-    Schedule,
+    RateSchedule,
     WeightDecay,
     Weighting,
     hyper,
@@ -42,7 +42,9 @@ class FedTPGConfig(PromptedConfig):
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
     )
     lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
-    schedule: Schedule = hyper("cosine", "Learning rate over the rounds: constant, or half a cosine (paper)")
+    schedule: RateSchedule = hyper(
+        "cosine", "Learning rate over the rounds: constant, or half a cosine (paper)"
+    )
     weight_decay: WeightDecay = hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
     batch_size: BatchSize = hyper(200, "Samples in a local batch (paper: 200)")
     weighting: Weighting = hyper(

@@ -26,7 +26,7 @@ from fedcore.methods.hyperparameters import (
     LearningRate,
     MethodConfig,
     PromptLength,
-    Schedule,
+    RateSchedule,
     hyper,
 )
 from fedcore.methods.registry import method
@@ -59,7 +59,7 @@ class IVLPConfig(MethodConfig):
     lr: LearningRate = hyper(
         2.5e-3, "Learning rate of local SGD (authors' code: 0.0025, falling as a cosine)"
     )
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(4, "Samples in a local batch (authors' code: 4)")
 
 

@@ -21,7 +21,7 @@ from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
     LossWeight,
-    Schedule,
+    RateSchedule,
     hyper,
 )
 from fedcore.methods.registry import method
@@ -42,7 +42,7 @@ class KgCoOpConfig(WordedConfig):
         words={"cosine": "1 - cosine", "squared": "squared Euclidean"},
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002; FedTPG's form: 0.003)")
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
 
 

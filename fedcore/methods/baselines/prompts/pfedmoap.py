@@ -22,7 +22,14 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import HALF_COSINE, Epochs, LearningRate, Schedule, SearchRange, hyper
+from fedcore.methods.hyperparameters import (
+    HALF_COSINE,
+    Epochs,
+    LearningRate,
+    RateSchedule,
+    SearchRange,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
 from fedcore.records.presentation import About
@@ -40,7 +47,7 @@ class PFedMoAPConfig(PromptedConfig):
     """Hyper-parameters of pFedMoAP."""
 
     lr: LearningRate = hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     local_epochs: Epochs = hyper(5, "Passes over a client's data in one round (authors' code: 5)")
     experts: int = hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100

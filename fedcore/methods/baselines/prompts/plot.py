@@ -18,7 +18,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
-from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, Schedule, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, RateSchedule, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
@@ -44,7 +44,7 @@ class PLOTConfig(PromptedConfig):
         le=1,
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
 
 
 @method

@@ -21,7 +21,7 @@ from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
     LossWeight,
-    Schedule,
+    RateSchedule,
     SearchRange,
     hyper,
 )
@@ -44,7 +44,7 @@ class ProGradConfig(WordedConfig):
         1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: Schedule = hyper("cosine", HALF_COSINE)
+    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
 
 

@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 from fedcore.papers.comparability import comparability
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.recorded import Measurement, Part, RecordedRuns
+from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.tables.sources import Availability, Lack, RunSource, source_of
+from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed, spread
 from fedcore.store import RunRow
@@ -68,7 +69,7 @@ class TableCell:
     status: CellStatus
     source: RunSource | None = None
     measurement: Measurement | None = None
-    missing: tuple[Part, ...] = ()
+    missing: tuple[SeedAndDomain, ...] = ()
     done: int = 0
     active: tuple[RunRow, ...] = ()
     ended_early: tuple[RunRow, ...] = ()

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fedcore import devices
-from fedcore.cluster import transfer
+from fedcore.cluster import transit
 from fedcore.cluster.connection import connect, list_nodes
 from fedcore.cluster.node import can_read, in_words
 from fedcore.cluster.reservations import Request
-from fedcore.cluster.transfer import Files, Payload, run_folder
+from fedcore.cluster.transit import Files, Payload, run_folder
 from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
 from fedcore.engine.clients.executor import Worker
@@ -172,7 +172,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
     if checkpoint is not None:
         resume_from = folder / checkpoint[0][0]
         for name, file in checkpoint:
-            transfer.receive(file, folder / name)
+            transit.receive(file, folder / name)
     next_progress = 0.0
     events = engine(
         request.config,
@@ -193,7 +193,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
                 next_progress = now + PROGRESS_SECONDS
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
-                content = transfer.send(Path(event.checkpoint), request.shared)
+                content = transit.send(Path(event.checkpoint), request.shared)
                 for path in folder.glob("round-*.safetensors"):
                     if path != Path(event.checkpoint):  # earlier ones have been sent
                         path.unlink()

@@ -16,7 +16,7 @@ from fedcore.reports.checked import (
     CheckedComparison,
     ComparisonChoices,
     Format,
-    Table,
+    TableName,
     checked_comparison,
 )
 from fedcore.reports.content import Wording, read_report
@@ -30,7 +30,7 @@ from pages.widgets import background, markup, session
 from pages.widgets.report import made, wording
 
 SAME_ROWS = "The column row is the same as in the summary"
-FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
+FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
     ("Summary CSV", "summary", "csv", "One row per method and metric, with differences and p"),
     ("Rounds CSV", "rounds", "csv", "One row per run, round, split, model and test set, with counts"),
     ("Clients CSV", "clients", "csv", "One row per run, round and client"),
@@ -134,7 +134,12 @@ def _draw_bundle(shown: ShownComparison) -> None:
 
 
 def _file_button(
-    shown: ShownComparison, label: str, table: Table, format: Format, help_: str, with_printed: bool = True
+    shown: ShownComparison,
+    label: str,
+    table: TableName,
+    format: Format,
+    help_: str,
+    with_printed: bool = True,
 ) -> None:
     def made() -> str:
         with _checked(shown, with_printed) as checked:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fedcore.papers import library
-from fedcore.papers.tables.cells import MEASURED, STATUSES, CellStatus, TableCell, counts_text
-from fedcore.papers.tables.layout import PrintedTable, tables
+from fedcore.papers.tables.printed_layout import PrintedTable, tables
+from fedcore.papers.tables.status import MEASURED, STATUSES, CellStatus, TableCell, counts_text
 from pages.widgets.markup import esc
 
 STEP, SIDE = 8, 6
