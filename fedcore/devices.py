@@ -50,9 +50,9 @@ def list_devices() -> list[Device]:
 
 def check(device: str) -> None:
     """Refuse a device that this machine does not have."""
-    here = [found.id for found in list_devices()]
-    if device not in here:
-        raise FedLensError(f"this machine has no device {device!r}; it has {', '.join(here)}", "device")
+    devices = [found.id for found in list_devices()]
+    if device not in devices:
+        raise FedLensError(f"this machine has no device {device!r}; it has {', '.join(devices)}", "device")
 
 
 def _cpu_load() -> float | None:
@@ -131,7 +131,7 @@ def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
     return (device, "auto", "gpu", "cuda")
 
 
-def accepted_here() -> set[str]:
+def accepted_devices() -> set[str]:
     """Return the values of ``requested_device`` that the devices of this machine serve."""
     found = [device.id for device in list_devices()]
     first_gpu = next((device for device in found if device != CPU), None)

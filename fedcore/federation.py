@@ -214,7 +214,7 @@ class ClassSets:
 class LabelSpace:
     """Test samples that are scored among other class names than those trained on.
 
-    A label space decides which names are encoded and scored. It is no mask on the scores of all names, since
+    A label space decides which names are encoded and scored. It does not mask the scores of all names, since
     what a method predicts may depend on the set of names.
 
     Attributes:

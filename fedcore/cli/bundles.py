@@ -92,7 +92,7 @@ def rerun(
     A report's page serves as well. The new runs are recorded in the database. What differs is named.
     """
     from fedcore.bundles import rerun as again
-    from fedcore.cli.experiments import train_here
+    from fedcore.cli.experiments import train_in_process
     from fedcore.cli.progress import track
     from fedcore.methods import registry
     from fedcore.store import Store
@@ -106,7 +106,7 @@ def rerun(
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
-        outcomes, status = train_here(
+        outcomes, status = train_in_process(
             store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
         )
         if status != common.DONE:

@@ -87,14 +87,14 @@ def run(
         common.print_note(lack)
     if not queue:
         handler = None if over is None else process.spread_over(over, device, ray)
-        return train_here(store, experiment, checked.runs, device, handler, debug)[1]
+        return train_in_process(store, experiment, checked.runs, device, handler, debug)[1]
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
     on_cluster = cluster_nodes.read(store) is not None or choice.chosen(store.path) is not None
-    if device is not None and not on_cluster and device not in devices.accepted_here():
+    if device is not None and not on_cluster and device not in devices.accepted_devices():
         common.print_note(
             f"the runs wait, since no worker of this machine has a device {device!r}; start "
             "`fedlens worker --ray` for a cluster that has it, or stop them with "
@@ -103,7 +103,7 @@ def run(
     return common.DONE
 
 
-def train_here(
+def train_in_process(
     store: Store,
     experiment: Experiment,
     runs: Sequence[RunConfig],

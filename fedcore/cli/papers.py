@@ -181,7 +181,7 @@ def readings(
 ) -> int:
     """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
     from fedcore import jobs
-    from fedcore.cli.experiments import train_here
+    from fedcore.cli.experiments import train_in_process
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.papers.tables import filling, multiverse
@@ -222,7 +222,7 @@ def readings(
         for wanted in fillings:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
-                _, ended = train_here(store, wanted.experiment, planned.runs, None, None, False)
+                _, ended = train_in_process(store, wanted.experiment, planned.runs, None, None, False)
                 if ended == common.INTERRUPTED:
                     return common.INTERRUPTED
                 status = max(status, ended)

@@ -225,11 +225,11 @@ def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> di
     hosts = [_host(row) for row in described]
     names: dict[str, str] = {}
     for row in sorted(described, key=lambda row: (row["NodeID"] not in before, row["NodeManagerPort"])):
-        host, known = _host(row), before.get(row["NodeID"])
+        host, former = _host(row), before.get(row["NodeID"])
         free = (host if i == 1 else f"{host}-{i}" for i in count(1))
         taken = set(names.values())
         alone = hosts.count(host) == 1
-        names[row["NodeID"]] = known if known and not alone else next(n for n in free if n not in taken)
+        names[row["NodeID"]] = former if former and not alone else next(n for n in free if n not in taken)
     return names
 
 

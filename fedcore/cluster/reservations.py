@@ -17,7 +17,7 @@ from fedcore.progress import counted
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""
-KEPT_SECONDS = 300.0
+RESERVED_SECONDS = 300.0
 """How long short runs use one reservation in turn. The next one costs a run a new process, some seconds."""
 REMOVED = "REMOVED"
 """State of a placement group that is gone; Ray forgets it some time later."""
@@ -146,7 +146,7 @@ class Reservations:
 
         It is kept for some minutes: short runs start at once, and other jobs of the cluster get their turn.
         """
-        is_over |= time.monotonic() - reservation.since > KEPT_SECONDS
+        is_over |= time.monotonic() - reservation.since > RESERVED_SECONDS
         with self._lock:
             (self._over if is_over else self._idle).append(reservation)
 

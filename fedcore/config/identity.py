@@ -126,14 +126,15 @@ def _by_digest() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def protocols_of(experiment: Experiment, trained_here: bool = True) -> tuple[str, ...]:
+def protocols_of(experiment: Experiment, trained_by_fedlens: bool = True) -> tuple[str, ...]:
     """Return the numbered protocols that runs of an experiment follow; several presets may be one protocol.
 
     Args:
-        trained_here: False for results of other code. Only their file says which protocol they followed; its
-            number is a tag of the experiment. A tag that a user gives to runs of FedLens says nothing.
+        trained_by_fedlens: False for results of other code. Only their file says which protocol they
+            followed; its number is a tag of the experiment. A tag that a user gives to runs of FedLens says
+            nothing.
     """
-    if trained_here:
+    if trained_by_fedlens:
         return _by_digest().get(protocol_digest(experiment), ())
     protocols = {name for names in _by_digest().values() for name in names}
     return tuple(t for t in experiment.tags if t in protocols)

@@ -149,10 +149,10 @@ def _given(experiment: Experiment, entry: MethodEntry) -> list[tuple[str, dict[s
     assert experiment.tuning is not None, "callers ask for experiments with a search"
     for who, fields in experiment.tuning.space.items():
         named = [experiment.methods[i] for i in methods_called(experiment, who, f"tuning.space.{who}")]
-        known = [n for e in named for n in _method_of(e).Config.model_fields]
+        declared = [n for e in named for n in _method_of(e).Config.model_fields]
         for name in fields:
-            if name not in known:
-                hint = did_you_mean(name, known, "`fedlens methods` shows them")
+            if name not in declared:
+                hint = did_you_mean(name, declared, "`fedlens methods` shows them")
                 raise FedLensError(
                     f"{who} does not have a field '{name}'; {hint}", f"tuning.space.{who}.{name}"
                 )

@@ -50,15 +50,15 @@ class Assignment:
 
     def of_clients(self, chosen: Sequence[int]) -> Self:
         """Return the assignment of some clients; what the others hold is held by nobody."""
-        kept = list(chosen)
+        places = list(chosen)
         return replace(
             self,
-            clients=tuple(self.clients[k] for k in kept),
-            client_domain=self.client_domain[kept],
-            train=[self.train[k] for k in kept],
-            validation=[self.validation[k] for k in kept],
-            test=[self.test[k] for k in kept],
-            counts=self.counts[kept],
+            clients=tuple(self.clients[k] for k in places),
+            client_domain=self.client_domain[places],
+            train=[self.train[k] for k in places],
+            validation=[self.validation[k] for k in places],
+            test=[self.test[k] for k in places],
+            counts=self.counts[places],
         )
 
     def among(self, rows: np.ndarray) -> Self:

@@ -112,8 +112,10 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
         cached.add((about.get("data"), about.get("backbone"), about.get("reads"), images))
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     clients, domains = len(planned.clients), len(planned.domains)
-    kept = [{"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1) for run in planned.all_runs]
-    runs = list(zip(map(_kind, planned.all_runs), kept, strict=True))
+    checkpoints = [
+        {"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1) for run in planned.all_runs
+    ]
+    runs = list(zip(map(_kind, planned.all_runs), checkpoints, strict=True))
     size = sum(_most_similar(past.written, k) + n * _most_similar(past.checkpoint, k) for k, n in runs)
     size += sum(_cells(run, clients, domains) for run in planned.all_runs) * BYTES_PER_CELL
     complete = all(k in past.written and (k in past.checkpoint or not n) for k, n in runs)

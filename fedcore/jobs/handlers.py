@@ -212,7 +212,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     runs = job.store.runs
     config = runs.config(job.id)
     if runs.last_round(job.id) == config.rounds:  # its process died after the last round, before ``finish``
-        prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints))
+        prune(job.folder, rounds_to_keep(runs.get([job.id])[0], config.keep_checkpoints))
         return {}
     checkpoint, remarks = _find_checkpoint(runs, job.id)
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
@@ -238,7 +238,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         # `yield` returns once the event is recorded. Only then may older checkpoints be deleted: a process
         # that is killed in between resumes from the newest checkpoint that belongs to a recorded round.
         if isinstance(event, RoundFinished | Finished):
-            prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
+            prune(job.folder, rounds_to_keep(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
     if not finished:
         if job.should_stop():
             raise Stopped
@@ -246,7 +246,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     return {}
 
 
-def kept_rounds(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[int] | None:
+def rounds_to_keep(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[int] | None:
     """Return the rounds whose checkpoints a run keeps; None: all of them.
 
     During training it also keeps the checkpoint before the newest, in case the newest is damaged. Without

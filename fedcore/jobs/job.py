@@ -39,7 +39,7 @@ from fedcore.methods.base import FedLensMethodError
 from fedcore.progress import Progress, result_of
 from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
-from fedcore.store.database import BUSY_SECONDS, kept_open
+from fedcore.store.database import BUSY_SECONDS, held_open
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import give_up_reserve
 from fedcore.store.runs import LOG_NAME
@@ -296,7 +296,7 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         with ExitStack() as opened:  # closes the database again if the system refuses a thread
-            opened.enter_context(kept_open(self._store.path))
+            opened.enter_context(held_open(self._store.path))
             self._thread.start()
             self._opened = opened.pop_all()
         return self

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import prune
-from fedcore.jobs.handlers import kept_rounds
+from fedcore.jobs.handlers import rounds_to_keep
 from fedcore.store import RunRow, Store
 
 
@@ -55,7 +55,7 @@ def surplus(
     over = float("inf") if quota is None else artifacts_size(store) - quota
     chosen: list[RunCheckpoints] = []
     for entry in finished(store, run_ids):
-        rounds = kept_rounds(entry.run, keep)
+        rounds = rounds_to_keep(entry.run, keep)
         if rounds is None:
             continue
         if keep != "none" and rounds.isdisjoint(entry.sizes):

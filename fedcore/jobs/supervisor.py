@@ -25,7 +25,7 @@ from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher, LocalPoo
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
-from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
+from fedcore.store.database import BUSY_SECONDS, held_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 
@@ -131,7 +131,7 @@ class Supervisor:
     def run(self, lock: SupervisorLock) -> None:
         """Work until idle for ``idle`` seconds, or until ``ending`` is set; the caller holds ``lock``."""
         busy = time.monotonic()
-        with kept_open(self._store.path):
+        with held_open(self._store.path):
             while not self.ending:
                 # If another supervisor waits, for example with another cluster, this one starts no more jobs
                 # and leaves once its own have ended. Only then does the next one get the lock, so that every

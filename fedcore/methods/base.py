@@ -352,9 +352,9 @@ class Method(Generic[ConfigT]):
             return state
         first = to.init(to.problem.generator)
         place = {name: i for i, name in enumerate(self.problem.classes)}
-        known = [i for i, name in enumerate(classes) if name in place]
-        entries = torch.tensor([place[classes[i]] for i in known], dtype=torch.int64)
-        positions = torch.tensor(known, dtype=torch.int64)
+        trained_on = [i for i, name in enumerate(classes) if name in place]
+        entries = torch.tensor([place[classes[i]] for i in trained_on], dtype=torch.int64)
+        positions = torch.tensor(trained_on, dtype=torch.int64)
 
         def moved(part: str) -> Params:
             values: Params = dict(getattr(state, part))

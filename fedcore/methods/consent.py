@@ -66,7 +66,7 @@ def agree(file: Path, sha256: str) -> None:
         part.replace(folder / FILE)
 
 
-def agree_here(file: Path, sha256: str) -> None:
+def agree_for_process(file: Path, sha256: str) -> None:
     """Let this process run a file to which the user agreed on the machine that sent it."""
     _THIS_PROCESS.add((str(file), sha256))
 

@@ -125,7 +125,7 @@ def receive(path: str | Path, content: bytes) -> None:
     """
     file = user_path(path, "methods").resolve()
     _RECEIVED[file] = content
-    consent.agree_here(file, consent.digest(content))
+    consent.agree_for_process(file, consent.digest(content))
 
 
 def forget_received() -> None:

@@ -167,10 +167,10 @@ def readings(choices: Sequence[Choice], most: int = MOST_READINGS) -> list[Readi
     own = (0,) * len(sizes)
     found = [own, *((*own[:i], k, *own[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size))]
     generator = numpy_generator(1, "readings", len(sizes))
-    known = set(found)
+    seen = set(found)
     while len(found) < most:
         drawn = tuple(int(generator.integers(size)) for size in sizes)
-        if drawn not in known:
-            known.add(drawn)
+        if drawn not in seen:
+            seen.add(drawn)
             found.append(drawn)
     return found

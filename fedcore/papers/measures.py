@@ -11,7 +11,7 @@ from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results import metrics
 from fedcore.results.metrics import Metric, RunResult
-from fedcore.results.statistics import mean_known
+from fedcore.results.statistics import mean_or_none
 from fedcore.store import NamedCell, Store
 
 
@@ -172,20 +172,20 @@ def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResu
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the condition number of the clients' transforms in the last round, averaged over clients."""
     rows = reader.last_diagnostics(result.run.id, "condition_number", result.run.rounds_total)
-    return mean_known(r.value for r in rows)
+    return mean_or_none(r.value for r in rows)
 
 
 def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean pairwise cosine of the clients' pseudo-gradients, averaged over all rounds."""
     rows = reader.diagnostics(result.run.id, "gradient_conflict")
-    return mean_known(r.value for r in rows)
+    return mean_or_none(r.value for r in rows)
 
 
 def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return millions of scalars sent by a client in a round (the paper does not say what it counts)."""
     rounds = [r for r in reader.store.rounds.of_runs([result.run.id]) if r.round > 0]
     clients = sum(e.kind == "client" for e in reader.store.cells.entities(result.run.id))
-    scalars = mean_known(r.scalars_up for r in rounds)
+    scalars = mean_or_none(r.scalars_up for r in rounds)
     return scalars / clients / 1e6 if scalars is not None and clients else None
 
 

@@ -153,9 +153,9 @@ def environment_table(report: Report) -> TextTable:
     for run in report.comparison.runs:
         for title, text in environment_texts(report.environments[run.id]).items():
             values.setdefault(title, {}).setdefault(text, []).append(run.id)
-    known = {run.id for run in report.comparison.runs if report.environments[run.id]}
+    described = {run.id for run in report.comparison.runs if report.environments[run.id]}
     rows = [
-        [TextCell(title), TextCell(text), TextCell("all" if set(ids) == known else number_ranges(ids))]
+        [TextCell(title), TextCell(text), TextCell("all" if set(ids) == described else number_ranges(ids))]
         for title, by_text in values.items()
         for text, ids in by_text.items()
     ]
@@ -192,18 +192,20 @@ def notices(report: Report) -> list[str]:
     return [
         *report.comparison.notes,
         *(
-            f"Run{'s' * (len(same) > 1)} {number_ranges([run for _, run in same])}: {text}"
-            for text, same in by_text.items()
+            f"Run{'s' * (len(runs) > 1)} {number_ranges([run for _, run in runs])}: {text}"
+            for text, runs in by_text.items()
         ),
     ]
 
 
 def sources(report: Report) -> list[tuple[str, str]]:
     """Return title and paper of each method that has a row."""
-    known = registry.load_all()
+    methods = registry.load_all()
     names = dict.fromkeys(g.method for g in report.comparison.rows)
     return [
-        (known[n].about.title, known[n].about.source) for n in names if n in known and known[n].about.source
+        (methods[n].about.title, methods[n].about.source)
+        for n in names
+        if n in methods and methods[n].about.source
     ]
 
 

@@ -215,8 +215,8 @@ def paired_predictions(
         rows = arrays["model"] != 0 if model is None else arrays["model"] == model
         chosen.append({name: values[rows] for name, values in arrays.items()})
     ours, theirs = chosen
-    same = all(np.array_equal(ours[n], theirs[n]) for n in ("sample", "label", "model", "test_set"))
-    if not same or not ours["label"].size:
+    agree = all(np.array_equal(ours[n], theirs[n]) for n in ("sample", "label", "model", "test_set"))
+    if not agree or not ours["label"].size:
         return None
     return {"label": ours["label"], "first": ours["predicted"], "second": theirs["predicted"]}
 

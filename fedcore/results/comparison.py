@@ -28,7 +28,7 @@ from fedcore.results.settings import (
     row_key,
     setting_keys,
 )
-from fedcore.results.statistics import Stat, group_by, mean_known, spread
+from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
@@ -167,7 +167,7 @@ def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]
         # a run that holds out the first domain names it last; a table has the data set's order
         for name in sorted(names, key=lambda name: position.get(name, len(position))):
             stat = spread(
-                mean_known(r.breakdowns.get(breakdown, {}).get(name) for r in of_seed) for of_seed in seeds
+                mean_or_none(r.breakdowns.get(breakdown, {}).get(name) for r in of_seed) for of_seed in seeds
             )
             if stat is not None:
                 stats.setdefault(breakdown, {})[name] = stat

@@ -21,7 +21,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import group_by, mean_known, spread
+from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
 
 CurveAxis = Literal["round", "seconds", "megabytes"]
@@ -72,9 +72,9 @@ def show_ranges(series: Sequence[Series]) -> bool:
 def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
     """Return a label per run, with the held-out domain if runs of one method hold out different ones."""
     labels: dict[int, str] = {}
-    for label, same in group_by(runs, lambda r: r.label).items():
-        several = len({r.held_out for r in same}) > 1
-        labels |= {r.id: f"{label}, without {r.held_out}" if several else label for r in same}
+    for label, of_label in group_by(runs, lambda r: r.label).items():
+        several = len({r.held_out for r in of_label}) > 1
+        labels |= {r.id: f"{label}, without {r.held_out}" if several else label for r in of_label}
     return labels
 
 
@@ -118,8 +118,8 @@ def scores_by_round(
             if metric == "local"
             else store.cells.on_kinds(evaluated, FURTHER, split, stage)
         )
-        for (run, round_), same in group_by(cells, lambda c: (c.run_id, c.round)).items():
-            shares: dict[Metric, float | None] = {**further_accuracies(same)}
+        for (run, round_), of_round in group_by(cells, lambda c: (c.run_id, c.round)).items():
+            shares: dict[Metric, float | None] = {**further_accuracies(of_round)}
             share = (shares | harmonic_means(shares)).get(metric)
             if share is not None:
                 scores[run][round_] = 100 * share
@@ -154,11 +154,13 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
     """
     means = []
-    for (label, method), same in group_by(lines, lambda s: (s.label, s.method)).items():
-        if len(same) == 1:
-            means += same
+    for (label, method), of_label in group_by(lines, lambda s: (s.label, s.method)).items():
+        if len(of_label) == 1:
+            means += of_label
             continue
-        values = group_by((pair for s in same for pair in zip(s.x, s.y, strict=True)), lambda pair: pair[0])
+        values = group_by(
+            (pair for s in of_label for pair in zip(s.x, s.y, strict=True)), lambda pair: pair[0]
+        )
         found = [(x, stat) for x in sorted(values) if (stat := spread(y for _, y in values[x])) is not None]
         counts = tuple(stat.n for _, stat in found)
         means.append(
@@ -168,8 +170,8 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
                 tuple(x for x, _ in found),
                 tuple(stat.mean for _, stat in found),
                 tuple(stat.std for _, stat in found),
-                len(same),
-                counts=counts if set(counts) != {len(same)} else (),
+                len(of_label),
+                counts=counts if set(counts) != {len(of_label)} else (),
             )
         )
     return means
@@ -199,11 +201,11 @@ def mean_series(
 def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Series:
     runs = [r.run for r in complete_seeds(group.runs)]
     seeds = group_by(runs, lambda r: r.seed)
-    known = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
-    common = set.intersection(*known) if known else set[int]()
+    rounds = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
+    common = set.intersection(*rounds) if rounds else set[int]()
     x, y, std = [], [], []
     for round_ in sorted(common):
-        stat = spread(mean_known(scores[r.id][round_] for r in same) for same in seeds.values())
+        stat = spread(mean_or_none(scores[r.id][round_] for r in of_seed) for of_seed in seeds.values())
         assert stat is not None, group.label
         x.append(float(np.mean([costs[r.id][round_] for r in runs])))
         y.append(stat.mean)
@@ -224,9 +226,9 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
             costs[row.run_id][row.round] = row.round
             continue
         if axis == "seconds":
-            cost = _sum_known(row.seconds_train, row.seconds_aggregate)
+            cost = _sum_or_none(row.seconds_train, row.seconds_aggregate)
         else:
-            traffic = _sum_known(row.bytes_up, row.bytes_down)
+            traffic = _sum_or_none(row.bytes_up, row.bytes_down)
             cost = None if traffic is None else traffic / MEGABYTE
         if cost is not None:
             sums[row.run_id] += cost
@@ -260,25 +262,25 @@ class Cost:
         """The traffic of one run and of the whole search; None without a search."""
         if self.tuned is None or self.tuned.bytes is None:
             return None
-        return _sum_known(self.megabytes, self.tuned.bytes / MEGABYTE)
+        return _sum_or_none(self.megabytes, self.tuned.bytes / MEGABYTE)
 
     @property
     def seconds_with_search(self) -> float | None:
         """The time of one run and of the whole search; None without a search."""
         if self.tuned is None or self.tuned.seconds is None:
             return None
-        return _sum_known(self.seconds, self.tuned.seconds)
+        return _sum_or_none(self.seconds, self.tuned.seconds)
 
     @property
     def megabytes(self) -> float | None:
-        return _sum_known(self.megabytes_up, self.megabytes_down)
+        return _sum_or_none(self.megabytes_up, self.megabytes_down)
 
     @property
     def seconds(self) -> float | None:
-        return _sum_known(self.seconds_train, self.seconds_aggregate)
+        return _sum_or_none(self.seconds_train, self.seconds_aggregate)
 
 
-def _sum_known(*values: float | None) -> float | None:
+def _sum_or_none(*values: float | None) -> float | None:
     present = [v for v in values if v is not None]
     return sum(present) if present else None
 
@@ -290,7 +292,7 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
     for g in comparison.rows_in(setting):
         recorded = [rounds.get(r.run.id, []) for r in g.runs]
         means = [
-            mean_known(_sum_known(*(getattr(row, name) for row in rows)) for rows in recorded)
+            mean_or_none(_sum_or_none(*(getattr(row, name) for row in rows)) for rows in recorded)
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
         ]
         up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])

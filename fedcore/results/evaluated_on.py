@@ -28,7 +28,7 @@ def reports_sample(result: RunResult, config: RunConfig) -> bool:
 
 
 def without_samples(results: Iterable[RunResult], configs: Mapping[int, RunConfig]) -> list[RunResult]:
-    """Return results without the sizes of sampled test sets, which are no test sets of their own.
+    """Return results without the sizes of sampled test sets, which are not test sets themselves.
 
     Rows whose samples are of other sizes are told apart by their configs.
     """

@@ -161,8 +161,8 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     protocol = setting.rounds, setting.participation
     candidates = {}
     for row in compared.rows_in(key):
-        same = (row.config.rounds, row.config.participation) == protocol
-        if metric in row.stats and (same or not row.trains):
+        of_protocol = (row.config.rounds, row.config.participation) == protocol
+        if metric in row.stats and (of_protocol or not row.trains):
             candidates[row.key] = row
     values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
     in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.results.statistics import group_by, mean_known
+from fedcore.results.statistics import group_by, mean_or_none
 from fedcore.store import NamedCell, RunRow, Store
 
 Rule = Literal["last", "best", "mean10"]
@@ -312,7 +312,7 @@ def _breakdowns(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict
 
 
 def _mean_percent(shares: Iterable[float | None]) -> float | None:
-    mean = mean_known(shares)
+    mean = mean_or_none(shares)
     return None if mean is None else 100 * mean
 
 
@@ -359,8 +359,8 @@ def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
     cells = list(cells)
     found = group_by(cells, lambda c: (c.model_kind, c.test_set_kind))
     shares = {
-        names[key]: float(np.mean([c.correct / c.total for c in same]))
-        for key, same in found.items()
+        names[key]: float(np.mean([c.correct / c.total for c in of_kind]))
+        for key, of_kind in found.items()
         if key in names
     }
     local = local_accuracy(cells)
@@ -376,14 +376,16 @@ def local_accuracy(cells: Sequence[NamedCell]) -> float | None:
         return None
     clients = (c for c in cells if (c.model_kind, c.test_set_kind) == ("global", "client"))
     by_data = group_by(clients, lambda c: c.domain)
-    return mean_known(mean_known(c.correct / c.total for c in same) for same in by_data.values())
+    return mean_or_none(
+        mean_or_none(c.correct / c.total for c in of_dataset) for of_dataset in by_data.values()
+    )
 
 
 def metrics_by_round(test_sets: Iterable[tuple[str, str | None]]) -> set[Metric]:
     """Return the metrics that have a curve in a run with test sets of these kinds and domains."""
-    known = set(test_sets)
-    kinds = {kind for kind, _ in known}
-    if any(kind == "base" and domain for kind, domain in known):  # as ``local_accuracy`` has it
+    recorded = set(test_sets)
+    kinds = {kind for kind, _ in recorded}
+    if any(kind == "base" and domain for kind, domain in recorded):  # as ``local_accuracy`` has it
         kinds.add("local")
     return {metric for metric in BY_ROUND if METRICS[metric].column or METRICS[metric].curve_on in kinds}
 
@@ -405,21 +407,21 @@ def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float 
 
 def harmonic_mean(*values: float | None) -> float | None:
     """Return the harmonic mean; 0 if one of the values is 0, None if one is not known."""
-    known = [v for v in values if v is not None]
-    if len(known) < len(values):
+    defined = [v for v in values if v is not None]
+    if len(defined) < len(values):
         return None
-    return len(known) / sum(1 / v for v in known) if all(known) else 0.0
+    return len(defined) / sum(1 / v for v in defined) if all(defined) else 0.0
 
 
 def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
     """Return P of one run: the mean over domains but the held-out one of own models on their own domain."""
-    return mean_known(_own_accuracies(cells, held_out))
+    return mean_or_none(_own_accuracies(cells, held_out))
 
 
 def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
     """Return C of one run: the mean of the global model's G and the own models' accuracies by domain."""
     shares, unseen = _own_accuracies(cells, held_out), global_accuracy(cells, held_out)
-    return mean_known([*shares, unseen]) if shares and unseen is not None else None
+    return mean_or_none([*shares, unseen]) if shares and unseen is not None else None
 
 
 def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
@@ -436,7 +438,8 @@ def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:
     """
     runs = list(runs)
     domains = {
-        seed: {r.run.held_out for r in same} for seed, same in group_by(runs, lambda r: r.run.seed).items()
+        seed: {r.run.held_out for r in of_seed}
+        for seed, of_seed in group_by(runs, lambda r: r.run.seed).items()
     }
     all_domains = set[str | None]().union(*domains.values())
     return [r for r in runs if domains[r.run.seed] == all_domains]
@@ -446,5 +449,5 @@ def value_per_seed(runs: Iterable[RunResult], metric: Metric) -> dict[int, float
     """Return a value per complete seed: the mean over its held-out domains, or of its one run."""
     measured = complete_seeds(r for r in runs if r.values.get(metric) is not None)
     by_seed = sorted(group_by(measured, lambda r: r.run.seed).items())
-    means = {seed: mean_known(r.values[metric] for r in results) for seed, results in by_seed}
+    means = {seed: mean_or_none(r.values[metric] for r in results) for seed, results in by_seed}
     return {seed: mean for seed, mean in means.items() if mean is not None}

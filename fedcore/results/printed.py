@@ -96,8 +96,8 @@ class PrintedValues:
 
     def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:
         rows = {(g.setting, g.key) for g in groups}
-        kept = {row: by_metric for row, by_metric in self.values.items() if row in rows}
-        return PrintedValues(kept, self.missing)
+        values = {row: by_metric for row, by_metric in self.values.items() if row in rows}
+        return PrintedValues(values, self.missing)
 
     @property
     def all(self) -> list[PrintedValue]:

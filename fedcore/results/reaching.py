@@ -15,7 +15,7 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.curves import ByRound, cumulative_cost, scores_by_round
 from fedcore.results.metrics import METRICS, Metric, complete_seeds
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import Stat, group_by, mean_known, spread
+from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import Store
 
 SHARES = (80, 90, 95, 99)
@@ -115,7 +115,7 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
         common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
         if not common or common[0] > 1:
             continue
-        means = ((r, mean_known(scores[run.id][r] for run in runs)) for r in common)
+        means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
         # rounding of the mean must not make the best row miss 100 % of itself
         at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
         spent: list[float | None] = [None, None]
@@ -123,6 +123,6 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
             before = 0.0 if at == 0 else None
             for i, costs in enumerate((megabytes, seconds)):
                 so_far = ([cost for r, cost in costs[run.id].items() if r <= at] for run in runs)
-                spent[i] = mean_known(of_run[-1] if of_run else before for of_run in so_far)
+                spent[i] = mean_or_none(of_run[-1] if of_run else before for of_run in so_far)
         found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
     return Reach(row, tuple(found))

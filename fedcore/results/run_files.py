@@ -46,7 +46,7 @@ _FILE_KINDS = {".safetensors": "checkpoint", ".txt": "log", ".log": "log", ".npz
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class StoredFile:
     """One file of a run; ``name`` is its path below the run's folder."""
 
     name: str
@@ -55,7 +55,7 @@ class KeptFile:
     written: str
 
 
-def kept_files(store: Store, run_id: int) -> list[KeptFile]:
+def stored_files(store: Store, run_id: int) -> list[StoredFile]:
     """Return checkpoints, logs and analyses of a run by name; empty if it was trained elsewhere."""
     folder = store.runs.folder(run_id)
     files = []
@@ -64,7 +64,7 @@ def kept_files(store: Store, run_id: int) -> list[KeptFile]:
             if path.is_file():
                 name, kind = path.relative_to(folder).as_posix(), _FILE_KINDS.get(path.suffix, "file")
                 stat = path.stat()
-                files.append(KeptFile(name, kind, stat.st_size / 1e6, _time_text(stat.st_mtime)))
+                files.append(StoredFile(name, kind, stat.st_size / 1e6, _time_text(stat.st_mtime)))
     return files
 
 

@@ -48,8 +48,8 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
 
 def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
     partition, several = config.partition, [config.data, *(other.data for other in config.further_data)]
-    known = {entry.name: f"{entry.title} ({entry.source})" for entry in catalog.entries()}
-    what = "; ".join(data_title(d) if d.root else known.get(d.name, data_title(d)) for d in several)
+    titles = {entry.name: f"{entry.title} ({entry.source})" for entry in catalog.entries()}
+    what = "; ".join(data_title(d) if d.root else titles.get(d.name, data_title(d)) for d in several)
     domains = len({c.domain for c in clients if c.domain})
     each = " each" if len(clients) > 1 else ""
     share = {
@@ -123,8 +123,8 @@ def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list
         dict.fromkeys((r.run.experiment_id, r.run.origin == "engine") for r in row.runs) for row in rows
     ]
     followed = {
-        (number, trained_here): identity.protocols_of(configs[number], trained_here)
-        for number, trained_here in {one for of_row in behind for one in of_row}
+        (number, trained_by_fedlens): identity.protocols_of(configs[number], trained_by_fedlens)
+        for number, trained_by_fedlens in {one for of_row in behind for one in of_row}
     }
     return [tuple(dict.fromkeys(name for one in of_row for name in followed[one])) for of_row in behind]
 

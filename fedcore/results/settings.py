@@ -194,12 +194,12 @@ def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str,
     """
     flat = flatten(config)
     try:
-        known = (
+        config_of_method = (
             registry.build_config(config.method.name, config.method.config) if trained_by_fedlens else None
         )
     except FedLensError:
         return flat
-    resolved = known.model_dump(mode="json") if known else {}
+    resolved = config_of_method.model_dump(mode="json") if config_of_method else {}
     return flat | {f"method.config.{name}": _plain(value) for name, value in resolved.items()}
 
 

@@ -61,10 +61,10 @@ class Survival:
     same_order: int | None
 
     def text(self, method: str) -> str:
-        same = "FedLens's reading has no runs"
+        order = "FedLens's reading has no runs"
         if self.same_order is not None:
-            same = f"all methods stand as in FedLens's reading in {self.same_order}"
-        return f"{method} is first in {self.first} of {counted(self.readings, 'reading')}; {same}"
+            order = f"all methods stand as in FedLens's reading in {self.same_order}"
+        return f"{method} is first in {self.first} of {counted(self.readings, 'reading')}; {order}"
 
 
 def curve(values: Mapping[Reading, ValuesBySeed]) -> list[Specification]:

@@ -29,7 +29,7 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
     return groups
 
 
-def mean_known(values: Iterable[float | None]) -> float | None:
+def mean_or_none(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None; None if there are none."""
     present = [v for v in values if v is not None]
     return float(np.mean(present)) if present else None

@@ -86,8 +86,8 @@ def sweep_families(
         return json.dumps(others, sort_keys=True)
 
     families = []
-    for same in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():
-        for members in group_by(same, other_fields).values():
+    for of_method in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():
+        for members in group_by(of_method, other_fields).values():
             names = dict.fromkeys(name for _, flat in members for name in flat if not swept or name in swept)
             fields = [n for n in names if len({json.dumps(flat.get(n)) for _, flat in members}) > 1]
             if fields and len(members) > 1:
@@ -96,7 +96,7 @@ def sweep_families(
                 )
                 # without the values that were added to make a label distinct
                 title = min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
-                families.append(SweepFamily(title, same[0][0].method, tuple(fields), family))
+                families.append(SweepFamily(title, of_method[0][0].method, tuple(fields), family))
     return families
 
 
@@ -183,8 +183,14 @@ def joint_families(families: Sequence[SweepFamily]) -> tuple[dict[str, list[Swee
     A method that the field cannot change, such as zero-shot CLIP over shots, is a horizontal line among them.
     """
     alone = group_by((f for f in families if len(f.fields) == 1), lambda family: family.fields[0])
-    joint = {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
-    return joint, [family for family in families if not any(family in same for same in joint.values())]
+    joint = {
+        field: sweeping
+        for field, sweeping in alone.items()
+        if len(sweeping) == len({f.method for f in sweeping}) > 1
+    }
+    return joint, [
+        family for family in families if not any(family in sweeping for sweeping in joint.values())
+    ]
 
 
 def shots_scope(families: Iterable[SweepFamily]) -> str:
@@ -197,8 +203,8 @@ def sweep_grid(
     family: SweepFamily, row_field: str, column_field: str, fixed: Mapping[str, FieldValue]
 ) -> SweepGrid:
     """Return the rows of a family on a grid of two fields; ``fixed`` has the value of every other field."""
-    kept = [r for r in family.rows if all(r.values[f] == v for f, v in fixed.items())]
+    on_grid = [r for r in family.rows if all(r.values[f] == v for f, v in fixed.items())]
     rows, columns = family.values(row_field), family.values(column_field)
-    known = {(json.dumps(r.values[row_field]), json.dumps(r.values[column_field])): r.stat for r in kept}
-    stats = tuple(tuple(known.get((json.dumps(r), json.dumps(c))) for c in columns) for r in rows)
+    stat_at = {(json.dumps(r.values[row_field]), json.dumps(r.values[column_field])): r.stat for r in on_grid}
+    stats = tuple(tuple(stat_at.get((json.dumps(r), json.dumps(c))) for c in columns) for r in rows)
     return SweepGrid(row_field, column_field, tuple(rows), tuple(columns), stats)

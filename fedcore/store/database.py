@@ -74,8 +74,8 @@ def prepare(db: str | Path | None = None) -> Access:
         read-only.
 
     Raises:
-        FedLensError: field ``db``, on a network file system, for a file that is no database of this version
-            (see ``schema.require_current``), or when none can be made.
+        FedLensError: field ``db``, on a network file system, for a file that is not a database of this
+            version (see ``schema.require_current``), or when none can be made.
     """
     path = resolve(db)
     kind = network_file_system(path)
@@ -247,7 +247,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def kept_open(db: Path) -> Iterator[None]:
+def held_open(db: Path) -> Iterator[None]:
     """Keep a connection open during the block, so that the database stays readable when the disk fills up.
 
     The last connection to close deletes the shared memory file, and a full disk has no space for another.

@@ -155,7 +155,7 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
 
 
 @cache
-def _known_columns() -> dict[str, set[str]]:
+def _expected_columns() -> dict[str, set[str]]:
     """Return the columns of each of our tables."""
     with closing(sqlite3.connect(":memory:")) as empty:
         create(empty)
@@ -169,13 +169,14 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def require_current(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse what ``require_version`` refuses, and a column that this version does not know."""
     require_version(path, connection)
-    for table, known in _known_columns().items():
+    for table, expected in _expected_columns().items():
         columns = _columns(connection, table)
-        if known < columns:  # a table without one of ours is damaged
+        if expected < columns:  # a table without one of ours is damaged
             raise FedLensError(
                 f"{path} was written by a newer FedLens, or changed by another program: its table {table} "
-                f"has the column {min(columns - known)!r}, which this version does not know. Update FedLens, "
-                f"or copy its experiments into a new database: `fedlens merge {path} --db FOLDER/runs.db`",
+                f"has the column {min(columns - expected)!r}, which this version does not know. "
+                f"Update FedLens, or copy its experiments into a new database: "
+                f"`fedlens merge {path} --db FOLDER/runs.db`",
                 "db",
             )
 

@@ -125,17 +125,17 @@ def edit(items: Items) -> None:
 
 def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[str]) -> list[str]:
     """Return an experiment's tags after the choice for several; those that not all of them share stay."""
-    kept = [name for name in tags if name in chosen or name not in shared]
-    return list(dict.fromkeys([*kept, *chosen]))
+    remaining = [name for name in tags if name in chosen or name not in shared]
+    return list(dict.fromkeys([*remaining, *chosen]))
 
 
 @st.dialog("Tags")
 def tag(items: Items) -> None:
     """Give several experiments tags, and take tags away, which group the list."""
-    known = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
-    shared = [name for name in known if all(name in i.row.tags for i in items)]
+    every = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
+    shared = [name for name in every if all(name in i.row.tags for i in items)]
     chosen = st.multiselect(
-        f"Tags that {'this experiment has' if single(items) else 'all of them have'}", known, default=shared,
+        f"Tags that {'this experiment has' if single(items) else 'all of them have'}", every, default=shared,
         accept_new_options=True, key="tags_chosen", placeholder="choose, or type a new one",
     )  # fmt: skip
     st.caption("Tags serve as folders: choose one beside the search to list its experiments only.")

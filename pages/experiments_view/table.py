@@ -187,16 +187,16 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
 
 def thumbnails(store: Store, summaries: Sequence[ExperimentSummary]) -> list[str | None]:
     """Return a small heatmap of each experiment's best method; those of runs without a new round are kept."""
-    kept = _kept_thumbnails(store)
+    drawn = _drawn_thumbnails(store)
     wanted = {i.best_run.id: i.best_run for i in summaries if i.best_run is not None}
-    stale = [run for run in wanted.values() if kept.get(run.id, ("",))[0] != run.version]
+    stale = [run for run in wanted.values() if drawn.get(run.id, ("",))[0] != run.version]
     made = last_matrices(store, stale)
-    kept |= {run.id: (run.version, thumbnail(made[run.id]) if run.id in made else None) for run in stale}
-    return [None if i.best_run is None else kept[i.best_run.id][1] for i in summaries]
+    drawn |= {run.id: (run.version, thumbnail(made[run.id]) if run.id in made else None) for run in stale}
+    return [None if i.best_run is None else drawn[i.best_run.id][1] for i in summaries]
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=4, show_spinner=False)
-def _kept_thumbnails(store: Store) -> dict[int, tuple[object, str | None]]:
+def _drawn_thumbnails(store: Store) -> dict[int, tuple[object, str | None]]:
     return {}
 
 

@@ -8,9 +8,9 @@ import streamlit as st
 from fedcore.results import progress
 from fedcore.results.run_files import (
     environment_texts,
-    kept_files,
     repeat_command,
     run_toml,
+    stored_files,
     trained_with,
 )
 from fedcore.store import RunRow
@@ -84,7 +84,7 @@ def log(run: RunRow) -> None:
     path = store.runs.log_path(run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    files = kept_files(store, run.id)
+    files = stored_files(store, run.id)
     if files:
         columns = {
             "File": [markup.md(f.name) for f in files],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedcore.cluster import on_node
-from fedcore.cluster.reservations import KEPT_SECONDS, Request, Reservations
+from fedcore.cluster.reservations import RESERVED_SECONDS, Request, Reservations
 from fedcore.errors import Elsewhere, FedLensError
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import POOL, Cluster, request_of
@@ -176,7 +176,7 @@ def test_a_supervisor_that_starts_nothing_holds_nothing(db, queued):
     assert made.claim(Store(db), POOL, 0) is not None
 
 
-@pytest.mark.parametrize("seconds", [0, KEPT_SECONDS + 1])
+@pytest.mark.parametrize("seconds", [0, RESERVED_SECONDS + 1])
 def test_other_jobs_of_the_cluster_get_their_turn_after_a_minute(db, queued, seconds):
     queued(seeds=(1, 2))
     made, watch = cluster(db, SMALL)

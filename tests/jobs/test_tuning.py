@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.bundles.rerun import trainable
-from fedcore.cli.experiments import train_here
+from fedcore.cli.experiments import train_in_process
 from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import contains, space_of
@@ -264,7 +264,9 @@ def test_the_draws_of_a_bundle_are_repeated_and_nothing_follows_them(db):
 
 def test_one_process_trains_the_search_and_what_follows_and_says_what_was_selected(db, capsys):
     experiment = search(3)
-    outcomes, _ = train_here(Store(db), experiment, expand(experiment), "cpu", fake_engine.training, False)
+    outcomes, _ = train_in_process(
+        Store(db), experiment, expand(experiment), "cpu", fake_engine.training, False
+    )
     final = final_of(Store(db), 1)
     assert final.config.tuning is None and len(final.runs) == 4
     assert set(outcomes.values()) == {"done"} and len(outcomes) == 4 + 4

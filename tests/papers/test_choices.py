@@ -287,7 +287,7 @@ def test_an_interrupted_command_trains_no_further_runs(
         trained.append(experiment)
         return {1: "stopped"}, INTERRUPTED
 
-    monkeypatch.setattr("fedcore.cli.experiments.train_here", interrupted)
+    monkeypatch.setattr("fedcore.cli.experiments.train_in_process", interrupted)
     command = [
         "papers",
         "readings",

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedcore.data import catalog
 from fedcore.methods import registry
 from fedcore.results.comparison import compare
-from fedcore.results.run_files import environment_texts, kept_files, repeat_command, run_toml, trained_with
+from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with
 from fedcore.results.sharing import bibtex
 from fedcore.store import Store
 from tests.support import fill
@@ -20,11 +20,11 @@ def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
         .runs
     )
     folder = Store(db).runs.log_path(run[0].id).parent
-    assert kept_files(Store(db), run[0].id) == []
+    assert stored_files(Store(db), run[0].id) == []
     (folder / "tasks" / "a").mkdir(parents=True)
     (folder / "round-1.safetensors").write_bytes(b"x" * 1_500_000)
     (folder / "tasks" / "a" / "arrays.npz").write_bytes(b"y")
-    found = kept_files(Store(db), run[0].id)
+    found = stored_files(Store(db), run[0].id)
     assert [(f.name, f.kind, f.megabytes) for f in found] == [
         ("round-1.safetensors", "checkpoint", 1.5),
         ("tasks/a/arrays.npz", "analysis", 1e-6),

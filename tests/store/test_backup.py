@@ -13,7 +13,7 @@ from fedcore.errors import DiskFull, FedLensError, Locked
 from fedcore.store import Store
 from fedcore.store import backup as backups
 from fedcore.store.backup import back_up, restore, vacuum
-from fedcore.store.database import kept_open, writing
+from fedcore.store.database import held_open, writing
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -139,7 +139,7 @@ def crowded(filled, small_disk) -> tuple[Path, Path]:
 def test_a_restore_without_room_for_both_copies_is_refused(crowded):
     """The database was deleted when the disk was full, and nothing named the copy of it."""
     db, made = crowded
-    with kept_open(db), pytest.raises(DiskFull):
+    with held_open(db), pytest.raises(DiskFull):
         restore(db, made)
     assert Store(db).experiments.get(1).notes == "b" * 3_000_000
     assert not list(db.parent.glob("*.replaced.db"))
@@ -148,7 +148,7 @@ def test_a_restore_without_room_for_both_copies_is_refused(crowded):
 def test_a_disk_that_fills_up_during_a_restore_leaves_the_database_as_it_was(crowded, monkeypatch):
     db, made = crowded
     monkeypatch.setattr(backups, "check_room", lambda folder, needed: None)  # room that another program takes
-    with kept_open(db), pytest.raises(DiskFull, match="is as it was, and a copy of it is ") as refusal:
+    with held_open(db), pytest.raises(DiskFull, match="is as it was, and a copy of it is ") as refusal:
         restore(db, made)
     assert Store(db).experiments.get(1).notes == "b" * 3_000_000
     assert Store(db).integrity.findings() == []

@@ -14,7 +14,7 @@ from typing import Literal
 from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import Stat, group_by, mean_known, spread
+from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill
 from tools.docs.paired import MOST_SEEDS, seeds_needed
@@ -195,7 +195,7 @@ def _per_seed(store: Store, group: ComparisonRow, measure: Measure) -> dict[int,
         if row.round == last[row.run_id]
     }
     by_seed = group_by(group.runs, lambda r: r.run.seed)
-    means = {seed: mean_known(shares.get(r.run.id) for r in same) for seed, same in sorted(by_seed.items())}
+    means = {seed: mean_or_none(shares.get(r.run.id) for r in same) for seed, same in sorted(by_seed.items())}
     return {seed: 100 * mean for seed, mean in means.items() if mean is not None}
 
 
@@ -208,7 +208,7 @@ def _stat(store: Store, group: ComparisonRow, column: DiagnosticColumn) -> Stat 
     rows = store.diagnostics.means(last, column.name)
     known = {r.run_id: getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id]}
     by_seed = group_by(group.runs, lambda v: v.run.seed).values()
-    return spread(mean_known(known.get(v.run.id) for v in same) for same in by_seed)
+    return spread(mean_or_none(known.get(v.run.id) for v in same) for same in by_seed)
 
 
 def _text(column: DiagnosticColumn, stat: Stat | None) -> str:

@@ -39,7 +39,7 @@ class Stepped:
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """Step the clock of one side: of whoever watches the run, or of the run; or send a heartbeat ahead."""
+    """Step the clock of the run or of the process that watches it, or send a heartbeat ahead."""
     db, seconds = copy(lab.encoded, folder), float(rng.choice(STEPS))
     kind = str(rng.choice(["watcher", "run", "heartbeat"]))
     return {"watcher": _watcher, "run": _run, "heartbeat": _heartbeat}[kind](lab, db, seconds, rng)

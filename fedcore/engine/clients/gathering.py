@@ -11,7 +11,7 @@ from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
 
-_KEPT = 32
+_STORED_UPLOADS = 32
 """Number of participants whose uploads are stored beside the means, for diagnostics."""
 _LEVELS = 4
 """Partial sums that torch's sum over the first axis keeps on a CPU (``cascade_sum`` in SumKernel.cpp)."""
@@ -168,7 +168,7 @@ def gather(
     """
     weights = Uploads({}, clients, samples).weights(method.config.weighting) if only_means else None
     means = {name: RunningMean(weights) for name in method.shared} if weights is not None else {}
-    stored = not only_means or (len(clients) <= _KEPT and overrides(type(method), "diagnostics"))
+    stored = not only_means or (len(clients) <= _STORED_UPLOADS and overrides(type(method), "diagnostics"))
     trained: list[Trained] = []
     sent: list[dict[str, Tensor | Ragged]] = []
     counted: list[Traffic] = []

@@ -92,9 +92,9 @@ class Multiverse:
         Values without runs in the reading of FedLens are left out, with choices that concern no other value.
         """
         found = self._found(recorded)
-        known = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
-        if self.ranking.own in known and known != self.ranking.values:
-            part = multiverse(replace(self.ranking, values=known), self.rehearsal, len(self.readings))
+        measured = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
+        if self.ranking.own in measured and measured != self.ranking.values:
+            part = multiverse(replace(self.ranking, values=measured), self.rehearsal, len(self.readings))
             return part.read(recorded)
         complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
         return Openness(self, complete, len(found) - len(complete))

@@ -179,17 +179,17 @@ def mean_share(cells: Sequence[NamedCell]) -> Share:
 
 def mean_shares(shares: Iterable[Shares]) -> Shares:
     """Return the mean of each pair over the shares that have it, weighing equally; counts add up."""
-    known = list(shares)
-    if len(known) == 1:  # one round, run or seed of very many clients: its own mean
-        return known[0]
-    pairs = group_by((item for one in known for item in one.items()), lambda item: item[0])
+    given = list(shares)
+    if len(given) == 1:  # one round, run or seed of very many clients: its own mean
+        return given[0]
+    pairs = group_by((item for one in given for item in one.items()), lambda item: item[0])
     return {
         pair: (
-            float(np.mean([share for _, (share, _, _) in same])),
-            sum(correct for _, (_, correct, _) in same),
-            sum(total for _, (_, _, total) in same),
+            float(np.mean([share for _, (share, _, _) in of_pair])),
+            sum(correct for _, (_, correct, _) in of_pair),
+            sum(total for _, (_, _, total) in of_pair),
         )
-        for pair, same in pairs.items()
+        for pair, of_pair in pairs.items()
     }
 
 
@@ -205,9 +205,9 @@ def client_domains(entities: Iterable[EntityRow]) -> dict[str, str]:
 
 def domain_names(entities: Iterable[EntityRow]) -> list[str]:
     """Return the domains in the order of their test sets, then of the clients."""
-    known = list(entities)
-    tested = [e.name for e in known if e.kind == "domain"]
-    return list(dict.fromkeys([*tested, *(e.domain for e in known if e.domain)]))
+    named = list(entities)
+    tested = [e.name for e in named if e.kind == "domain"]
+    return list(dict.fromkeys([*tested, *(e.domain for e in named if e.domain)]))
 
 
 def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -> Shares:
@@ -218,10 +218,10 @@ def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -
     """
     counted = (c for c in cells if c.model_kind == "client" and c.model in domain_of and c.domain)
     of_models = []
-    for model, same in group_by(counted, lambda c: c.model).items():
+    for model, of_model in group_by(counted, lambda c: c.model).items():
         shares: dict[tuple[str, str], Share] = {}
         for kind in ("client", "domain"):  # a domain's test set replaces those of its clients
-            by_domain = group_by((c for c in same if c.test_set_kind == kind), lambda c: c.domain or "")
+            by_domain = group_by((c for c in of_model if c.test_set_kind == kind), lambda c: c.domain or "")
             shares |= {(domain_of[model], domain): mean_share(of) for domain, of in by_domain.items()}
         of_models.append(shares)
     return mean_shares(of_models)
@@ -236,7 +236,7 @@ def held_out_shares(cells: Sequence[NamedCell], held_out: str | None) -> dict[st
     ]
     if held_out is not None and unseen:
         by_domain[held_out] = unseen
-    return {domain: mean_share(same) for domain, same in by_domain.items()}
+    return {domain: mean_share(of_domain) for domain, of_domain in by_domain.items()}
 
 
 SHARED = "all clients share it"

@@ -66,7 +66,9 @@ class Recorded:
     def mean(self, shares: Mapping[int, Sequence[Shares]]) -> Shares:
         """Average shares, which are given by run, a value for each of its rounds."""
         seeds = group_by(self.runs, lambda run: run.seed).values()
-        return mean_shares(mean_shares(mean_shares(shares.get(r.id, ())) for r in same) for same in seeds)
+        return mean_shares(
+            mean_shares(mean_shares(shares.get(r.id, ())) for r in of_seed) for of_seed in seeds
+        )
 
     def panel(self, view: PanelView | MatrixChart, title: str, method: str) -> Panel:
         """Return the panel of a view; it has no rows or no columns if nothing was recorded for it."""
@@ -181,7 +183,7 @@ def _names(entities: Iterable[EntityRow]) -> _Names:
 def _by_round(cells: Sequence[NamedCell]) -> dict[int, list[list[NamedCell]]]:
     """Run -> the cells of each of its rounds."""
     runs = group_by(cells, lambda c: c.run_id)
-    return {run: list(group_by(same, lambda c: c.round).values()) for run, same in runs.items()}
+    return {run: list(group_by(of_run, lambda c: c.round).values()) for run, of_run in runs.items()}
 
 
 def default_view(clients: int) -> PanelView:
@@ -209,9 +211,9 @@ def run_panels(
         runs = [r for r in runs if r.held_out is not None]
         labels = {r.id: r.label for r in runs}
     panels = []
-    for (label, _), same in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
-        together = view == "held_out" or len({r.seed for r in same}) > 1
-        for shown in [same] if together else [[run] for run in same]:
+    for (label, _), members in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
+        together = view == "held_out" or len({r.seed for r in members}) > 1
+        for shown in [members] if together else [[run] for run in members]:
             panels.append(_run_panel(store, shown, label, view, split, stage, until or {}))
     return panels
 

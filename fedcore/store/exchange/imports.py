@@ -209,7 +209,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
     of all values. Views, triggers, virtual tables and further columns of the other database are never run.
 
     Raises:
-        FedLensError: field ``other``, for a file that is no database of FedLens, or one of a newer version.
+        FedLensError: field ``other``, for a file that is not a database of FedLens, or of a newer version.
         sqlite3.Error, ValueError: for a damaged database.
     """
     with reading_as_it_is(path) as source, TemporaryDirectory(prefix="fedlens-merge-") as folder:
@@ -251,8 +251,8 @@ def _copy_rows(source: sqlite3.Connection, file: Path, tables: Iterable[str]) ->
     source.execute("BEGIN")  # one snapshot of all tables, for a run may be recording there
     for table in sorted(tables):
         columns = {row["name"]: row["type"] for row in source.execute(f"PRAGMA copy.table_info({table})")}
-        known = source.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
-        stored = {row["name"] for row in known if row["hidden"] == 0}
+        described = source.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
+        stored = {row["name"] for row in described if row["hidden"] == 0}
         if lost := [name for name in columns if name not in stored]:
             raise ValueError(f"table {table} has no column {lost[0]!r}")
         names = ", ".join(columns)

@@ -166,12 +166,12 @@ def _refuse_namesakes(
     file: str | Path,
 ) -> None:
     """Refuse a leaderboard with a run that another one brought: one of the two would hide the other."""
-    known = {
+    recorded = {
         (row["label"], row["seed"])
         for row in database.execute("SELECT label, seed FROM runs WHERE experiment_id=?", [existing.id])
     }
     for method, seed in runs:
-        if (method, seed) in known:
+        if (method, seed) in recorded:
             raise FedLensError(
                 f"{file}: experiment {existing.id} has '{method}' with seed {seed} from another leaderboard; "
                 "rename the method in the file, so that both are shown",
@@ -183,15 +183,15 @@ def _unknown_names(
     database: sqlite3.Connection, existing: ExistingExperiment, rows: list[CsvRow], file: str
 ) -> str | None:
     """Return a sentence about names that the experiment's runs lack; None if they have all of them."""
-    known = {
+    names = {
         row["name"]
         for row in database.execute(
             "SELECT DISTINCT n.name FROM entities n JOIN runs r ON r.id = n.run_id WHERE r.experiment_id=?",
             [existing.id],
         )
     }
-    new = [n for n in dict.fromkeys(n for row in rows for n in (row.model, row.test_set)) if n not in known]
-    if not known or not new or new == [GLOBAL_NAME]:
+    new = [n for n in dict.fromkeys(n for row in rows for n in (row.model, row.test_set)) if n not in names]
+    if not names or not new or new == [GLOBAL_NAME]:
         return None
     shown = ", ".join(f"'{name}'" for name in new[:5]) + (f" and {len(new) - 5} more" if len(new) > 5 else "")
     return (
@@ -289,10 +289,10 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], no
         )
     for number, cells in sorted(by_round.items()):
         insert_round(database, run_id, RoundFinished(round=number, cells=tuple(cells)))
-    now, kept = time.time(), [{"message": text, "repeats_exactly": True} for text in notices]
+    now, recorded = time.time(), [{"message": text, "repeats_exactly": True} for text in notices]
     database.execute(
         "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
-        [max(by_round), now, now, json.dumps(kept), run_id],
+        [max(by_round), now, now, json.dumps(recorded), run_id],
     )
     update_summary(database, run_id)
 
