@@ -14,12 +14,12 @@ of all their bytes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.cache.integrity import new_digest
 from fedcore.engine.clients.contract import check_state
@@ -321,27 +321,46 @@ def verify(path: Path) -> list[str]:
     return []
 
 
-def _read(path: Path) -> tuple[bytes, dict[str, str]]:
+class _Metadata(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    round: int
+    run: str
+    digest: str = ""
+
+
+class _TensorEntry(BaseModel):
+    data_offsets: tuple[int, int]
+
+
+class _Header(BaseModel):
+    """The header of a safetensors file; its further entries are the tensors by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    __pydantic_extra__: dict[str, _TensorEntry] = Field(init=False)
+    metadata: _Metadata = Field(alias="__metadata__")
+
+
+def _read(path: Path) -> tuple[bytes, _Metadata]:
     """Return the bytes of a checkpoint and its metadata, once its digest has been compared."""
     try:
         content = path.read_bytes()
         end = 8 + int.from_bytes(content[:8], "little")
-        header: dict[str, Any] = json.loads(content[8:end])
-        metadata: dict[str, str] = header.pop("__metadata__")
-        tensors = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        place = _DIGEST.search(content, 8, end)
-        digest = _digest(content, place) if place else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        header = _Header.model_validate_json(content[8:end])
+    except (OSError, ValueError) as error:
         raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
-    if metadata.get("digest") != digest or set(metadata) != {"round", "run", "digest"}:
+    metadata = header.metadata
+    tensors = max((entry.data_offsets[1] for entry in header.__pydantic_extra__.values()), default=0)
+    place = _DIGEST.search(content, 8, end)
+    if place is None or metadata.digest != _digest(content, place):
         raise FedLensError(f"{path.name} is damaged: its bytes are not those that were written")
     if len(content) != end + tensors:
         raise FedLensError(
             f"{path.name} is damaged: it has {len(content):,} bytes instead of {end + tensors:,}"
         )
-    round_ = int(metadata["round"])
-    if path not in (path_of(path.parent, round_), row_file(path.parent, round_)):
-        raise FedLensError(f"{path.name} is the checkpoint after round {round_}; it was renamed")
+    if path not in (path_of(path.parent, metadata.round), row_file(path.parent, metadata.round)):
+        raise FedLensError(f"{path.name} is the checkpoint after round {metadata.round}; it was renamed")
     return content, metadata
 
 
@@ -355,9 +374,9 @@ def load(path: Path, run: str, device: torch.device) -> tuple[dict[str, torch.Te
         tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
     except (FedLensError, SafetensorError) as error:
         raise FedLensError(f"cannot resume from {path}: {error}; clone the run to start again") from error
-    if metadata["run"] != run:
+    if metadata.run != run:
         raise FedLensError(
             f"{path} was made with another config, other weights or other images; "
             "clone the run to start again"
         )
-    return tensors, int(metadata["round"])
+    return tensors, metadata.round

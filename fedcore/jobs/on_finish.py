@@ -15,12 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
+
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import write_whole
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"
 """Environment variable with the target of supervisors without ``--on-finish``, such as the dashboard's."""
+_EXPERIMENTS = TypeAdapter(dict[int, str])
+"""Unfinished experiments: id -> uuid."""
 COMMAND_SECONDS, WEB_SECONDS = 300.0, 20.0
 PAUSES = (2.0, 10.0)
 """Seconds before the second and the third attempt to post to an address."""
@@ -78,11 +82,10 @@ class FinishWatch:
     def _recorded_experiments(self) -> dict[int, str]:
         """Return the unfinished experiments (id -> uuid) that an earlier worker recorded."""
         try:
-            noted = json.loads(self._file.read_text(encoding="utf-8"))
-            return {int(number): str(uuid) for number, uuid in noted.items()}
+            return _EXPERIMENTS.validate_json(self._file.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             logger.warning("%s cannot be read and is ignored: %s", self._file, first_line(error))
             return {}
 

@@ -95,6 +95,30 @@ def test_a_zeroed_block_a_cut_a_renamed_file_and_one_without_a_digest_are_notice
     assert "its bytes are not those that were written" in checkpoint.verify(file)[0]
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[1]",
+        "{}",
+        '{"__metadata__": ["round"]}',
+        '{"__metadata__": {"round": "x", "run": "", "digest": ""}}',
+        '{"__metadata__": {"round": "7", "run": ""}, "w": {"data_offsets": [0]}}',
+        '{"__metadata__": {"round": "7", "run": ""}, "w": 3}',
+        "[" * 100_000,
+    ],
+)
+def test_a_header_of_other_types_is_damage(file, header):
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    (found,) = checkpoint.verify(file)
+    assert found.startswith(f"{file.name} is damaged ("), found
+
+
+def test_a_fault_of_our_own_is_not_reported_as_damage(file, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_digest", lambda content, place: content.no_such_attribute)
+    with pytest.raises(AttributeError):
+        checkpoint.verify(file)
+
+
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     """fsync of the content, then the name, then fsync of the folder: a power failure loses no named file."""
     done = []
