@@ -26,19 +26,17 @@ def test_a_reload_of_new_keeps_the_form(open_page: Opened) -> None:
     assert widget(other, "Name", "text_input").value.startswith("Try it")
 
 
-def test_an_experiment_deleted_elsewhere_is_named(open_page: Opened, filled: Path) -> None:
+def test_an_experiment_deleted_elsewhere_is_named_and_an_archived_one_is_not_called_so(
+    open_page: Opened, filled: Path
+) -> None:
     app = open_page()
+    Store(filled).experiments.edit(2, archived=True)
+    assert not app.run().toast
     Store(filled).experiments.delete(1)
     app = app.run()
     assert any("Made up" in t.value and "was deleted" in t.value for t in app.toast)
     app = app.run()
     assert not app.toast
-
-
-def test_an_archived_experiment_is_not_called_deleted(open_page: Opened, filled: Path) -> None:
-    app = open_page()
-    Store(filled).experiments.edit(1, archived=True)
-    assert not app.run().toast
 
 
 def test_a_large_model_comes_with_its_suggested_weights(

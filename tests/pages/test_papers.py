@@ -67,15 +67,13 @@ def test_a_narrow_page_keeps_the_signs_for_a_help_text(
     open_page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would fill the telephone's screen before the table begins."""
-    wide = [caption for caption in open_page("papers").caption if "= comparable" in shown(caption)]
+    app = open_page("papers", table="nothing")
+    assert app.selectbox(key="table_shown").value == "fedot-1", "a link to no table shows the first"
+    wide = [caption for caption in app.caption if "= comparable" in shown(caption)]
     monkeypatch.setattr(session, "is_narrow", lambda: True)
     narrow = open_page("papers").caption
     assert len(wide) == 1 and not [caption for caption in narrow if "= comparable" in shown(caption)]
     assert [caption for caption in narrow if "**=** comparable" in caption.help]
-
-
-def test_a_link_to_no_table_shows_the_first(open_page: Opened) -> None:
-    assert open_page("papers", table="nothing").selectbox(key="table_shown").value == "fedot-1"
 
 
 def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: Store) -> None:

@@ -128,10 +128,14 @@ def test_the_form_keeps_its_values_when_its_experiment_was_launched(
     open_page: Opened, tmp_path: Path
 ) -> None:
     app = widget(open_page("new"), "Rounds", "text_input").set_value("3").run()
+    kept = widget(app, "Checkpoints kept", "selectbox")
+    assert kept.value == "last"
+    app = kept.set_value("all").run()
     app = button(app, "Launch").click().run()
     assert app.title[0].value == "Live"
     app = app.run().switch_page("pages/new.py").run()
     assert widget(app, "Rounds", "text_input").value == "3"
+    assert app.session_state["form"].typed.keep_checkpoints == "all"
 
 
 def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) -> None:
@@ -249,14 +253,6 @@ def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
 def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
     app = open_page("new", clone="9" * 30)
     assert any("No experiment" in e.value for e in app.error)
-
-
-def test_the_checkpoints_kept_are_a_field_of_the_form(open_page: Opened) -> None:
-    app = open_page("new")
-    (field,) = [box for box in app.selectbox if box.label == "Checkpoints kept"]
-    assert field.value == "last"
-    app = field.set_value("all").run()
-    assert app.session_state["form"].typed.keep_checkpoints == "all"
 
 
 def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differs(

@@ -100,7 +100,7 @@ def test_the_last_picture_stays_while_the_next_plan_is_made(
     assert not [m for m in app.markdown if "= 6 runs" in m.value]
 
 
-def test_a_large_folder_is_read_once_for_all_plans(
+def test_a_large_folder_is_read_once_for_all_plans_and_anew_after_an_error(
     open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk.go.set()
@@ -111,6 +111,12 @@ def test_a_large_folder_is_read_once_for_all_plans(
         app = widget(app, "Rounds", "text_input").set_value(str(rounds)).run()
     assert f"{rounds} rounds" in plan_line(app)
     assert disk.reads == before
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
+    app = widget(app, "Minimum samples", "text_input").set_value("10000").run()
+    assert app.error
+    before = disk.reads
+    app.run()
+    assert disk.reads > before, "the error may be about what was read, and mended since"
 
 
 def test_what_is_mended_on_the_disk_is_soon_seen(
@@ -124,18 +130,3 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
     assert app.run().error, "not looked at again at once"
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
     assert not app.run().error
-
-
-def test_after_an_error_a_large_folder_is_read_anew(
-    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error may be about what was read, and mended since."""
-    disk.go.set()
-    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
-    app = own(open_page("new", preset="demo"), folder)
-    app = widget(app, "Minimum samples", "text_input").set_value("10000").run()
-    assert app.error
-    before = disk.reads
-    app.run()
-    assert disk.reads > before
