@@ -38,9 +38,8 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
 """Seconds for which it waits to record progress, which the next step records again anyway."""
-QUEUED_AGAIN = (
-    "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
-)
+QUEUED_AGAIN = "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, status_text=NULL, error=NULL"
+"""``finished_at`` stays until the job is claimed, which tells how long it has rested."""
 NEEDS = f"""
 SELECT json_extract(runs.config, '$.data.root') AS need
 UNION SELECT json_extract(value, '$.root') FROM json_each(runs.config, '$.transfer')
@@ -220,8 +219,9 @@ class Claim:
         """Queue the job again, as if it had not been claimed; valid only before any work on it."""
         self.update(
             "status='queued', attempt=attempt-1, owner=NULL, device=NULL, pid=NULL, heartbeat_at=NULL, "
-            "status_text=NULL",
+            "finished_at=CASE WHEN started_at IS NULL THEN NULL ELSE :now END, status_text=NULL",
             BUSY_SECONDS,
+            now=time.time(),
         )
 
     def queue_again(self, why: str) -> bool:
@@ -236,8 +236,9 @@ class Claim:
             if row["status"] == "stopping" or again in row["notices"]:
                 return False
             database.execute(
-                f"UPDATE runs SET {QUEUED_AGAIN}, notices=json_insert(notices, '$[#]', json(?)) WHERE id=?",
-                [json.dumps({"message": f"{why}; {again}", "repeats_exactly": True}), self.id],
+                f"UPDATE runs SET {QUEUED_AGAIN}, finished_at=?, "
+                "notices=json_insert(notices, '$[#]', json(?)) WHERE id=?",
+                [time.time(), json.dumps({"message": f"{why}; {again}", "repeats_exactly": True}), self.id],
             )
         return True
 
@@ -289,7 +290,8 @@ class Jobs(Queries):
         with self._file.writing() as database:
             row = database.execute(
                 f"UPDATE {table.table} SET status='running', owner=:owner, attempt=attempt+1, "
-                "device=:device, heartbeat_at=:now, pid=NULL, finished_at=NULL, "
+                "device=:device, heartbeat_at=:now, pid=NULL, "
+                "started_at=coalesce(started_at + :now - finished_at, started_at), finished_at=NULL, "
                 "status_text='starting', error=NULL "
                 f"WHERE id=(SELECT id FROM {table.table} WHERE {condition} ORDER BY {table.order} LIMIT 1) "
                 "AND status='queued' "
@@ -370,7 +372,7 @@ class Jobs(Queries):
                 cursor = database.execute(
                     f"UPDATE {table.table} "
                     "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
-                    f"finished_at=:now, {table.outcome}, pid=NULL "
+                    f"finished_at=coalesce(heartbeat_at, :now), {table.outcome}, pid=NULL "
                     "WHERE id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')",
                     {
                         **row, "now": time.time(), "error": f"{reason}; {table.remedy}",

@@ -67,6 +67,7 @@ class RunRow:
     def elapsed(self, now: float | None = None) -> float | None:
         """Return the seconds from the start to the end, or to now; None if they are unknown.
 
+        The time between a stop and the next attempt does not count: a claim moves ``started_at`` on by it.
         They are unknown before the start, and for imported results, which are recorded in one moment.
         """
         if self.started_at is None or (self.origin != "engine" and self.finished_at == self.started_at):

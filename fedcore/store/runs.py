@@ -187,7 +187,7 @@ class Runs(Queries):
         """Stop queued runs at once and running ones between two steps; return them, as others had ended."""
         assignments = (
             "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
-            "finished_at = CASE status WHEN 'queued' THEN :now ELSE NULL END, "
+            "finished_at = CASE status WHEN 'queued' THEN coalesce(finished_at, :now) END, "
             "status_text = CASE status WHEN 'queued' THEN 'stopped before it began' ELSE 'stop requested' END"
         )
         with self._file.writing() as database:
@@ -203,7 +203,8 @@ class Runs(Queries):
         """
         with self._file.writing() as database:
             rows = database.execute(
-                "UPDATE runs SET status='stopped', finished_at=:now, status_text=:why FROM "
+                "UPDATE runs SET status='stopped', finished_at=coalesce(runs.finished_at, :now), "
+                "status_text=:why FROM "
                 "(SELECT experiment_id AS of, json_extract(config, '$.method') AS method FROM runs "
                 "WHERE id=:run) AS failed WHERE runs.experiment_id=failed.of "
                 "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "

@@ -9,7 +9,10 @@ import pytest
 
 from fedcore.engine import checkpoint
 from fedcore.jobs import handlers
+from fedcore.progress import Progress
 from fedcore.store import Store
+from fedcore.store.jobs import Claim
+from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import execute_next, recorded
 
@@ -36,6 +39,50 @@ def interrupted(db, queued) -> tuple[int, Path, dict]:
 
 def notices(db: Path, run_id: int) -> list[str]:
     return [n.message for n in Store(db).runs.get([run_id])[0].notices if n.message != "a remark"]
+
+
+def test_what_passes_between_two_attempts_is_not_counted_as_time_of_the_run(db, queued, monkeypatch) -> None:
+    """A run that was stopped on Friday and resumed on Monday has not trained for three days."""
+    (run_id,) = queued()
+    store, day, now = Store(db), 86_400.0, 1e9
+    monkeypatch.setattr("time.time", lambda: now)
+
+    def begun() -> Claim:
+        claim = store.jobs.claim(new_owner(), "cpu")
+        assert claim is not None
+        claim.begin()
+        return claim
+
+    def elapsed() -> float | None:
+        return store.runs.get([run_id])[0].elapsed()
+
+    first = begun()
+    now += 20
+    first.finish("failed", error="a fault")
+    now += day
+    assert elapsed() == 20
+    store.runs.resume([run_id])
+    now += day
+    assert elapsed() == 20, "it waits in the queue"
+    store.runs.stop([run_id])
+    now += day
+    store.runs.resume([run_id])
+    second = begun()
+    second.give_back()
+    now += day
+    second = begun()
+    now += 5
+    second.progress(Progress("training", 1, 6))
+    now += day
+    assert store.jobs.reconcile(gone=[second.owner]) == [run_id]
+    assert elapsed() == 25, "the machine was off for a day before anyone saw that the process was gone"
+    store.runs.retry([run_id])
+    now += day
+    assert elapsed() is None
+    third = begun()
+    now += 7
+    third.finish("done")
+    assert elapsed() == 7
 
 
 def flip_last_bit(path: Path) -> None:
