@@ -109,7 +109,9 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
         )
     if any(t["type"] == "parcoords" for t in traces):
         return _parallel(traces[0], layout, width, theme)
-    _place_bars(traces, layout, figure.layout.colorway or figure.layout.template.layout.colorway)
+    colours = figure.layout.colorway or figure.layout.template.layout.colorway or ["#636efa"]
+    _colour_lines(traces, colours)
+    _place_bars(traces, layout, colours)
     axes = _axes(traces, layout)
     across = [a for name, a in axes.items() if name.startswith("x")]
     down = [a for name, a in axes.items() if name.startswith("y")]
@@ -399,6 +401,15 @@ def _error_bar(middle: float, low: float, high: float) -> list[Point]:
     return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
 
 
+def _colour_lines(traces: Sequence[dict[str, Any]], colours: Sequence[str]) -> None:
+    """Give scatter traces without colours those of plotly: one for the line and the markers of each."""
+    for number, trace in enumerate(traces):
+        if trace["type"] == "scatter":
+            colour = {"color": colours[number % len(colours)]}
+            trace["marker"] = colour | (trace.get("marker") or {})
+            trace["line"] = {"color": trace["marker"]["color"]} | (trace.get("line") or {})
+
+
 def _place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
     """Give bars their colours, and their places beside or upon each other, as plotly does.
 
@@ -419,8 +430,7 @@ def _place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], col
         named = any(isinstance(place, str) for place in places)
         unit = 1.0 if named else min((b - a for a, b in pairwise(sorted(set(places)))), default=1.0)
         room = unit * (1 - layout.get("bargap", 0.2))
-        usual = colours or ["#636efa"]
-        colour = (trace.get("marker") or {}).get("color") or usual[number % len(usual)]
+        colour = (trace.get("marker") or {}).get("color") or colours[number % len(colours)]
         keys = [(axes, place, size < 0) for place, size in zip(places, length, strict=True)]
         base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
         ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})

@@ -123,6 +123,13 @@ def test_bars_of_several_traces_are_beside_or_upon_each_other_and_in_the_legend(
     assert {"up", "down"} <= named
 
 
+def test_a_trace_without_colours_has_those_of_the_figure() -> None:
+    figure = go.Figure([go.Scatter(x=[1, 2], y=[3, 4], mode="lines+markers", name=name) for name in "ab"])
+    figure.update_layout(colorway=["#112233", "#445566"], height=400, margin={"t": 20, "b": 40})
+    drawn = [s for s in still(figure, 662).shapes if isinstance(s, Disc)]
+    assert {disc.fill for disc in drawn} == {"#112233", "#445566"}
+
+
 def test_a_trace_of_another_kind_is_refused_with_the_kinds_that_can_be_drawn() -> None:
     said = "shares has a trace of type pie.*scatter, bar, heatmap, parcoords.*fedcore/plots/still.py"
     with pytest.raises(ValueError, match=said):
