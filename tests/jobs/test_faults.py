@@ -301,5 +301,5 @@ def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
             Store(db).runs.resume([run_id])
     assert len(outcomes) > 1
     assert recorded(db, run_id) == expected
-    configs = [Store(db).runs.config(run_id), Store(db).runs.config(run_id)]
-    assert group_hash(configs[0]) == group_hash(configs[1].model_copy(update={"time_limit": None}))
+    config = Store(db).runs.config(run_id)
+    assert group_hash(config) == group_hash(config.model_copy(update={"time_limit": None}))

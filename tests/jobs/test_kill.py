@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     return recorded(db, run_id)
 
 
+def leave_alone(supervise: Callable[[], subprocess.Popen], db: Path, run_id: int) -> int:
+    """Kill a new supervisor with -9 while its run trains on; returns the run's process."""
+    supervisor = supervise()
+    worker_pid = in_the_middle(db, run_id)
+    supervisor.kill()
+    supervisor.wait(5)
+    return worker_pid
+
+
 def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, queued, step_until):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)
@@ -62,10 +72,7 @@ def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, q
 def test_supervisor_killed_leaves_the_job_to_the_next_supervisor(db, queued, supervise):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)
-    first = supervise()
-    worker_pid = in_the_middle(db, run_id)
-    first.kill()
-    first.wait(5)
+    worker_pid = leave_alone(supervise, db, run_id)
     supervise()
     before = row(db, run_id).rounds_done
     wait_for(lambda: row(db, run_id).rounds_done > before)
@@ -78,10 +85,7 @@ def test_supervisor_killed_leaves_the_job_to_the_next_supervisor(db, queued, sup
 @pytest.mark.slow
 def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervise):
     (run_id,) = queued(**SLOW)
-    first = supervise()
-    worker_pid = in_the_middle(db, run_id)
-    first.kill()
-    first.wait(5)
+    worker_pid = leave_alone(supervise, db, run_id)
     supervise()
     os.kill(worker_pid, signal.SIGKILL)
     wait_for(lambda: row(db, run_id).status == "interrupted")
@@ -92,10 +96,7 @@ def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervis
 def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, queued, supervise):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)
-    first = supervise()
-    worker_pid = in_the_middle(db, run_id)
-    first.kill()
-    first.wait(5)
+    worker_pid = leave_alone(supervise, db, run_id)
     assert SupervisorLock(db).is_free(), "the lock goes with the process that held it"
     os.kill(worker_pid, signal.SIGKILL)
     wait_for(lambda: row(db, run_id).state == "interrupted")
@@ -127,11 +128,9 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
             raise KeyboardInterrupt
 
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    try:
-        with Heartbeat(Store(db)) as heartbeat:
-            job.execute(claimed, heartbeat, handler=fake_engine.training, listen=die_before_recording)
-    except KeyboardInterrupt:
-        assert row(db, run_id).rounds_done == 5
+    with pytest.raises(KeyboardInterrupt), Heartbeat(Store(db)) as heartbeat:
+        job.execute(claimed, heartbeat, handler=fake_engine.training, listen=die_before_recording)
+    assert row(db, run_id).rounds_done == 5
     (run_folder(db, run_id) / "round-6.safetensors").write_text("6 a state that was never recorded")
     claimed.finish("interrupted")
     Store(db).runs.resume([run_id])
