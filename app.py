@@ -18,10 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
+from pages.live_view import chart as live_chart
 from pages.widgets import ahead, browser, pulse, session
 
 CHART_PAGES = ("compare", "leaderboard", "new", "run")
-"""Addresses of the pages that draw with ``st.plotly_chart``."""
+"""Addresses of the pages that draw with ``st.plotly_chart``; Live has a plotly.js of its own."""
 READY_SECONDS = 0.5  # from the start of the app until the server accepts connections
 
 
@@ -58,6 +59,15 @@ def chart_library() -> str | None:
     return next((f"{session.base_path()}/static/js/{path.name}" for path in found), None)
 
 
+def early_library(page: str) -> str | None:
+    """Return the header with which browsers fetch a page's plotly.js at once; None if it draws no charts."""
+    if page in CHART_PAGES and (library := chart_library()) is not None:
+        return f"<{library}>; rel=modulepreload"
+    if page == "live" and (library := live_chart.plotly_url()) is not None:
+        return f"<{library}>; rel=preload; as=script"
+    return None
+
+
 def _is_plain(headers: MutableHeaders) -> bool:
     """Return whether a body is sent as it is, and its length is known."""
     return "content-length" in headers and "content-encoding" not in headers
@@ -73,17 +83,17 @@ class EarlyCharts:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (library := chart_library()) is None:
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        of_library = scope["path"] == library and scope["method"] == "GET"
-        with_charts = scope["path"].rpartition("/")[2] in CHART_PAGES
+        of_library = scope["path"] == chart_library() and scope["method"] == "GET"
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
-                if with_charts and headers.get("content-type", "").startswith("text/html"):
-                    headers.append("Link", f"<{library}>; rel=modulepreload")
+                if headers.get("content-type", "").startswith("text/html"):
+                    if link := early_library(scope["path"].rpartition("/")[2]):
+                        headers.append("Link", link)
                 elif of_library and message["status"] == 200 and _is_plain(headers):
                     headers["content-length"] = str(len(browser.EAGER) + int(headers["content-length"]))
                     headers["accept-ranges"] = "none"  # parts would be counted without the comment

@@ -15,6 +15,7 @@ from starlette.responses import Response
 import app as served
 from fedcore.results import progress
 from fedcore.store import Store
+from pages.live_view import chart as live_chart
 from pages.widgets import pulse
 from tests.support import fill
 from tests.support.web.live import clock, widget
@@ -155,10 +156,15 @@ def test_the_browser_is_opened_where_there_is_a_screen(
 
 
 @pytest.mark.parametrize(
-    ("path", "kind", "early"),
-    [("/compare", "text/html", True), ("/live", "text/html", False), ("/compare", "text/css", False)],
+    ("path", "kind", "how"),
+    [
+        ("/compare", "text/html", "modulepreload"),
+        ("/live", "text/html", "preload; as=script"),
+        ("/papers", "text/html", None),
+        ("/compare", "text/css", None),
+    ],
 )
-def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, early: bool) -> None:
+def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, how: str | None) -> None:
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -167,9 +173,12 @@ def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, earl
     page = served.EarlyCharts(Response("page", media_type=kind))
     run(page({"type": "http", "method": "GET", "path": path}, None, send))
     (link,) = [value.decode() for name, value in sent[0]["headers"] if name == b"link"] or [""]
-    assert link.endswith(">; rel=modulepreload") == early
-    file = Path(st.__file__).parent / "static" / link[1:].partition(">")[0].lstrip("/")
-    assert file.is_file() == early
+    assert link.endswith(f">; rel={how}") if how else not link
+    address = link[1:].partition(">")[0]
+    if path == "/live":
+        assert address == live_chart.plotly_url()
+    else:
+        assert (Path(st.__file__).parent / "static" / address.lstrip("/")).is_file() == bool(how)
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("GET", 304)])
