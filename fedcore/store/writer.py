@@ -178,42 +178,25 @@ def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) ->
 
 
 def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
-    """Copy the rows of a run of the attached database; infinity becomes NULL, as when a round is recorded.
-
-    The digests, which were compared with the rows, come too unless there was infinity.
-    """
+    """Copy the rows of a run of the attached database, and the digests that were compared with them."""
     # the attached database has passed the same CHECK constraints, which take as long as all else here
     database.execute(f"PRAGMA ignore_check_constraints={int(has_our_tables(database))}")
-    unchanged = True
     try:
         for table in RUN_TABLES:
-            unchanged &= _insert_attached_table(database, table, run_id, theirs)
+            names = [row["name"] for row in database.execute(f"PRAGMA table_info({table})")]
+            columns = ", ".join(name for name in names if name != "run_id")
+            database.execute(
+                f"INSERT INTO main.{table}(run_id, {columns}) "
+                f"SELECT ?, {columns} FROM {ATTACHED}.{table} WHERE run_id=?",
+                [run_id, theirs],
+            )
     finally:
         database.execute("PRAGMA ignore_check_constraints=0")
-    if unchanged:
-        database.execute(
-            "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
-            f"FROM {ATTACHED}.digests d JOIN {ATTACHED}.rounds r USING (run_id, round) WHERE d.run_id=?",
-            [run_id, theirs],
-        )
-
-
-def _insert_attached_table(database: sqlite3.Connection, table: str, run_id: int, theirs: int) -> bool:
-    """Copy the rows of a run in one table; returns whether there was no infinity."""
-    columns = {row["name"]: row["type"] for row in database.execute(f"PRAGMA table_info({table})")}
-    columns.pop("run_id")
-    real = [name for name, kind in columns.items() if kind == "REAL"]
-    infinite = " OR ".join(f"abs({name})=9e999" for name in real) or "0"
-    found = f"SELECT 1 FROM {ATTACHED}.{table} WHERE run_id=? AND ({infinite}) LIMIT 1"
-    finite = database.execute(found, [theirs]).fetchone() is None
-    nulls = [] if finite else real
-    values = [f"nullif(nullif({n}, 9e999), -9e999)" if n in nulls else n for n in columns]
     database.execute(
-        f"INSERT INTO main.{table}(run_id, {', '.join(columns)}) "
-        f"SELECT :run, {', '.join(values)} FROM {ATTACHED}.{table} WHERE run_id=:theirs",
-        {"run": run_id, "theirs": theirs},
+        "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
+        f"FROM {ATTACHED}.digests d JOIN {ATTACHED}.rounds r USING (run_id, round) WHERE d.run_id=?",
+        [run_id, theirs],
     )
-    return finite
 
 
 def _check_means(database: sqlite3.Connection, run_id: int) -> None:
