@@ -3,8 +3,6 @@
 fedlens run examples/attentive.toml --methods examples/attentive.py --methods examples/fedper.py
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcore.lazy import functional as F

@@ -3,8 +3,6 @@
 fedlens run examples/personal.toml --methods examples/fedper.py --methods examples/ditto.py
 """
 
-from __future__ import annotations
-
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,

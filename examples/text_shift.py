@@ -3,8 +3,6 @@
 fedlens run examples/text_shift.toml --methods examples/text_shift.py
 """
 
-from __future__ import annotations
-
 from fedcore.lazy import torch  # not `import torch`: the browser reads this file without loading the library
 from fedcore.methods import (
     About,

@@ -1,22 +1,16 @@
 """A federation as tensors: one pool of encoded samples, and the rows of it that each client holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
+from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import class_features
-from fedcore.lazy import torch
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.seeds import torch_generator
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.clip.backbone import Backbone
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class Rows:
     counts: Tensor
 
     @classmethod
-    def of(cls, rows: list[np.ndarray]) -> Rows:
+    def of(cls, rows: list[np.ndarray]) -> Self:
         """Make it from one array of pool rows per owner."""
         counts = torch.tensor([len(r) for r in rows], dtype=torch.int64)
         parts = [torch.as_tensor(r, dtype=torch.int64) for r in rows]
@@ -65,7 +59,7 @@ class Rows:
         start = int(self.starts[owner])
         return self.flat[start : start + int(self.counts[owner])]
 
-    def select(self, owners: Tensor) -> Rows:
+    def select(self, owners: Tensor) -> "Rows":
         """Return the rows of some owners."""
         counts = self.counts[owners]
         within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -82,8 +76,8 @@ class Pool:
 
     values: Tensor
     labels: Tensor
-    device: torch.device
-    dtype: torch.dtype
+    device: "torch.device"
+    dtype: "torch.dtype"
 
     def x(self, index: Tensor) -> Tensor:
         """Return encoded samples, moved to the device. Shape: index (...) -> (..., *sample shape)."""
@@ -109,7 +103,7 @@ class LocalData:
     pool: Pool
     rows: Rows
     clients: Tensor
-    problem: Problem
+    problem: "Problem"
     unlabelled: Tensor | None = None
     validation: Rows | None = None
 
@@ -159,11 +153,11 @@ class Problem:
     descriptions: Mapping[str, Sequence[str]]
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> "torch.device":
         """The device that holds the parameters."""
         return self.backbone.device
 
-    def among(self, classes: tuple[str, ...], **changes: Any) -> Problem:
+    def among(self, classes: tuple[str, ...], **changes: Any) -> Self:
         """Return the problem with other classes, of which no client has samples, and further changes."""
         nobody = self.class_counts.new_zeros(len(self.clients), len(classes))
         return replace(self, classes=classes, class_counts=nobody, **changes)
@@ -251,12 +245,12 @@ class Federation:
     class_sets: ClassSets | None = None
     unlabelled: Tensor | None = None
     label_spaces: tuple[LabelSpace, ...] = ()
-    newcomers: Federation | None = None
-    part_of: Federation | None = None
+    newcomers: "Federation | None" = None
+    part_of: "Federation | None" = None
     test_sample: int | None = None
 
     @cached_property
-    def in_between(self) -> Federation:
+    def in_between(self) -> Self:
         """The federation as its models are tested between the first and the last round."""
         clients = len(self.problem.clients)
         rows = [self.test.select(torch.arange(clients)).flat]
@@ -272,7 +266,7 @@ class Federation:
             counts[i] = len(held)
         return replace(self, test=Rows(torch.cat(rows), counts))
 
-    def seen_in(self, space: LabelSpace) -> Federation:
+    def seen_in(self, space: LabelSpace) -> Self:
         """Return the federation as its models are tested in a label space: with its test sets only."""
         nothing = Rows.of([np.array([], dtype=np.int64)] * len(self.problem.clients))
         return replace(

@@ -1,7 +1,5 @@
 """Linear algebra that is the same on every device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

@@ -3,22 +3,15 @@
 Sources: Hu et al., LoRA, 2021; Ghiasvand et al., pFedMMA, 2026.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedcore.cache.integrity import new_digest
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.clip.specs import BackboneSpec
 
 _LARGE = 2**14
 """Numbers of a client's q, k and v from which on a CPU adds a low-rank update where they are."""
@@ -115,7 +108,7 @@ class Lora:
         return self.scale * low if self._scales_early else low
 
     @property
-    def first(self) -> Lora:
+    def first(self) -> "Lora":
         return Lora(self.a[:1], self.b[:1], self.scale, self.start, self.residual)
 
     def layers_alike(self) -> int:
@@ -124,7 +117,7 @@ class Lora:
         return int((alike[0] & alike[1]).long().cumprod(0).sum())
 
 
-Between = Callable[["Tensor", int, int, Lora], "Tensor"]
+Between = Callable[[Tensor, int, int, Lora], Tensor]
 """``ImageTower.between``: the activations that leave the layers from one to before another."""
 
 
@@ -179,7 +172,7 @@ class LowerLayers:
 
 
 def init_lora(
-    layers: int, width: int, rank: int, generator: Generator, dtype: torch.dtype | None = None
+    layers: int, width: int, rank: int, generator: Generator, dtype: "torch.dtype"
 ) -> tuple[Tensor, Tensor]:
     """Draw a Kaiming-uniform (a = sqrt 5) and leave b zero: the tower starts as the frozen one.
 
@@ -189,7 +182,6 @@ def init_lora(
     """
     bound = math.sqrt(6 / ((1 + 5) * width))
     a = torch.empty(layers, 3, rank, width, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-    dtype = dtype or torch.float32
     return a.to(dtype), torch.zeros(layers, 3, width, rank, dtype=dtype)
 
 

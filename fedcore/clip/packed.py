@@ -5,8 +5,6 @@ gradient of x, and one for each part of a weight that is used by itself. The pla
 readers (deep copies, casts, products under autocast).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -11,20 +11,14 @@ prefix changes, and the whole forward pass of equal prefixes, which all of them 
 ``TextTower.encode`` computes the same features in one batch; the tests compare both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.clip.products import linear
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.towers import TextTower
+from fedcore.clip.towers import TextTower
+from fedcore.lazy import Tensor, torch
 
 _FEWEST_NUMBERS = 2**16
 """Size of a client's matrix (tokens x width) from which on it keeps the processor busy by itself."""

@@ -5,15 +5,8 @@ laid out for it (``fedcore.clip.packed``). Both compute in single precision; the
 so in the last bits. ``fedcore.clip.speed`` chooses the way of new runs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PLAIN, PACKED = "plain", "packed"
 """The two ways, as a run's environment records them."""

@@ -1,26 +1,18 @@
 """Differentiable prompts: learned contexts before frozen class tokens (Zhou et al., CoOp, 2022)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from fedcore.clip import prefixed
+from fedcore.clip.adapters import Adapters, Lora
+from fedcore.clip.backbone import Backbone
 from fedcore.clip.prefixed import TokenOrder
-from fedcore.clip.specs import no_room
+from fedcore.clip.specs import BackboneSpec, no_room
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.clip.adapters import Adapters, Lora
-    from fedcore.clip.backbone import Backbone
-    from fedcore.clip.specs import BackboneSpec
 
 _PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
 """Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.

@@ -3,8 +3,6 @@
 Token counts are those of CLIP's tokenizer; they refuse class names that are too long early.
 """
 
-from __future__ import annotations
-
 import gzip
 import html
 import importlib.util
@@ -15,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fedcore.cache.integrity import file_digest, stat_identity
 from fedcore.clip import tags
@@ -98,7 +96,7 @@ class WeightsFiles:
     digest: str = ""
 
     @classmethod
-    def of(cls, name: str, pretrained: str | None) -> WeightsFiles:
+    def of(cls, name: str, pretrained: str | None) -> Self:
         """Read the files of a backbone's weights; none for a tag that is not on this machine."""
         source = weights_source(name, pretrained)
         cached = tags.cached(name, source) if isinstance(source, str) else None

@@ -1,7 +1,5 @@
 """open_clip's pretrained tags: their repositories, cached weights and downloads, without importing torch."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -5,23 +5,17 @@ all classes share is computed once instead of once per class. The last block run
 Layers that are the same for all clients run once for an image that all clients share.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from fedcore.clip.adapters import Adapters, Lora
 from fedcore.clip.products import linear
 from fedcore.errors import FedLensError
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.adapters import Adapters, Lora
 
 
 def _project(
-    block: Any, layer: int, x: Tensor, lora: Lora | None, packing: Packing | None = None
+    block: Any, layer: int, x: Tensor, lora: Lora | None, packing: "Packing | None" = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the q, k and v of one layer, unpacked if x is packed.
 
@@ -215,7 +209,7 @@ class TextTower:
         lengths: Tensor | None = None,
         lora: Lora | None = None,
         positions: Tensor | None = None,
-        packing: Packing | None = None,
+        packing: "Packing | None" = None,
         deep: Tensor | None = None,
     ) -> Tensor:
         """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
@@ -268,7 +262,7 @@ class TextTower:
         eot: Tensor,
         start: int,
         adapters: Adapters,
-        packing: Packing | None = None,
+        packing: "Packing | None" = None,
     ) -> Tensor:
         """Return unnormalised text features, computed from the activations entering layer ``start``.
 
@@ -292,7 +286,7 @@ class TextTower:
         eot: Tensor,
         mask: Tensor,
         lora: Lora | None = None,
-        packing: Packing | None = None,
+        packing: "Packing | None" = None,
         adapters: Adapters | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs of a layer for prefix and suffix; the last layer gives only the [EOT] tokens.
@@ -327,7 +321,7 @@ class TextTower:
         return projection(pooled) if isinstance(projection, torch.nn.Linear) else pooled @ projection
 
     @staticmethod
-    def _mask(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> Tensor:
+    def _mask(lengths: Tensor, width_p: int, steps: int, dtype: "torch.dtype") -> Tensor:
         """Return an additive mask of prefix rows beyond a client's length, and of later suffix tokens.
 
         Shape: lengths (clients or 1,) -> (clients or 1, 1, 1, steps, P + steps).

@@ -5,8 +5,6 @@ in the pretraining captions; the full table that open_clip expects is rebuilt he
 what these weights are good for.
 """
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from pathlib import Path

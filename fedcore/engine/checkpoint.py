@@ -12,8 +12,6 @@ the same numbers after a restart as without one. Files are written whole or not 
 of all their bytes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -220,7 +218,7 @@ def row_files(folder: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in found if match}
 
 
-def write(path: Path, tensors: dict[str, torch.Tensor], round_: int, run: str) -> Path:
+def write(path: Path, tensors: dict[str, Tensor], round_: int, run: str) -> Path:
     """Write tensors of a round and of a run; when this returns, they survive a power failure."""
     from safetensors.torch import save as to_bytes
 
@@ -364,7 +362,7 @@ def _read(path: Path) -> tuple[bytes, _Metadata]:
     return content, metadata
 
 
-def load(path: Path, run: str, device: torch.device) -> tuple[dict[str, torch.Tensor], int]:
+def load(path: Path, run: str, device: "torch.device") -> tuple[dict[str, Tensor], int]:
     """Return the tensors and the round of a file; one that is damaged or of another run is refused."""
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes

@@ -5,8 +5,6 @@ method is made for a ``Problem`` with the client's classes and the prompt of its
 must not depend on classes; ``cohorts_of_one`` checks this for methods that do not declare it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,13 +17,13 @@ from fedcore.engine.clients.cohorts import Cohort, differing_start
 from fedcore.engine.clients.generalisation import entries_by_class
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, LabelSpace, Pool, Problem, Rows, TestSet
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig
 
 
 def federation_of_all(
-    images: ImageSet, dealt: CrossClass, values: torch.Tensor, backbone: Backbone, seed: int
+    images: ImageSet, dealt: CrossClass, values: Tensor, backbone: Backbone, seed: int
 ) -> Federation:
     """Return all clients with the base and new classes of each data set as test sets in their label spaces.
 
@@ -120,7 +118,7 @@ def _check_shared(cohorts: Sequence[Cohort]) -> None:
         )
 
 
-def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> torch.Tensor:
+def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> Tensor:
     """Return each sample's label as an index into some of the joined images' classes, -1 for others."""
     return torch.as_tensor(images.labels_among(listed), dtype=torch.int64).to(backbone.device)
 

@@ -1,7 +1,5 @@
 """Build a run's method and its encoded federation from its config, for the round loop to start."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +37,7 @@ from fedcore.engine.prepare import (
 )
 from fedcore.errors import FedLensError
 from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.progress import Progress, prepare_then, relay
@@ -172,7 +170,7 @@ def set_up(
 
 def _encode(
     backbone: Backbone, images: ImageSet, reads: str, folder: Path, files: dict[Path, integrity.FileIdentity]
-) -> Generator[Progress | Notice, None, torch.Tensor]:
+) -> Generator[Progress | Notice, None, Tensor]:
     """Encode a data set unless its encoding is cached, and add its file to those of the run.
 
     Shape: -> (samples, ...).
@@ -259,7 +257,7 @@ def load_backbone(name: str, pretrained: str | None, device: str, precision: str
 def build_federation(
     images: ImageSet,
     inputs: RunInputs,
-    values: torch.Tensor,
+    values: Tensor,
     backbone: Backbone,
     seed: int,
     root: str | None = None,
@@ -325,7 +323,7 @@ def build_federation(
 
 
 def with_transfer(
-    federation: Federation, other: TransferInputs, values: torch.Tensor, root: str | None
+    federation: Federation, other: TransferInputs, values: Tensor, root: str | None
 ) -> Federation:
     """Return the federation with a test set of another data set, in its own label space.
 
@@ -376,7 +374,7 @@ _SHARE_FOR_SAMPLES = 0.5
 """Share of a GPU's free memory for encoded samples; training needs the rest."""
 
 
-def _placed(values: torch.Tensor, backbone: Backbone) -> torch.Tensor:
+def _placed(values: Tensor, backbone: Backbone) -> Tensor:
     """Return encoded samples, on the backbone's device if there is room for them.
 
     Larger encodings stay in the machine's memory, and each batch is copied during the step before it.
@@ -387,7 +385,7 @@ def _placed(values: torch.Tensor, backbone: Backbone) -> torch.Tensor:
     return values.to(device) if device.type != "cpu" and values.nbytes <= room else values
 
 
-def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:
+def unlabelled_rows(images: ImageSet, assignment: Assignment) -> Tensor | None:
     """Return the rows of the held-out domain outside its test set. Shape: -> (samples,)."""
     if assignment.held_out is None:
         return None

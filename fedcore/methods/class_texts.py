@@ -3,8 +3,6 @@
 A method that uses them derives from ``Described``, and its config from ``ClassTextConfig``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

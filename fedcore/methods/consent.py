@@ -5,8 +5,6 @@ an experiment names may come from somebody else, so it is loaded only after the 
 are remembered by path and content; a changed file needs a new one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -11,11 +11,9 @@ The global model is w_g with Q = I. With r > 1 blocks Q_i is block-diagonal (Fed
 Changed from the paper: its algorithm moves w_g before X; here both gradients come from one forward pass.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -99,7 +97,7 @@ class FedOTConfig(MethodConfig):
     )
 
     @model_validator(mode="after")
-    def _rate_to_compare(self) -> FedOTConfig:
+    def _rate_to_compare(self) -> Self:
         if self.lr_transform is not None and self.lr == 0:
             raise ValueError("lr_transform is applied as a multiple of lr, which is 0; give lr above 0")
         return self

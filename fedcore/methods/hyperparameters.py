@@ -1,7 +1,5 @@
 """Hyper-parameters: how a method declares them, and those that every trained method has."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator

@@ -1,7 +1,5 @@
 """Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pkgutil

@@ -1,7 +1,5 @@
 """Small functions on tensors with a client axis that several methods use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -167,7 +165,7 @@ PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}
 """Bytes of activations that training holds at once if a method works in pieces, by type of device."""
 
 
-def piece_size(bytes_of_sample: int, device: torch.device) -> int:
+def piece_size(bytes_of_sample: int, device: "torch.device") -> int:
     """Return how many samples of this size training holds at once on a device."""
     return max(1, PIECE_BYTES.get(device.type, PIECE_BYTES["cpu"]) // max(1, bytes_of_sample))
 

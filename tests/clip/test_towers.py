@@ -280,7 +280,7 @@ def test_lora_is_added_in_place_with_the_bits_of_a_sum(rank, samples, shared, sc
 
 
 def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
-    a, b = init_lora(2, 100, 4, torch_generator(3, "lora"))
+    a, b = init_lora(2, 100, 4, torch_generator(3, "lora"), torch.float32)
     assert a.shape == (2, 3, 4, 100) and b.shape == (2, 3, 100, 4)
     assert a.abs().max() <= 100**-0.5 and a.abs().max() > 0.09
     assert not b.any()

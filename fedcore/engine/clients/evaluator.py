@@ -6,8 +6,6 @@ samples, whichever pass or process computed them. If a prediction depends on the
 (``Method.batch_order``), each test set is scored separately and without padding instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +77,7 @@ class Evaluator:
     note: Callable[[Tensor, Tensor], None] | None = None
 
     @cached_property
-    def spaces(self) -> tuple[Evaluator, ...]:
+    def spaces(self) -> tuple["Evaluator", ...]:
         """Itself, and one for each other label space: of the same method, made for its class names.
 
         Made with the first evaluation, so that nothing has encoded those names before.
@@ -96,7 +94,7 @@ class Evaluator:
         return self, *others
 
     @cached_property
-    def in_between(self) -> Evaluator:
+    def in_between(self) -> "Evaluator":
         """Itself between the first and the last round; the same if the run samples no test set."""
         if self.federation.test_sample is None:
             return self

@@ -11,8 +11,6 @@ on the number of processes: a pass has the same shape everywhere, and so the sam
 participants of a round (``Method.diagnostics``) need all of them at once and are not divided.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -189,7 +187,7 @@ class Worker:
             self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes))
 
     @cached_property
-    def device(self) -> torch.device:
+    def device(self) -> "torch.device":
         return self.cohorts[0].federation.problem.device
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:

@@ -1,21 +1,16 @@
 """Trained models beyond their training: asked about other class names, and adapted by unseen clients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
 from fedcore.engine.clients.gathering import Transport
+from fedcore.federation import Federation
 from fedcore.lazy import torch
 from fedcore.methods.base import STATE_PARTS, Method, State, overrides
 from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.records.events import Cell
-
-if TYPE_CHECKING:
-    from fedcore.federation import Federation
 
 
 def reason_without_value(method: Method) -> str:

@@ -8,8 +8,6 @@ Matrix products are computed in single precision or in what the config's ``arith
 optimisers, averages and evaluation stay in single precision in any case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -223,7 +221,7 @@ def tf32(wanted: bool) -> Iterator[None]:
         products.allow_tf32, convolutions.allow_tf32 = before
 
 
-def autocast(arithmetic: Arithmetic, device: torch.device) -> AbstractContextManager[object]:
+def autocast(arithmetic: Arithmetic, device: "torch.device") -> AbstractContextManager[object]:
     """Return the context of a forward pass; its backward pass has the same types."""
     if arithmetic != "bf16":
         return nullcontext()

@@ -1,7 +1,5 @@
 """SGD and Adam over parameters with a client axis: every client has its own state and step count."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -95,12 +93,12 @@ class ClientOptimiser:
             self.moments[name] = like.new_zeros(self.clients, *like.shape[1:])
         return self.moments[name]
 
-    def select(self, clients: Tensor) -> ClientOptimiser:
+    def select(self, clients: Tensor) -> "ClientOptimiser":
         """Return a copy of some clients' optimisers."""
         moments = {n: t[clients].clone() for n, t in self.moments.items()}
         return ClientOptimiser(self.config, len(clients), moments, self.lr_factors)
 
-    def put(self, clients: Tensor, other: ClientOptimiser) -> None:
+    def put(self, clients: Tensor, other: "ClientOptimiser") -> None:
         """Write some clients' optimisers back."""
         for name, values in other.moments.items():
             self._moment(name, values)[clients] = values

@@ -8,8 +8,6 @@ z_k is the text feature of the class prompt. Without biases A(c h) = c A(h) for 
 same whether h is normalised before or not; it is not, and alpha = 0 is zero-shot CLIP to the last bit.
 """
 
-from __future__ import annotations
-
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step

@@ -5,8 +5,6 @@
 It has no paper. FedDEAP compares with it and states no optimiser, so the defaults are the common ones.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.federation import Problem

@@ -8,8 +8,6 @@ Changed from its code: D is off unless ``target = held_out``, because it reads u
 that the model is tested on. Target images are drawn once and move no running statistics.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from fedcore.errors import FedLensError

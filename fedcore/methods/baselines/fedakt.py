@@ -9,8 +9,6 @@ public code. The adapter's form and width, beta, the learning rate and the weigh
 global model, which the paper does not have, reads A(h) with the header as it was drawn.
 """
 
-from __future__ import annotations
-
 from fedcore.federation import LocalData
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F

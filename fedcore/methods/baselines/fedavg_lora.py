@@ -20,8 +20,6 @@ start from one A, which keeps the difference small. ``aggregation`` has the othe
 Settings are FedAlign's, since the papers state none.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal

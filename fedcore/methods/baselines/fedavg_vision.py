@@ -6,8 +6,6 @@ Each client normalises by its own batches; predictions use the averaged statisti
 Reading: FedDEAP's comparison does not say which ViT; ViT-B/16 is that of the work it cites.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cached_property
 from pathlib import Path

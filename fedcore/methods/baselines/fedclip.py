@@ -7,9 +7,7 @@
 Reading: images of one class in a batch count as each other's negatives, since their texts are equal.
 """
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -54,7 +52,7 @@ class FedCLIPConfig(MethodConfig):
         return self.beta1, self.beta2, self.eps
 
     @model_validator(mode="after")
-    def _has_negatives(self) -> FedCLIPConfig:
+    def _has_negatives(self) -> Self:
         if self.loss == "contrastive" and self.batch_size == 1:
             raise ValueError(
                 "batch_size 1 leaves the contrastive loss without negatives; use 2 or more, or loss = ce"

@@ -7,8 +7,6 @@ Changed from the paper: classes with a single image are not sent, because their 
 (``fewest_images``). Reading: CLIP is frozen, so that the means do not depend on the clients' training.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcore.federation import LocalData

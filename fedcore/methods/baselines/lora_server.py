@@ -1,7 +1,5 @@
 """Arithmetic of a server that averages low-rank updates B A of its clients, one attention layer at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fedcore.lazy import Tensor, torch

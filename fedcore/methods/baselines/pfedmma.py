@@ -10,8 +10,6 @@ alpha multiplies values and the gradient to x, and not the gradients of Down, Up
 each client's own text tower. There is no global model, since S alone maps nothing to the towers' widths.
 """
 
-from __future__ import annotations
-
 from fedcore.clip.adapters import Adapters, check_attention_layers, scaled_layer
 from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts, spoken
 from fedcore.clip.specs import BackboneSpec

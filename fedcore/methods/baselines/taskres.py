@@ -7,8 +7,6 @@
 A class that was not trained on has x_k = 0: it is scored as zero-shot CLIP does.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.federation import LocalData, Problem

@@ -11,8 +11,6 @@ global model. Y has no column for a class that the client does not hold, such as
 on; the cache then adds 0, and the class is scored as zero-shot CLIP does.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict

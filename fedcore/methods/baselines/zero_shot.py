@@ -3,8 +3,6 @@
 scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a written description
 """
 
-from __future__ import annotations
-
 from pydantic import ConfigDict
 
 from fedcore.clip.prompts import sentences

@@ -1,8 +1,6 @@
 """Hyper-parameters of FedAlign."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -151,7 +149,7 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
     server_batch_size: BatchSize = hyper(64, "Samples in a server batch")
 
     @model_validator(mode="after")
-    def _ordered(self) -> FedAlignConfig:
+    def _ordered(self) -> Self:
         if self.boundary_layer < self.start_layer:
             raise ValueError(
                 f"boundary_layer {self.boundary_layer} is below start_layer; use {self.start_layer} or more"

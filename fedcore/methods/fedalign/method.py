@@ -13,8 +13,6 @@ For training alpha_kk is masked, for prediction it is not (Section 4.5): the ser
 each client. Means of products are exact; only the factors that a round starts from are cut to rank r.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -239,7 +237,7 @@ class FedAlign(Described):
             {**named("image", common), "text": text[None]}, {**serving, **self.repeat({"text": text})}
         )
 
-    def retarget(self, state: State, to: FedAlign) -> State:
+    def retarget(self, state: State, to: "FedAlign") -> State:
         """Encode the other names with the trained text tower."""
         return replace(state, shared={"text": to.towers.text(parts_of("text", state.server), to.texts)})
 

@@ -1,7 +1,5 @@
 """FedAlign's server computes which client learns from which, and averages updates accordingly."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.federation import LocalData, Problem

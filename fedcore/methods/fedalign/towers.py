@@ -3,20 +3,14 @@
 Beside them stands the penalty that keeps the classes' features orthogonal.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from fedcore.clip.adapters import Lora, LowerLayers, first_adapted_layer, init_lora
+from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
-
-if TYPE_CHECKING:
-    from fedcore.clip.backbone import Backbone
 
 
 def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:

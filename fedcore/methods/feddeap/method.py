@@ -14,10 +14,8 @@ Readings: the paper does not say which step comes first. Eq. 5 is read as the in
 that the product with mean(h) is never stored in p_d.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -131,7 +129,7 @@ class FedDEAPConfig(MethodConfig):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> FedDEAPConfig:
+    def _consistent(self) -> Self:
         if self.domain_alignment and not self.personal_prompt:
             raise ValueError(
                 "domain_alignment moves the domain prompt, which personal_prompt = false removes; "

@@ -1,18 +1,13 @@
 """FedDEAP's networks turn embeddings towards simplex ETFs; its texts hold two prompts per class."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
+from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import Suffix
 from fedcore.federation import Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Params
 from fedcore.methods.tensors import cross_entropy, draw_linear, linear
-
-if TYPE_CHECKING:
-    from fedcore.clip.backbone import Backbone
 
 LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""

@@ -11,8 +11,6 @@ Client i holds the shared prompt G_s (L_g x m) and a prompt G_c; t_k is the unit
 A client predicts with G_c, the global model with G_s. SDFed descends from it, with another SVD and pull.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Literal
 

@@ -14,8 +14,6 @@ Readings: both losses are means over classes of unit features, since only then d
 How often R is made, which gradient L_str has and which directions R removes are fields of ``SDFedConfig``.
 """
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 from typing import Literal

@@ -1,7 +1,5 @@
 """SDFed and FedPHA compute with row spaces of prompts: the directions to keep, and the overlap of prompts."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -4,8 +4,6 @@ Only G_s is sent and averaged. A client predicts with G_c, the global model with
 how the two prompts act on each other while they train.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The methods that learn prompts, and the base of those that learn a context before every class name."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, Self
 

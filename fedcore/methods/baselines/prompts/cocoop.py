@@ -7,8 +7,6 @@
 Changed from its code, which trains one image at a time for lack of memory: batches, computed in pieces.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Literal
 

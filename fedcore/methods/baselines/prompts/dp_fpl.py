@@ -12,8 +12,6 @@ of p_g. None is added here and no privacy is claimed: its clipping does not give
 Changed: p_g is averaged after a round; the authors' code averages its gradient in each batch.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.federation import LocalData

@@ -8,8 +8,6 @@ The equations are those of the authors' code. Reading: in the paper a client is 
 has a key.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal

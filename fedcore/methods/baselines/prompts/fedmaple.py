@@ -7,8 +7,6 @@ Layer i <= D of the text tower reads v_i behind [SOS], layer i of the image towe
 The server averages all v_i and F_i. From layer 2 on the prompts replace the outputs of those before.
 """
 
-from __future__ import annotations
-
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.baselines.prompts import WORDS

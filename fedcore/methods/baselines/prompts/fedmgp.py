@@ -19,9 +19,7 @@ the image prompt of each context.
 The published code minimises the distance between the groups instead (``diversity = published-code``).
 """
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -91,7 +89,7 @@ class FedMGPConfig(MethodConfig):
     local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (authors' code: 2)")
 
     @model_validator(mode="after")
-    def _groups_fit(self) -> FedMGPConfig:
+    def _groups_fit(self) -> Self:
         if self.shared_groups > self.groups:
             raise ValueError(
                 f"a client has {self.groups} groups and cannot send {self.shared_groups}; choose "

@@ -10,8 +10,6 @@ The server averages p_1; p_2 never leaves its client. The global model has p_1 a
 Changed from its code: every transport stops by itself, so that a prediction does not depend on its batch.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.federation import LocalData, Problem

@@ -7,8 +7,6 @@
 Reading: the paper's anchor is what CLIP knows of a class, its code's the untrained prompt: ``anchor``.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.clip.prompts import INIT_STD, class_features

@@ -9,8 +9,6 @@ One P serves all classes whose names are in E; other names get another P from th
 Interpreted: all layers have a bias and start as torch.nn.Linear does. A client's label space is the run's.
 """
 
-from __future__ import annotations
-
 from fedcore.clip.prompts import class_features
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch

@@ -9,8 +9,6 @@ From layer 2 on the prompts replace the outputs of those before; after layer J t
 FedMaPLe makes the V_i from the P_i by linear maps; PromptSRC adds regularisers.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from fedcore.clip.adapters import scaled_layer

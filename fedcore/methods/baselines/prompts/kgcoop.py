@@ -8,8 +8,6 @@
 The paper trains it on one machine; here clients do, and the server averages, as FedTPG's authors compare it.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.lazy import functional as F

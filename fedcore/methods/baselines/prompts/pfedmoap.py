@@ -11,8 +11,6 @@ The attention MHA_i (the gate) never leaves its client. In its first round a cli
 and predicts with s h/|h| . t_k(P_i) alone, as PromptFL does. There is no global model.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -10,8 +10,6 @@ The paper trains it on one machine; here clients do, and the server averages.
 Changed from its code: every transport stops by itself, so that a prediction does not depend on its batch.
 """
 
-from __future__ import annotations
-
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F

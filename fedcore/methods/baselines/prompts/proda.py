@@ -11,8 +11,6 @@ A model predicts with s u . mu_k, mu over all N prompts. The paper trains on one
 Interpreted: a step's prompts have the places of the name in the same shares as all prompts have.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Self
 

@@ -10,8 +10,6 @@
 The paper trains it on one machine; here clients do, and the server averages.
 """
 
-from __future__ import annotations
-
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step

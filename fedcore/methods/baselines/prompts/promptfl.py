@@ -7,8 +7,6 @@
 Changed from its code: images are encoded once, without random crops and flips.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedcore.clip.prompts import draw_context, encode_class_context

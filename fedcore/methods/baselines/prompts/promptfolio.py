@@ -8,8 +8,6 @@
 P_g is shared and P_l never leaves its client. The global model is P_g alone, theta = 0.
 """
 
-from __future__ import annotations
-
 from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F

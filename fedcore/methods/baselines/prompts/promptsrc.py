@@ -11,8 +11,6 @@ the prompts of its 20 epochs, w_e ~ N(e; 15, 1), once for inference. Here the R 
 epochs; in rounds before the last one the model that is tested is the mean so far.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cached_property

@@ -5,8 +5,6 @@ The score is s sum_vj T_vj cos(v, t_k(p_j)), without a gradient through T. The m
 region has to give, and in which of the prompts are shared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -8,8 +8,6 @@ Reading: FedOT says "localized VPT with a global text classifier"; so P takes th
 and the global model has no prompts.
 """
 
-from __future__ import annotations
-
 from fedcore.clip.adapters import check_attention_layers, scaled_layer
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch
