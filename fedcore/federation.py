@@ -33,6 +33,18 @@ class Rows:
         parts = [torch.as_tensor(r, dtype=torch.int64) for r in rows]
         return cls(torch.cat(parts) if parts else counts, counts)
 
+    @classmethod
+    def only(cls, owners: int, owner: int, held: np.ndarray) -> Self:
+        """Make it for many owners, of which only one has rows."""
+        counts = torch.zeros(owners, dtype=torch.int64)
+        counts[owner] = len(held)
+        return cls(torch.as_tensor(held, dtype=torch.int64), counts)
+
+    @classmethod
+    def none(cls, owners: int) -> Self:
+        """Make it for owners without rows."""
+        return cls(torch.zeros(0, dtype=torch.int64), torch.zeros(owners, dtype=torch.int64))
+
     @cached_property
     def starts(self) -> Tensor:
         """Where each owner's rows begin. Shape: (owners,) int64."""
@@ -268,11 +280,10 @@ class Federation:
 
     def seen_in(self, space: LabelSpace) -> Self:
         """Return the federation as its models are tested in a label space: with its test sets only."""
-        nothing = Rows.of([np.array([], dtype=np.int64)] * len(self.problem.clients))
         return replace(
             self,
             pool=space.pool,
-            validation=nothing,
+            validation=Rows.none(len(self.problem.clients)),
             test=space.test,
             problem=space.problem,
             class_sets=None,

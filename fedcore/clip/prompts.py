@@ -8,7 +8,7 @@ from fedcore.clip import prefixed
 from fedcore.clip.adapters import Adapters, Lora
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prefixed import TokenOrder
-from fedcore.clip.specs import BackboneSpec, no_room
+from fedcore.clip.specs import BackboneSpec, no_room, spoken
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import Generator, Tensor, torch
@@ -52,11 +52,6 @@ class Suffix:
         if context not in self._packings:
             self._packings[context] = Packing(self.eot + context, self.embeddings.shape[1] + context)
         return self._packings[context]
-
-
-def spoken(name: str) -> str:
-    """Return a class name as it enters a prompt."""
-    return name.replace("_", " ")
 
 
 def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:

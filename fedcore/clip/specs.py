@@ -233,13 +233,18 @@ def count_tokens(text: str) -> int:
     return sum(_pieces(word.encode()) for word in regex.findall(_PATTERN, clean, regex.IGNORECASE))
 
 
+def spoken(name: str) -> str:
+    """Return a class name as it enters a prompt."""
+    return name.replace("_", " ")
+
+
 @lru_cache(maxsize=64)  # called again for every run of a plan
 def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, int]:
     """Return the class with the most tokens and their number; 0 if all names are obviously short enough.
 
     A token has at least one byte, so that most lists of classes can be judged without the vocabulary.
     """
-    texts = {name: pattern.format(name.replace("_", " ")) for name in classes}
+    texts = {name: pattern.format(spoken(name)) for name in classes}
     doubtful = [name for name, text in texts.items() if len(text.encode()) > room]
     return max(
         ((name, count_tokens(texts[name])) for name in doubtful), key=lambda pair: pair[1], default=("", 0)

@@ -230,10 +230,7 @@ def embedded_state_dict(name: str) -> dict[str, Tensor]:
     """Return the full float32 state dict of ``open_clip.create_model(name)``."""
     state: dict[str, Tensor] = {}
     for file in (_TEXT_FILE, f"{name}.safetensors"):
-        path = ASSETS / file
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: missing; `make embedded` trains and writes it")
-        state |= load_file(path)
+        state |= load_file(ASSETS / file)
     ids, rows = state.pop("token_ids").long(), state.pop("token_rows").float()
     generator = torch.Generator().manual_seed(_UNSEEN_SEED)
     table = torch.randn(_VOCABULARY, rows.shape[1], generator=generator) * _UNSEEN_STD
@@ -248,7 +245,7 @@ def save_embedded(
     full: dict[str, Tensor],
     ids: Tensor,
     rows: Tensor,
-    folder: Path = ASSETS,
+    folder: Path,
     with_text: bool = True,
 ) -> None:
     """Write one image tower and the shared text tower in half precision, for ``embedded_state_dict``.

@@ -8,8 +8,6 @@ must not depend on classes; ``cohorts_of_one`` checks this for methods that do n
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass
@@ -34,7 +32,7 @@ def federation_of_all(
 
     Shape: values (samples, ...).
     """
-    assignment, nothing = dealt.assignment, np.array([], dtype=np.int64)
+    assignment = dealt.assignment
     domains = [images.domains[d] for d in assignment.client_domain]
     sets = [TestSet(n, "client", d) for n, d in zip(assignment.clients, domains, strict=True)]
     sets += [TestSet(f"base: {name}", "base", name) for name in images.domains]
@@ -55,8 +53,8 @@ def federation_of_all(
     whole = Federation(
         Pool(values, _labels(images, dealt.classes, backbone), backbone.device, backbone.dtype),
         train,
-        Rows.of([nothing] * len(domains)),
-        Rows.of([nothing] * len(sets)),
+        Rows.none(len(domains)),
+        Rows.none(len(sets)),
         tuple(sets),
         problem,
     )
@@ -69,7 +67,7 @@ def federation_of_all(
             column = len(domains) + place + (len(dealt.halves) if half == "new" else 0)
             labels = _labels(images, _listed(images, place, names), backbone)
             there = problem.among(names, template=images.parts[place].template)
-            test = _only(whole.test, column, rows)
+            test = Rows.only(len(sets), column, rows)
             spaces.append(LabelSpace(replace(whole.pool, labels=labels), test, there))
     return replace(whole, label_spaces=tuple(spaces))
 
@@ -84,8 +82,8 @@ def federation_of_client(whole: Federation, images: ImageSet, dealt: CrossClass,
     return replace(
         whole,
         pool=replace(whole.pool, labels=_labels(images, listed, problem.backbone)),
-        validation=_only(whole.validation, client, dealt.assignment.validation[client]),
-        test=_only(whole.test, client, dealt.assignment.test[client]),
+        validation=Rows.only(len(problem.clients), client, dealt.assignment.validation[client]),
+        test=Rows.only(len(whole.test_sets), client, dealt.assignment.test[client]),
         problem=replace(problem, classes=names, template=part.template, class_counts=held),
         label_spaces=(),
         part_of=whole,
@@ -126,10 +124,3 @@ def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> Tens
 def _listed(images: ImageSet, place: int, names: Sequence[str]) -> tuple[str, ...]:
     """Return classes of one data set by their names in the joined images."""
     return tuple(f"{images.domains[place]}: {name}" for name in names)
-
-
-def _only(rows: Rows, owner: int, held: np.ndarray) -> Rows:
-    """Return rows for the same owners, all of which belong to one of them."""
-    counts = torch.zeros_like(rows.counts)
-    counts[owner] = len(held)
-    return Rows(torch.as_tensor(held, dtype=torch.int64), counts)

@@ -306,7 +306,7 @@ def build_federation(
     )
     spaces = []
     if split is not None:
-        rows = Rows.of([*[np.array([], dtype=np.int64)] * (len(sets) - 1), split.new_test])
+        rows = Rows.only(len(sets), len(sets) - 1, split.new_test)
         spaces.append(LabelSpace(pool(split.new), rows, problem.among(split.new)))
     federation = Federation(
         pool(classes),
@@ -333,10 +333,10 @@ def with_transfer(
     if pool.values.device.type != "cpu":
         values = _placed(values, problem.backbone)
     labels = torch.as_tensor(images.labels, dtype=torch.int64).to(pool.device)
-    nothing = np.array([], dtype=np.int64)
     descriptions = LazyDescriptions(images.name, root, images.classes)
     there = problem.among(images.classes, template=images.template, descriptions=descriptions)
-    rows = Rows.of([*([nothing] * len(federation.test_sets)), other.test])
+    before = len(federation.test_sets)
+    rows = Rows.only(before + 1, before, other.test)
 
     def and_nothing(test: Rows) -> Rows:
         return Rows(test.flat, torch.cat([test.counts, test.counts.new_zeros(1)]))
@@ -356,7 +356,7 @@ def _newcomers(federation: Federation, unseen: Assignment) -> Federation:
     return Federation(
         federation.pool,
         train,
-        Rows.of([rows[:0] for rows in unseen.train]),
+        Rows.none(len(unseen.clients)),
         Rows.of(unseen.test),
         tuple(TestSet(name, "client") for name in unseen.clients),
         replace(

@@ -45,7 +45,7 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.hyperparameters import MethodConfig, Weighting
-from fedcore.methods.tensors import cosine_logits, weighted_mean
+from fedcore.methods.tensors import cosine_logits, cross_entropy, weighted_mean
 from fedcore.records.presentation import About
 
 Params = dict[str, "Tensor"]
@@ -364,13 +364,8 @@ class Method(Generic[ConfigT]):
                 values[name] = start.index_copy(axes[name], positions.to(trained.device), trained)
             return values
 
-        return replace(
-            state,
-            shared=moved("shared"),
-            personal=moved("personal"),
-            local=moved("local"),
-            server=moved("server"),
-        )
+        parts: dict[str, Any] = {part: moved(part) for part in STATE_PARTS}
+        return replace(state, **parts)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return constants of prediction, such as class features, once for many calls of ``logits``.
@@ -451,6 +446,11 @@ class Method(Generic[ConfigT]):
         """Move parameters, drawn on the CPU in float64, to the run's device and precision."""
         backbone = self.problem.backbone
         return {name: value.to(backbone.device, backbone.dtype) for name, value in params.items()}
+
+    def prediction_loss(self, params: Params, batch: Batch) -> Tensor:
+        """Return CE(scores), the cross-entropy of the models as they train. Shape: -> (clients,)."""
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return cross_entropy(logits, batch.labels, batch.mask)
 
     def repeat(self, params: Params) -> Params:
         """Repeat parameters without a client axis for all clients (a view, not a copy)."""

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from fedcore.clip import specs
-from fedcore.clip.prompts import spoken
+from fedcore.clip.specs import count_tokens, spoken
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.federation import Problem
 from fedcore.lazy import torch
@@ -152,7 +151,7 @@ class Described(Method[Any]):
         for name, texts in descriptions_by_class(config, context.classes, context.descriptions).items():
             for text in texts:
                 short = len(text.encode()) + 2 <= limit  # a token is a byte at least
-                need = 0 if short else specs.count_tokens(text) + 2
+                need = 0 if short else count_tokens(text) + 2
                 if need > limit:
                     raise FedLensError(
                         f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from fedcore.clip.prompts import spoken
+from fedcore.clip.specs import spoken
 from fedcore.data import catalog, descriptions
 from fedcore.errors import FedLensError
 from fedcore.progress import counted, defer_slow_work

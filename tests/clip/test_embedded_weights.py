@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from fedcore import lazy
-from fedcore.clip import backbone, weights
+from fedcore.clip import backbone, specs, weights
 from fedcore.data.drawn import digits, shapes
+from fedcore.errors import FedLensError
 
 open_clip = lazy.open_clip()
 
@@ -91,9 +92,9 @@ def test_widths_agree_across_towers():
 
 
 def test_missing_file_says_how_to_make_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "ASSETS", tmp_path)
-    with pytest.raises(FileNotFoundError, match="make embedded"):
-        weights.embedded_state_dict("mini-vit")
+    monkeypatch.setattr(specs, "ASSETS", tmp_path)
+    with pytest.raises(FedLensError, match="make embedded"):
+        backbone.load("mini-vit")
 
 
 def test_save_and_load_round_trip(tmp_path, monkeypatch, name):

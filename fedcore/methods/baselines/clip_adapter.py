@@ -13,7 +13,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import MethodConfig, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, draw_linear
+from fedcore.methods.tensors import draw_linear
 from fedcore.records.presentation import About
 
 
@@ -66,7 +66,7 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
         return State(shared=self.place({"w1": w1, "w2": w2}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
+        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture and the class prompts. Shape: -> (models, samples or K, d)."""

@@ -13,7 +13,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import MethodConfig, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, draw_linear
+from fedcore.methods.tensors import draw_linear
 from fedcore.records.presentation import About
 
 
@@ -81,7 +81,7 @@ class CLIPFC(Method[CLIPFCConfig]):
         return State(shared=self.place({name: first[name] for name in self.shared}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
+        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def class_axes(self) -> dict[str, int]:
         return {"weight": -2, "bias": -1}

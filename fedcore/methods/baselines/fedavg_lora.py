@@ -45,7 +45,7 @@ from fedcore.methods.baselines.lora_server import norm_weights, products, refine
 from fedcore.methods.fedalign.config import LoRAConfig
 from fedcore.methods.hyperparameters import LossWeight, Rank, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.methods.tensors import cosine_logits
 from fedcore.records.presentation import About, DiagnosticChart
 
 
@@ -207,8 +207,8 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        loss = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
-        return Step({self.trained: loss}, moved={"rank": params["rank"]} if "rank" in params else {})
+        moved = {"rank": params["rank"]} if "rank" in params else {}
+        return Step({self.trained: self.prediction_loss(params, batch)}, moved=moved)
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
         """Return the factors that are shared; with ranks of their own, clients send their rows and columns.

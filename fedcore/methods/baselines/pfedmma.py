@@ -11,8 +11,8 @@ each client's own text tower. There is no global model, since S alone maps nothi
 """
 
 from fedcore.clip.adapters import Adapters, check_attention_layers, scaled_layer
-from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts, spoken
-from fedcore.clip.specs import BackboneSpec
+from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts
+from fedcore.clip.specs import BackboneSpec, spoken
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import (
@@ -34,7 +34,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 TOWERS = ("image", "text")
@@ -132,8 +131,7 @@ class PFedMMA(Method[PFedMMAConfig]):
         )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({tuple(params): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({tuple(params): self.prediction_loss(params, batch)})
 
     def models(self, state: State) -> Models:
         """Return the clients' models; without a client's layers the shared ones make no model."""

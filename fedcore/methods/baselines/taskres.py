@@ -21,7 +21,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -78,8 +77,7 @@ class TaskRes(Method[TaskResConfig]):
         return State(shared=first) if self.shared else State(local=self.repeat(first))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({("residual",): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("residual",): self.prediction_loss(params, batch)})
 
     def models(self, state: State) -> Models:
         """Return the residual of all as the global model, or each client's own without a global model."""

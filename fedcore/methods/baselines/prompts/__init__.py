@@ -109,8 +109,11 @@ class Prompted(Method[Any]):
         return {"text": self._text(params["context"])}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the learned context. Shape: (models, M, m), or (models, classes, M, m)."""
-        return {"context": params["context"]}
+        """Return the shared context, and a client's own where it has one.
+
+        Shape: (models, M, m), or (models, classes, M, m).
+        """
+        return {name: params[name] for name in ("context", "own") if name in params}
 
     def _text(self, contexts: Tensor) -> Tensor:
         """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""

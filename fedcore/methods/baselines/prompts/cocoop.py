@@ -20,7 +20,6 @@ from fedcore.methods.hyperparameters import LearningRate, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import (
     cosine_logits,
-    cross_entropy,
     draw_linear,
     in_pieces,
     linear,
@@ -104,8 +103,7 @@ class CoCoOp(Prompted):
         return State(shared=context, local=self.repeat(network), server=server)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, {}, batch.x)
-        return Step({("context", *NETWORK): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("context", *NETWORK): self.prediction_loss(params, batch)})
 
     def models(self, state: State) -> Models:
         """Return the server's context with its Meta-Net, if it has one, and the clients' models."""

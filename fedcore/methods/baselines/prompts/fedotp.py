@@ -13,14 +13,13 @@ Changed from its code: every transport stops by itself, so that a prediction doe
 from typing import Literal
 
 from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.lazy import torch
+from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
 from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -100,15 +99,10 @@ class FedOTP(Matched):
         return State(shared={"context": self._draw(generator("fedotp", "context"))}, local=local)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("context", "own"): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, P, classes, d)."""
         contexts = [params[name] for name in ("context", "own") if name in params]
         texts = F.normalize(self._text(torch.cat(contexts)), dim=-1)
         return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the shared context and a client's own. Shape: (models, M, m) each."""
-        return {name: params[name] for name in ("context", "own") if name in params}

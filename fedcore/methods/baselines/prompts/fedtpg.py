@@ -25,7 +25,7 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, draw_linear, linear
+from fedcore.methods.tensors import draw_linear, linear
 from fedcore.records.presentation import About
 
 HEADS = 4
@@ -96,8 +96,7 @@ class FedTPG(Prompted):
         return State(shared=self.place(values))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({self.shared: cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context
-from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, State, Step
@@ -28,7 +27,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -94,7 +92,8 @@ class IVLP(PromptedTowers):
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
         self.tower = problem.backbone.image
-        self.layers = prompted_layers(config, problem.backbone.spec)
+        spec = problem.backbone.spec
+        self.layers = max(1, scaled_layer(config.depth, min(spec.vision_layers, spec.text_layers)))
         self.shared = ("context", *(["deep"] if self.layers > 1 else []), *self._image)
 
     def init(self, generator: Generators) -> State:
@@ -122,8 +121,7 @@ class IVLP(PromptedTowers):
         return params["visual"]
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({self.shared: cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features and image prompts.
@@ -137,8 +135,3 @@ class IVLP(PromptedTowers):
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and class features. Shape: -> (models, samples or classes, d)."""
         return self.tower.tail(x, 0, prompts=head["prompts"]), head["text"]
-
-
-def prompted_layers(config: Any, spec: BackboneSpec) -> int:
-    """Return how many layers of both towers have prompts."""
-    return max(1, scaled_layer(config.depth, min(spec.vision_layers, spec.text_layers)))

@@ -18,7 +18,6 @@ from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
 from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, RateSchedule, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -84,8 +83,7 @@ class PLOT(Matched):
         return State(shared={"context": torch.stack([first, *others])})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("context",): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, N, classes, d)."""

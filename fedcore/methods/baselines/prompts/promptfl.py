@@ -15,7 +15,6 @@ from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -93,8 +92,7 @@ class PromptFL(Prompted):
         return State(shared=self.place({"context": context}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("context",): self.prediction_loss(params, batch)})
 
     def class_axes(self) -> dict[str, int]:
         return {"context": -3} if self.config.class_specific else {}

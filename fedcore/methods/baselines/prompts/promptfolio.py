@@ -11,11 +11,10 @@ P_g is shared and P_l never leaves its client. The global model is P_g alone, th
 from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -68,8 +67,7 @@ class PromptFolio(Prompted):
         return State(shared={"context": context}, local={"own": torch.stack(own)})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, self.head(params, None), batch.x)
-        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("context", "own"): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return the mixture of class features; the global model has the shared part alone.
@@ -86,7 +84,3 @@ class PromptFolio(Prompted):
         """Return s h/|h| . t. Shape: x (models, samples, d) -> (models, samples, classes)."""
         scale = self.problem.backbone.logit_scale
         return scale * (F.normalize(x, dim=-1) @ head["text"].transpose(-1, -2))
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return P_g, and of a client P_l. Shape: (models, M, m) each."""
-        return {name: params[name] for name in ("context", "own") if name in params}

@@ -16,7 +16,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.clip.prompts import encode_texts, spoken
+from fedcore.clip.prompts import encode_texts
+from fedcore.clip.specs import spoken
 from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F

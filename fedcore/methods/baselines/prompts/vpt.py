@@ -15,7 +15,6 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -88,8 +87,7 @@ class VPT(Method[VPTConfig]):
         )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        logits = self.logits(params, {}, batch.x)
-        return Step({("classifier", "prompts"): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({("classifier", "prompts"): self.prediction_loss(params, batch)})
 
     def class_axes(self) -> dict[str, int]:
         return {"classifier": -2}
