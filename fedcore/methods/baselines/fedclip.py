@@ -106,11 +106,10 @@ class FedCLIP(Method[FedCLIPConfig]):
         return Step({self.shared: self._loss(self._adapt(params, batch.x), batch)})
 
     def _loss(self, h: Tensor, batch: Batch) -> Tensor:
-        texts, scale = self.problem.class_features, self.problem.backbone.logit_scale
         if self.config.loss == "ce":
-            scores = cosine_logits(h, texts.expand(len(h), -1, -1), scale)
-            return cross_entropy(scores, batch.labels, batch.mask)
-        return contrastive(cosine_logits(h, texts[batch.labels], scale), batch.mask)
+            return cross_entropy(self._scores(h), batch.labels, batch.mask)
+        texts = self.problem.class_features[batch.labels]
+        return contrastive(cosine_logits(h, texts, self.problem.backbone.logit_scale), batch.mask)
 
     def _adapt(self, params: Params, h: Tensor) -> Tensor:
         """Return A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2).
@@ -119,6 +118,10 @@ class FedCLIP(Method[FedCLIPConfig]):
         """
         hidden = torch.tanh(linear(h, params["w1"], params["b1"]))
         return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
+
+    def _scores(self, h: Tensor) -> Tensor:
+        texts = self.problem.class_features.expand(len(h), -1, -1)
+        return cosine_logits(h, texts, self.problem.backbone.logit_scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
