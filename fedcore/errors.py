@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,11 @@ class FedLensError(ValueError):
     def line(self) -> str:
         """Return the message with the field in front, as the command line prints it."""
         return f"{self.field}: {self}" if self.field else str(self)
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that stands in a list before; None if each stands there once."""
+    return next((name for i, name in enumerate(names) if name in names[:i]), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, number: int = 1) -> str:

@@ -17,6 +17,8 @@ _MOST_TERMS = 8
 """Products of a series at most. Each costs a tenth of a decomposition, for a batch of 32 and its gradient."""
 _REMEMBERED = 2**26
 """Numbers that ``Remembered`` holds at most: 128 matrices of 512 x 512 with their results."""
+_LANCZOS_STEPS = 24
+"""Steps of the Lanczos method; a matrix with no more rows is decomposed, which is exact."""
 _NUMBERS_AT_ONCE = 2**18
 """Numbers of the matrices whose orthogonality is measured at once: a client of 512 x 512, which fits a CPU's
 cache during the steps of the Lanczos method."""
@@ -218,11 +220,11 @@ class Remembered:
         return found[1]
 
 
-def extreme_eigenvalues(matrix: Tensor, steps: int = 24) -> tuple[Tensor, Tensor]:
+def extreme_eigenvalues(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest eigenvalue of symmetric matrices, by the Lanczos method.
 
     A seventh of the time of all singular values at 512 x 512; the extremes lie at most about 2 % of the
-    spectrum's width inside the true ones there, and are exact for matrices of up to ``steps`` rows.
+    spectrum's width inside the true ones there, and are exact for small matrices.
 
     Shape: (..., n, n) -> (...,) each, in the matrix' type.
 
@@ -230,13 +232,13 @@ def extreme_eigenvalues(matrix: Tensor, steps: int = 24) -> tuple[Tensor, Tensor
     """
     a = matrix.flatten(0, -3)
     n = a.shape[-1]
-    if n <= steps:
+    if n <= _LANCZOS_STEPS:
         values = torch.linalg.eigvalsh(matrix)
         return values[..., 0], values[..., -1]
     generator = torch.Generator().manual_seed(0)  # any start is good, as long as it is always the same
     start = torch.randn(n, 1, dtype=torch.float64, generator=generator).to(a)
     basis = (start / start.norm()).expand(len(a), n, 1)
-    for _ in range(steps - 1):
+    for _ in range(_LANCZOS_STEPS - 1):
         image = a @ basis[..., -1:]
         for _ in range(3):  # once for the step, and again because the rest may be as small as rounding errors
             image = image - basis @ (basis.transpose(-1, -2) @ image)

@@ -1,14 +1,15 @@
 """A frozen CLIP: any open_clip model by name, tag or file, or one of the miniature models."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from PIL import Image
 
 from fedcore import lazy
 from fedcore.clip import tags
@@ -17,13 +18,7 @@ from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import user_path
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from PIL import Image
-    from torch import Tensor
+from fedcore.lazy import Tensor, torch
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -45,15 +40,15 @@ class Backbone:
     model: Any  # open_clip has no types
     tokenizer: Any
     preprocess: Callable[[Image.Image], Tensor]
-    device: torch.device
+    device: "torch.device"
     fingerprint: str
-    encode_dtype: torch.dtype
+    encode_dtype: "torch.dtype"
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
     packed: bool = False
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> "torch.dtype":
         """Dtype of prompts, LoRA factors and features, which is the towers' own."""
         return self.model.logit_scale.dtype
 

@@ -4,8 +4,6 @@ A method reads images in one of five encodings: ``embedding``, ``regions``, ``pa
 ``pixels``. Sizes and limits are known before anything is loaded, without torch.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -18,24 +16,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from fedcore.cache import arrays, integrity
 from fedcore.cache.arrays import HEADER_BYTES
+from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import BackboneSpec
 from fedcore.data.images import ImageSet
 from fedcore.devices import usable_cpus
 from fedcore.errors import FedLensError
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.progress import Pace, Progress, Work
-
-if TYPE_CHECKING:
-    from PIL import Image
-    from torch import Tensor
-
-    from fedcore.clip.backbone import Backbone
 
 LIMIT = "FEDLENS_ENCODING_LIMIT_GB"
 """Environment variable: the most that one encoding may take on disk, GB."""

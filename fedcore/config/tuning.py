@@ -16,7 +16,7 @@ from typing import Any, get_args
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.models import Experiment, MethodEntry, RunConfig, TuningConfig
 from fedcore.config.sweeps import methods_called
-from fedcore.errors import FedLensError, did_you_mean
+from fedcore.errors import FedLensError, did_you_mean, first_repeated
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import SearchRange, search_ranges
@@ -69,7 +69,7 @@ def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     check(experiment)
     require_sampler(tuning)
     names = [base_label(entry) for entry in experiment.methods]
-    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+    if twice := first_repeated(names):
         raise FedLensError(f"two methods are called '{twice}'; give each its own label", "methods")
     draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
     entries, positions = [], []

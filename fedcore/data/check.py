@@ -185,11 +185,13 @@ def _report(
 
 SIDE = 56
 """Side of a thumbnail on a contact sheet, pixels."""
+_COLUMNS, _ROWS = 10, 8
+"""Thumbnails on a contact sheet at most."""
 
 
-def contact_sheet(images: ImageSet, columns: int = 10, rows: int = 8) -> Image.Image:
+def contact_sheet(images: ImageSet) -> Image.Image:
     """Draw the first image of each class (column) in each domain (row); grey if there is none."""
-    domains, classes = images.domains[:rows], images.classes[:columns]
+    domains, classes = images.domains[:_ROWS], images.classes[:_COLUMNS]
     sheet = Image.new("RGB", (len(classes) * SIDE, len(domains) * SIDE), (127, 127, 127))
     for i in range(len(domains)):
         for j in range(len(classes)):

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcore.data import catalog
 from fedcore.data.images import FolderError
+from fedcore.errors import first_repeated
 from fedcore.files import ASSETS, user_path
 
 
@@ -83,8 +84,7 @@ class LazyDescriptions(Mapping[str, Sequence[str]]):
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; json.loads alone would keep only the last of two values of one name."""
-    names = [name for name, _ in pairs]
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    twice = first_repeated([name for name, _ in pairs])
     if twice is not None:
         raise ValueError(f"'{twice}' is named twice; name it once, with all its descriptions")
     return dict(pairs)

@@ -80,7 +80,7 @@ def decode(path: Path, side: int | None = None) -> Image.Image:
         ) from error
 
 
-def decode_content(source: Path | bytes, side: int | None = None) -> Image.Image:
+def decode_content(source: Path | bytes, side: int | None) -> Image.Image:
     """Decode a file or its content as ``decode`` does, but raise Pillow's own errors (``BROKEN``)."""
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         if side is not None:

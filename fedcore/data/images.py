@@ -1,20 +1,16 @@
 """What a data set is: its entry in the catalog, and ``ImageSet``, the form in which the rest sees it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
+from PIL import Image
 
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import ASSETS
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""
@@ -146,7 +142,7 @@ class ImageSet:
     draft: Callable[[int, int], Image.Image] | None = None
     decode: str = "full"
     root: str = ""
-    parts: tuple[ImageSet, ...] = ()
+    parts: tuple["ImageSet", ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -188,7 +184,7 @@ class ImageSet:
     def empty_cells(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.domains[d], self.classes[c]) for d, c in np.argwhere(self.class_counts() == 0))
 
-    def restrict(self, domains: tuple[str, ...]) -> ImageSet:
+    def restrict(self, domains: tuple[str, ...]) -> Self:
         """Return the images of some domains, given in the data set's own order; all classes stay.
 
         The fingerprint changes with the choice, since the rows do.
@@ -207,7 +203,7 @@ class ImageSet:
         labels: np.ndarray = np.array([place.get(name, -1) for name in self.classes])[self.labels]
         return labels
 
-    def subset(self, rows: np.ndarray) -> ImageSet:
+    def subset(self, rows: np.ndarray) -> Self:
         """Return some of the images. The fingerprint stays, so it says nothing of which they are."""
         draft = self.draft
         return replace(

@@ -174,8 +174,7 @@ def _groups(
         groups = _domain_groups(images, used, settings)
     else:
         clients = settings.clients
-        if clients is None:
-            raise FedLensError(f"a '{settings.kind}' partition needs clients = a number", "partition.clients")
+        assert clients is not None, "the config asks for it"
         width = max(2, len(str(clients)))
         names = tuple(f"client-{i + 1:0{width}d}" for i in range(clients))
         groups = [ClientGroup(names, _only_domain(images, used), used)]

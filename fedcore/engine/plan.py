@@ -43,7 +43,7 @@ from fedcore.engine.prepare import (
     read_images,
     resolve,
 )
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_repeated
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 from fedcore.progress import NotPrepared, defer_slow_work
@@ -228,9 +228,8 @@ def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[Run
 
 
 def _refuse_repeated(names: Sequence[str], field: str) -> None:
-    repeated = [name for i, name in enumerate(names) if name in names[:i]]
-    if repeated:
-        raise FedLensError(f"'{repeated[0]}' is named twice; name each once", field)
+    if (twice := first_repeated(names)) is not None:
+        raise FedLensError(f"'{twice}' is named twice; name each once", field)
 
 
 def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ def build_federation(
     values: Tensor,
     backbone: Backbone,
     seed: int,
-    root: str | None = None,
+    root: str | None,
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
     device, assignment, split = backbone.device, inputs.assignment, inputs.halves

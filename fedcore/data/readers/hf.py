@@ -1,7 +1,5 @@
 """Read a folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,8 +44,8 @@ class _Part:
     """
 
     name: str
-    rows: Dataset
-    images: Dataset
+    rows: "Dataset"
+    images: "Dataset"
     columns: Mapping[str, str]
     split: int | None
     domain: str | None
@@ -135,9 +133,7 @@ def read(
     return images, left_out
 
 
-def contents(
-    root: str | Path, columns: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, Path | bytes]]:
+def contents(root: str | Path, columns: Mapping[str, str] | None) -> Iterator[tuple[str, Path | bytes]]:
     """Yield the key and stored image of every row, in the order of ``read``."""
     path = existing_folder(root)
     yield from _contents(path, _parts(path, dict(columns or {})))
@@ -195,7 +191,7 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     return parts
 
 
-def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]:
+def _columns(path: Path, rows: "Dataset", named: dict[str, str]) -> dict[str, str]:
     """Choose the columns for ``COLUMNS``: those that the user named, or else by type and name."""
     import datasets
 

@@ -70,7 +70,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Fol
     return _joined(root, tuple(used), flat, classes)
 
 
-def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None = None) -> FolderLayout:
+def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> FolderLayout:
     """Find the layout of a data set whose domains hold class folders, or raise ``NotInFolder``."""
     wanted = chosen_domains(entry, domains)
     spelled = _spellings(entry, entry.domains)

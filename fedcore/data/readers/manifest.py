@@ -10,7 +10,7 @@ from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
 from fedcore.data.readers.files import leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_repeated
 from fedcore.files import user_path
 from fedcore.records.codes import PARTS
 
@@ -138,7 +138,7 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[ManifestRow, st
 def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, int]:
     """Return the index of each column that the file has."""
     lower = [name.lower() for name in header]
-    twice = next((name for i, name in enumerate(lower) if name in lower[:i]), None)
+    twice = first_repeated(lower)
     if twice is not None:
         raise FolderError(f"{path}: two columns are called '{twice}'; rename one")
     place = {}

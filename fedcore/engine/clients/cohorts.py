@@ -51,7 +51,7 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
     return backbone_spec(first.name)
 
 
-def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") -> MethodConfig:
+def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:
     """Return the method's config with the fields that a cohort overrides.
 
     A method that trains nothing ignores the budget, so that it can be compared with methods that train.

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from fedcore.config import MethodEntry, RunConfig
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_repeated
 from fedcore.files import read_text
 from fedcore.methods.registry import first_error
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
@@ -246,7 +246,7 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise FedLensError(
             f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(needed)}", "file"
         )
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    twice = first_repeated(names)
     if twice is not None:
         raise FedLensError(f"{file}, line 1: two columns are called '{twice}'; rename or delete one", "file")
     absent = [name for name in CsvRow.model_fields if name not in names]
