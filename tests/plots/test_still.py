@@ -8,8 +8,9 @@ import pytest
 
 from fedcore.plots.heatmaps import difference_grid, heatmap_grid
 from fedcore.plots.lines import line_chart
-from fedcore.plots.still import SYMBOLS, still
+from fedcore.plots.still import still
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme
+from fedcore.plots.traces import SYMBOLS
 from fedcore.plots.vector import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.reports.views import ChartFigure
 from fedcore.results.curves import Series
@@ -131,7 +132,7 @@ def test_a_trace_without_colours_has_those_of_the_figure() -> None:
 
 
 def test_a_trace_of_another_kind_is_refused_with_the_kinds_that_can_be_drawn() -> None:
-    said = "shares has a trace of type pie.*scatter, bar, heatmap, parcoords.*fedcore/plots/still.py"
+    said = "shares has a trace of type pie.*scatter, bar, heatmap, parcoords.*fedcore/plots/traces.py"
     with pytest.raises(ValueError, match=said):
         still(go.Figure(go.Pie(values=[1, 2])), 662, name="shares")
 
