@@ -1,10 +1,12 @@
-"""Checkpoints of finished runs: their sizes, and the ones that can be deleted."""
+"""Files that can be deleted: checkpoints of finished runs, with their sizes, and cached encodings."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fedcore.cache import arrays
 from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import prune
+from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import rounds_to_keep
 from fedcore.store import RunRow, Store
 
@@ -77,6 +79,14 @@ def delete(store: Store, chosen: Collection[RunCheckpoints]) -> int:
             prune(store.runs.folder(run.id), remaining)
             freed += extra.size
     return freed
+
+
+def delete_encoding(store: Store, name: str) -> float:
+    """Delete a cached encoding by its name and return the freed megabytes; refused while a run uses it."""
+    folder = store.artifacts / "encodings"
+    if name not in {path.stem for path in (*folder.glob("*.npy"), *folder.glob("*.part"))}:
+        raise FedLensError(f"no encoding '{name}'; it may have been deleted: reload the page")
+    return arrays.delete(folder / f"{name}.npy") / 1e6
 
 
 def artifacts_size(store: Store) -> int:

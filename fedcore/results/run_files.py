@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from fedcore.cache import arrays
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_title, field_title, value_text
 from fedcore.data.images import ImageSet
-from fedcore.errors import FedLensError
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
@@ -144,7 +142,7 @@ class Encoding:
     """A file of cached image features; a run creates it again if it is missing.
 
     Attributes:
-        name: of its file without suffix; ``delete_encoding`` takes it.
+        name: of its file without suffix; ``retention.delete_encoding`` takes it.
         backbone, reads: empty if the description beside the file cannot be read.
         images: rows on the disk.
         total: rows when it is complete.
@@ -174,7 +172,7 @@ class Encoding:
 
 def cached_encodings(store: Store) -> list[Encoding]:
     """Return the cached encodings beside the database, unfinished ones too, largest first."""
-    folder = _encodings_folder(store)
+    folder = store.artifacts / "encodings"
     encodings = []
     for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
         with suppress(FileNotFoundError):  # it was completed, and so renamed, since it was listed
@@ -220,14 +218,3 @@ def _differences(encodings: Sequence[Encoding]) -> dict[str, str]:
             for name, value in values.items():
                 parts[name].append(f"{detail} {value or 'not recorded'}")
     return {name: "; ".join(p) for name, p in parts.items()}
-
-
-def delete_encoding(store: Store, name: str) -> float:
-    """Delete a cached encoding by its name and return the freed megabytes; refused while a run uses it."""
-    if name not in {e.name for e in cached_encodings(store)}:
-        raise FedLensError(f"no encoding '{name}'; it may have been deleted: reload the page")
-    return arrays.delete(_encodings_folder(store) / f"{name}.npy") / 1e6
-
-
-def _encodings_folder(store: Store) -> Path:
-    return store.artifacts / "encodings"

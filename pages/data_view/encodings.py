@@ -14,11 +14,11 @@ from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.jobs.retention import delete_encoding
 from fedcore.progress import counted
 from fedcore.results.run_files import (
     Encoding,
     cached_encodings,
-    delete_encoding,
     encoding_differences,
 )
 from pages.widgets import background, markup, session

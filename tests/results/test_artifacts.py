@@ -6,10 +6,10 @@ from fedcore.config import expand, loads
 from fedcore.config.field_names import size_text
 from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
+from fedcore.jobs.retention import delete_encoding
 from fedcore.results.run_files import (
     Encoding,
     cached_encodings,
-    delete_encoding,
     encoding_differences,
     run_toml,
 )
