@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import streamlit as st
 
 from fedcore import devices
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, lacks_room
 from fedcore.plots.theme import STATUS
 from pages.widgets import session
 
@@ -140,11 +140,16 @@ def faint(text: str) -> str:
 
 
 def machine_html() -> list[str]:
-    """Return the load and memory of each device of this machine as HTML."""
+    """Return the load and memory of this machine's devices as HTML, and whether runs wait for disk space."""
     parts = []
     for d in devices.list_devices():
         load = "" if d.load is None else f" at {100 * d.load:.0f} %"
         parts.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
+    folder = session.store().path.parent
+    if lacks_room(folder):  # the supervisor starts nothing, and can record nothing
+        parts.append(
+            f"<b>The disk that holds {esc(str(folder))} is almost full: queued runs wait for space</b>"
+        )
     return parts
 
 

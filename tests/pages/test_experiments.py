@@ -56,6 +56,18 @@ def test_a_new_experiment_does_not_change_what_is_selected(open_page: Opened, fi
     assert any(m.value == "**Runs of Made up**" for m in app.markdown)
 
 
+def test_a_full_disk_is_said_where_runs_wait_for_it(
+    open_page: Opened, filled: Path, queued: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (experiment,) = {run.experiment_id for run in Store(filled).runs.get(queued[1:])}
+    for free, full in (10**10, False), (10**6, True):
+        monkeypatch.setattr("fedcore.errors.disk_usage", lambda place, free=free: (10**11, free))
+        for app in open_page(), open_page("live", id=experiment):
+            said = [h.proto.body for h in app.get("html") if "queued runs wait for space" in h.proto.body]
+            assert bool(said) is full
+            assert all(f"The disk that holds {filled.parent} is almost full" in text for text in said)
+
+
 def test_news_is_said_and_the_table_is_not_moved(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
