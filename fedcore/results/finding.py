@@ -136,10 +136,12 @@ def _measured(table: SummaryTable, metric: Metric) -> list[SummaryRow]:
 
 
 def _few_seeds(rows: Iterable[SummaryRow], metric: Metric) -> str:
-    fewest = min(row.means[metric].stat.n for row in rows)
+    counts = [row.means[metric].stat.n for row in rows]
+    fewest, most = min(counts), max(counts)
     if fewest >= MIN_PAIRS:
         return ""
-    return f"{'One seed' if fewest == 1 else f'{fewest} seeds'}: no difference is proven."
+    seeds = f"{fewest} to {most} seeds" if fewest < most else "One seed" if most == 1 else f"{most} seeds"
+    return f"{seeds}: no difference is proven."
 
 
 def _measured_gap(test: PairedTest) -> str:

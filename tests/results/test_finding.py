@@ -63,6 +63,15 @@ def test_two_seeds_prove_nothing(tmp_path: Path) -> None:
     assert text.endswith("2 seeds: no difference is proven.")
 
 
+def test_rows_with_other_numbers_of_seeds_are_not_said_to_have_one(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for method, seed in ("mine", 1), ("mine", 2), ("yours", 1):
+        record(db, method, seed, own=90, common=60)
+    assert found(summarise(compare(Store(db), [1]), tested=())).endswith(
+        "1 to 2 seeds: no difference is proven."
+    )
+
+
 def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_it(tmp_path: Path) -> None:
     summary = seeded(tmp_path / "runs.db", (0, 2, 1, 3), mine=91, close=90, far=50)
     text = found(summary)
