@@ -199,7 +199,6 @@ BAD = {
     ),
     "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
     "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),
-    "no number of clients": ({"kind": "iid"}, "partition.clients", "clients = a number"),
 }
 
 
