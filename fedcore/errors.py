@@ -41,7 +41,7 @@ class FedLensError(ValueError):
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that stands in a list before; None if each stands there once."""
+    """Return the first name that is given a second time; None if all names differ."""
     return next((name for i, name in enumerate(names) if name in names[:i]), None)
 
 

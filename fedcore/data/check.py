@@ -186,7 +186,7 @@ def _report(
 SIDE = 56
 """Side of a thumbnail on a contact sheet, pixels."""
 _COLUMNS, _ROWS = 10, 8
-"""Thumbnails on a contact sheet at most."""
+"""Largest number of classes and of domains on a contact sheet."""
 
 
 def contact_sheet(images: ImageSet) -> Image.Image:

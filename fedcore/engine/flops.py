@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fedcore.config import RunConfig
 from fedcore.engine.environment import resolve_environment
-from fedcore.engine.setup import RunSetup, set_up
+from fedcore.engine.setup import set_up_again
 from fedcore.engine.train import make_loop
-from fedcore.progress import Progress, Work, relay
+from fedcore.progress import Progress, Work
 from fedcore.records.events import RoundFinished
 
 
@@ -48,8 +48,7 @@ def count_flops(run: RunConfig, artifacts: Path, device: str) -> Work[FlopCount]
     run = run.model_copy(update={"evaluate_every": run.rounds + 2, "rounds": run.rounds + 1})
     resolved = resolve_environment(run, device, None)
     # Its products are the plain ones: torch's counter does not know the packed ones.
-    steps = set_up(run, artifacts, device)
-    setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
+    setup = yield from set_up_again(run, artifacts, device)
     loop = make_loop(run, setup, int(resolved["chunk"]))
     events = loop.events()
     for event in events:

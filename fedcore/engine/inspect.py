@@ -20,14 +20,14 @@ from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.evaluator import Evaluator, samples_at_once
 from fedcore.engine.environment import resolve_environment
-from fedcore.engine.setup import RunSetup, set_up
+from fedcore.engine.setup import set_up_again
 from fedcore.engine.train import make_loop
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Method, Params, Ragged, State
-from fedcore.progress import Progress, Work, relay
+from fedcore.progress import Progress, Work
 from fedcore.records.codes import CROSS_CLASS_NOT_ANALYSED, GLOBAL
 
 Arrays = dict[str, np.ndarray]
@@ -146,9 +146,7 @@ def restore(
     if run.data.training_classes == "own":
         raise FedLensError(CROSS_CLASS_NOT_ANALYSED)
     resolved = resolve_environment(run, device, environment)
-    # The notices of the setup are in the run's record already.
-    steps = set_up(run, artifacts, device, before=environment, products=resolved["products"])
-    setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
+    setup = yield from set_up_again(run, artifacts, device, environment, resolved["products"])
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
     loop.run_state.need()

@@ -29,11 +29,11 @@ from fedcore.engine.clients.contract import faults_named
 from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, PartResult, Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
-from fedcore.engine.setup import RunSetup, set_up
+from fedcore.engine.setup import set_up_again
 from fedcore.errors import SystemFault
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Params
-from fedcore.progress import Progress, relay, result_of
+from fedcore.progress import result_of
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""
@@ -286,10 +286,6 @@ def _answer(content: bytes) -> bytes:
     return _serving.answer(content)
 
 
-def _submit_to(pool: ProcessPoolExecutor) -> Submit:
-    return lambda content: pool.submit(_answer, content)
-
-
 @contextmanager
 def processes(
     makes: Sequence[tuple[MakeWorker, Mapping[str, str]]], device: torch.device
@@ -302,7 +298,7 @@ def processes(
     """
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:
-        yield Parallel([_submit_to(pool) for pool in pools], device)
+        yield Parallel([partial(pool.submit, _answer) for pool in pools], device)
     finally:
         for pool in pools:
             running = list((pool._processes or {}).values())
@@ -359,6 +355,5 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     # number, torch would divide and order its sums differently, and a chunk's bits would depend on its place.
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
-    steps = set_up(run, artifacts, device, before=environment, products=resolved["products"])
-    setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))
+    setup = result_of(set_up_again(run, artifacts, device, environment, resolved["products"]))
     return Worker(setup.cohorts, numerics(resolved))

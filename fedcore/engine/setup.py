@@ -40,7 +40,7 @@ from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem,
 from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.progress import Progress, prepare_then, relay
+from fedcore.progress import Progress, Work, prepare_then, relay
 from fedcore.records.codes import GLOBAL, NO_VALUE
 from fedcore.records.events import MAX_EVALUATED_CLIENTS, Entity, Notice
 from fedcore.seeds import draw_names
@@ -166,6 +166,18 @@ def set_up(
         encodings=files,
         content=content,
     )
+
+
+def set_up_again(
+    run: RunConfig,
+    artifacts: Path,
+    device: str,
+    before: Mapping[str, Any] | None = None,
+    products: str = PLAIN,
+) -> Work[RunSetup]:
+    """Set up a run as ``set_up`` does, without its notices, which the process that trains it has logged."""
+    steps = set_up(run, artifacts, device, before=before, products=products)
+    return (yield from relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[misc]
 
 
 def _encode(

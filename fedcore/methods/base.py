@@ -448,7 +448,7 @@ class Method(Generic[ConfigT]):
         return {name: value.to(backbone.device, backbone.dtype) for name, value in params.items()}
 
     def prediction_loss(self, params: Params, batch: Batch) -> Tensor:
-        """Return CE(scores), the cross-entropy of the models as they train. Shape: -> (clients,)."""
+        """Return CE(scores), the cross-entropy of the clients' scores on a batch. Shape: -> (clients,)."""
         logits = self.logits(params, self.head(params, None), batch.x)
         return cross_entropy(logits, batch.labels, batch.mask)
 

@@ -1,6 +1,7 @@
 """Small functions on tensors with a client axis that several methods use."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -140,6 +141,23 @@ def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, 
     return weight, bias
 
 
+@contextmanager
+def saved_storages() -> Iterator[dict[int, int]]:
+    """Collect what autograd saves in this block for the backward pass: address of a storage -> its bytes.
+
+    A storage counts once, because several saved tensors can be views of it. The block has to hold the graph
+    to its end, since storages that are freed earlier may leave their address to others.
+    """
+    storages: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        yield storages
+
+
 def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
     """Return the bytes that autograd holds for one more sample until the backward pass.
 
@@ -147,18 +165,13 @@ def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
         samples: arguments of the function, of two samples or more along the first axis.
     """
     # What two samples hold minus what one holds: weights, which autograd saves as well, are in both.
-    # Storages are counted once each, because several saved tensors can be views of one.
-    saved: list[dict[int, int]] = [{}, {}]
-    for storages, count in zip(saved, (1, 2), strict=True):
-
-        def note(tensor: Tensor, storages: dict[int, int] = storages) -> Tensor:
-            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    sizes = []
+    for count in (1, 2):
+        with saved_storages() as saved:
             result = function(*(s[:count].detach().clone().requires_grad_() for s in samples))
             del result
-    return max(1, sum(saved[1].values()) - sum(saved[0].values()))
+        sizes.append(sum(saved.values()))
+    return max(1, sizes[1] - sizes[0])
 
 
 PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}

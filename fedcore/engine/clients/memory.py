@@ -15,6 +15,7 @@ from fedcore.federation import Federation
 from fedcore.files import make_folder
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State
+from fedcore.methods.tensors import saved_storages
 
 CHUNK = 32
 """Clients trained at once unless memory requires fewer."""
@@ -60,19 +61,11 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0
     for phase in method.phases:
-        saved: dict[int, int] = {}
-
-        def note(tensor: Tensor, saved: dict[int, int] = saved) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in frozen:
-                saved[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
         leaves = {n: p.detach().requires_grad_(p.is_floating_point()) for n, p in params.items()}
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        with saved_storages() as saved:
             step = phase(leaves, const, turn.batch)
-        largest = max(largest, sum(saved.values()))
-        del step  # it holds the graph, and with it the storages whose addresses tell them apart
+            del step  # it holds the graph
+        largest = max(largest, sum(size for address, size in saved.items() if address not in frozen))
     return largest
 
 
