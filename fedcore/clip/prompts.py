@@ -17,8 +17,6 @@ from fedcore.lazy import functional as F
 _PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
 """Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.
 Otherwise nothing is saved, and the other shape would change the last bits of the products for nothing."""
-INIT_STD = 0.02
-"""Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,11 @@ def check_prompts(spec: BackboneSpec) -> None:
 def draw_context(length: int, width: int, generator: Generator) -> Tensor:
     """Draw a new context from N(0, 0.02), in float64 so that every precision sees the same draw.
 
+    Source: Zhou et al., CoOp, 2022, Section 4.1.
+
     Shape: -> (length, width).
     """
-    return INIT_STD * torch.randn(length, width, generator=generator, dtype=torch.float64)
+    return 0.02 * torch.randn(length, width, generator=generator, dtype=torch.float64)
 
 
 def word_context(backbone: Backbone, words: str) -> Tensor:

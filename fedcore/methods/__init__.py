@@ -32,6 +32,7 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (
+    class_means,
     compared,
     cosine_logits,
     cross_entropy,

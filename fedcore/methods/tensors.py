@@ -96,6 +96,16 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
+def class_means(x: Tensor, labels: Tensor, mask: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return the mean of each class's samples, 0 for a class without any, and the classes' counts.
+
+    Shape: x (clients, n, d), labels and mask (clients, n) -> (clients, classes, d), (clients, classes).
+    """
+    members = F.one_hot(labels, classes).to(x.dtype) * mask[..., None]
+    counts = members.sum(1)
+    return members.transpose(1, 2) @ x / counts.clamp(min=1)[..., None], counts
+
+
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
     # The engine computes this sum as uploads arrive (engine/clients/gathering.py) and has to have its bits:

@@ -25,6 +25,7 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
+from fedcore.methods.tensors import class_means
 from fedcore.records.presentation import About, DiagnosticChart
 
 
@@ -90,9 +91,7 @@ class FedGH(CLIPFC):
 
         Shape: means (participants, .., d), labels (participants, ..).
         """
-        counts = data.class_counts
-        members = F.one_hot(data.labels, counts.shape[1]) * data.mask[..., None]
-        means = members.to(data.x.dtype).transpose(1, 2) @ data.x / counts.clamp(min=1)[..., None]
+        means, counts = class_means(data.x, data.labels, data.mask, len(self.problem.classes))
         enough = counts >= self.config.fewest_images
         labels = torch.arange(counts.shape[1], device=counts.device).expand_as(counts)
         return {"means": Ragged.pack(means, enough), "labels": Ragged.pack(labels, enough)}

@@ -42,7 +42,7 @@ from fedcore.methods.fedalign.towers import (
     parts_of,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import Adam, cosine_logits, cross_entropy
+from fedcore.methods.tensors import Adam, class_means, cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart, MatrixChart
 
 LARGEST_SERVED_RANK = 64
@@ -192,11 +192,8 @@ class FedAlign(Described):
         one; features (.., d) and labels of ``upload_ratio`` of the hits.  Source: Eq. 9, Section 4.3.
         """
         correct = record["correct"] & data.mask
-        members = (
-            F.one_hot(data.labels, len(self.problem.classes)).to(record["feature"].dtype) * correct[..., None]
-        )
-        hits = members.sum(1)
-        prototypes = members.transpose(1, 2) @ record["feature"] / hits.clamp(min=1)[..., None]
+        classes = len(self.problem.classes)
+        prototypes, hits = class_means(record["feature"], data.labels, correct, classes)
         uploaded = hits_to_upload(self.problem, self.config.upload_ratio, correct, data)
         return {
             **named("image", parts_of("image", params)),

@@ -11,6 +11,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
+from fedcore.methods.tensors import class_means
 
 
 def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:
@@ -43,9 +44,7 @@ def orthogonality(
 
     Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
     """
-    members = F.one_hot(labels, classes).to(features.dtype) * mask[..., None]
-    counts = members.sum(1)
-    means = members.transpose(1, 2) @ features / counts.clamp(min=1)[..., None]
+    means, counts = class_means(features, labels, mask, classes)
     if renormalise:
         means = F.normalize(means, dim=-1)
     present = (counts > 0).to(features.dtype)

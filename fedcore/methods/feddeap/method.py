@@ -20,7 +20,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from fedcore.clip import specs
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, encode_class_context
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
@@ -61,9 +61,6 @@ from fedcore.methods.hyperparameters import (
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean, weighted_mean
 from fedcore.records.presentation import About, DiagnosticChart
-
-INIT_STD = 0.02
-"""Standard deviation of fresh prompt vectors."""
 
 
 class FedDEAPConfig(MethodConfig):
@@ -322,8 +319,8 @@ class FedDEAP(Method[FedDEAPConfig]):
         backbone, classes = self.problem.backbone, len(self.problem.classes)
 
         def draw(name: str, length: str) -> Tensor:
-            size = (classes, self.lengths[length], backbone.spec.token_width)
-            return INIT_STD * torch.randn(size, generator=generator("prompt", name), dtype=torch.float64)
+            vectors, width = classes * self.lengths[length], backbone.spec.token_width
+            return draw_context(vectors, width, generator("prompt", name)).unflatten(0, (classes, -1))
 
         shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
@@ -348,8 +345,7 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     def _train_prompts(self, params: Params, const: Params, batch: Batch) -> Step:
         """Train p_s by L_c + lambda L_sp (Eq. 9) and p_d by L_c + eta L_dp (Eq. 11)."""
-        weight = batch.mask.to(batch.x.dtype)[..., None]
-        text = self._text(params, (batch.x * weight).sum(1) / weight.sum(1))
+        text = self._text(params, masked_mean(batch.x, batch.mask[..., None]))
         contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
         losses: dict[tuple[str, ...], Tensor] = {("p_s",): contrast}
         terms = {"contrastive": contrast}
@@ -385,8 +381,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             return {"text": encode_class_context(self.problem.backbone, params["p_s"], self.suffix)}
         if data is None or self.config.image_context == "batch":
             return {}
-        weight = data.mask.to(data.x.dtype)[..., None]
-        return {"text": self._text(params, (data.x * weight).sum(1) / weight.sum(1))}
+        return {"text": self._text(params, masked_mean(data.x, data.mask[..., None]))}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).

@@ -9,7 +9,7 @@ Reading: the paper's anchor is what CLIP knows of a class, its code's the untrai
 
 from typing import Literal
 
-from fedcore.clip.prompts import INIT_STD, class_features
+from fedcore.clip.prompts import class_features, draw_context
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
@@ -95,8 +95,8 @@ class FedPGP(Prompted):
         sizes = {"u": (self.config.context_length, rank), "v": (rank, backbone.spec.token_width)}
 
         def draw(name: str, client: str) -> Tensor:
-            drawn = torch.randn(sizes[name], generator=generator("fedpgp", name, client), dtype=torch.float64)
-            return (INIT_STD * drawn).to(backbone.device, backbone.dtype)
+            drawn = draw_context(*sizes[name], generator("fedpgp", name, client))
+            return drawn.to(backbone.device, backbone.dtype)
 
         local = {name: torch.stack([draw(name, client) for client in self.problem.clients]) for name in sizes}
         return State(shared={"context": self._draw(generator("fedpgp", "context"))}, local=local)
