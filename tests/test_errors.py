@@ -153,8 +153,7 @@ for act in (store.experiments.all, lambda: store.tasks.submit("check", "a", {}))
 """
 
 
-def test_a_process_with_too_many_open_files_says_so(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_process_with_too_many_open_files_says_so(db):
     Store(db).prepare()
     with writing(db):
         pass
@@ -170,9 +169,8 @@ def test_a_process_with_too_many_open_files_says_so(tmp_path):
     assert all(line.startswith("Transient too many files are open") for line in lines)
 
 
-def test_a_damaged_schema_that_sqlite_quotes_is_damage(tmp_path):
+def test_a_damaged_schema_that_sqlite_quotes_is_damage(db):
     """SQLite's sentence holds the damaged bytes, and Python could not decode it."""
-    db = tmp_path / "runs.db"
     Store(db).prepare()
     with closing(sqlite3.connect(db)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -339,8 +339,7 @@ def test_the_recorder_refuses_in_one_line(tmp_path, given):
     assert Store(tmp_path / "runs.db").experiments.all() == []
 
 
-def test_a_loss_that_is_no_number_is_a_gap_and_can_be_exported(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_loss_that_is_no_number_is_a_gap_and_can_be_exported(db):
     with Recorder(db, method="mine", seed=1, experiment="Diverged") as run:
         run.round(1, {("a", "a"): (1, 2)}, loss=float("inf"), diagnostics={"norm": float("nan")})
     (row,) = Store(db).rounds.of_runs([run.run_id])

@@ -123,14 +123,13 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     assert not next(b for b in app.button if b.label == "Launch").disabled
 
 
-def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch, encoded_digits):
+def test_it_is_planned_trained_by_a_job_and_compared(file, db, tmp_path, monkeypatch, encoded_digits):
     experiment: Experiment = parse(CONTENT)
     planned = plan(experiment).runs
     own = next(r for r in planned if r.method.name == "open-door")
     assert own.method.file == str(file) and own.method.label == "Open door"
     assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
 
-    db = tmp_path / "runs.db"
     Store(db).prepare()
     encoded_digits(tmp_path / "artifacts")
     created = Store(db).experiments.create(experiment, planned)

@@ -217,7 +217,7 @@ KINDS: dict[str, dict[str, object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_test_set_has_its_predictions(kind: str, tmp_path: Path) -> None:
+def test_every_kind_of_test_set_has_its_predictions(kind: str, db: Path) -> None:
     settings = {"rounds": 1, **KINDS[kind]}
     rule = settings.pop("rule", "last")
     entries = [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}]
@@ -225,7 +225,6 @@ def test_every_kind_of_test_set_has_its_predictions(kind: str, tmp_path: Path) -
         entries.append({"name": "coop", "config": {"context_length": 2}})
     experiment = parse({"name": kind, "methods": entries, "seeds": [1], **settings})
     runs = plan(experiment).runs
-    db = tmp_path / "runs.db"
     Store(db).prepare()
     Store(db).experiments.create(experiment, runs)
     assert [execute_next(db) for _ in runs] == ["done"] * len(runs)

@@ -54,8 +54,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return asked
 
 
-def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, db: Path) -> None:
     created, (first, second) = fill.start(
         db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=5)
     )
@@ -78,8 +77,7 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Pa
     assert now(another.experiment_id) == elsewhere, "another experiment's rounds are no news here"
 
 
-def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, db: Path) -> None:
     _, (first,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
     before = ask(pulse.address(None))
     assert ask(pulse.address(None)) == before

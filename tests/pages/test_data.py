@@ -21,13 +21,6 @@ NAME = "<script>x</script> :red[b]"
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Path:
-    path = tmp_path / "runs.db"
-    Store(path).prepare()
-    return path
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two domains, two classes; one file is no image, names are nasty."""
     root = tmp_path / f"pictures {NAME.replace('/', '')}"

@@ -265,8 +265,7 @@ def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, fil
     assert button(app, "Archive instead")
 
 
-def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, db: Path) -> None:
     Store(db).prepare()
     Store(db).experiments.create(fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
     app = button(select(open_page(), TABLE, 0), "Stop").click().run()
@@ -389,8 +388,7 @@ def test_slots_are_stored_for_the_worker_and_more_than_there_are_cpus_are_pointe
     assert any("This machine has 2 CPUs. 3 runs at once take turns there" in c.value for c in app.caption)
 
 
-def test_an_empty_queue_says_what_will_be_there(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_an_empty_queue_says_what_will_be_there(open_page: Opened, db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     app = open_page(queue="true")
     assert any("wait here" in c.value for c in app.caption)
@@ -406,9 +404,8 @@ def test_an_empty_queue_says_what_will_be_there(open_page: Opened, tmp_path: Pat
     ],
 )
 def test_names_are_text_in_list_queue_and_dialogs(
-    open_page: Opened, tmp_path: Path, name: str, shown_as_text: Callable[[AppTest], None]
+    open_page: Opened, db: Path, name: str, shown_as_text: Callable[[AppTest], None]
 ) -> None:
-    db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(name, methods=("fedot",), seeds=(1,), rounds=2))
     Store(db).experiments.create(fill.an_experiment(name, methods=("fedot",), seeds=(1,)))
     app = open_page(queue="true", chosen=["1", "2"])

@@ -44,9 +44,8 @@ def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Pat
     assert f"{sent:.2f}" in table
 
 
-def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, tmp_path: Path) -> None:
+def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, db: Path) -> None:
     """The engine records whose clients predict with the global model; equal counts alone prove nothing."""
-    db = tmp_path / "runs.db"
     methods = ("promptfl", "fedalign")
     _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1,), rounds=1))
     for writer, method in zip(writers, methods, strict=True):
@@ -146,8 +145,7 @@ def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
     assert not app.error
 
 
-def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Opened, db: Path) -> None:
     for rounds in (2, 3):
         fill.done(db, fill.an_experiment("Try it", ("fedot",), (1,), rounds))
     app = open_page("live", id="1")
@@ -158,9 +156,8 @@ def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Ope
     assert titles(charts(app)[0]["figure"]) == ["FedOT: round 3/3"]
 
 
-def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path: Path) -> None:
+def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, db: Path) -> None:
     """A domain that was held out, and the number where nothing else tells two apart."""
-    db = tmp_path / "runs.db"
     held = fill.an_experiment("held", ("fedot",), (1,), 2, held_out=fill.CLIENTS[:2])
     Store(db).prepare()
     Store(db).experiments.create(held, device="none")
@@ -193,9 +190,8 @@ def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
     assert grid["figure"]["layout"]["xaxis"]["title"]["text"] == "round"
 
 
-def test_what_a_run_records_is_drawn_unasked(open_page: Opened, tmp_path: Path) -> None:
+def test_what_a_run_records_is_drawn_unasked(open_page: Opened, db: Path) -> None:
     """A known figure with its title; every other one can be chosen by its own name."""
-    db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
     fill.train(writers[0], until=0)
     figures = [

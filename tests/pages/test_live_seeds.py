@@ -12,9 +12,8 @@ from tests.support.web.pages import Opened, html
 
 
 @pytest.fixture
-def unequal(tmp_path: Path) -> Path:
+def unequal(db: Path) -> Path:
     """FedOT: the first seed has done three rounds, the second only the first one, the third waits."""
-    db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment("Seeds", ("fedot",), (1, 2, 3), 3))
     fill.train(writers[0])
     fill.train(writers[1], until=1)
@@ -52,8 +51,7 @@ def test_a_single_seed_is_shown_unless_all_are_chosen(open_page: Opened, unequal
     assert not any(t.get("fill") for t in charts(app)[1]["figure"]["data"])
 
 
-def test_all_held_out_domains_are_shown_at_once(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_all_held_out_domains_are_shown_at_once(open_page: Opened, db: Path) -> None:
     fill.done(db, fill.an_experiment("held", ("fedot",), (1, 2), 1, held_out=fill.CLIENTS[:2]))
     app = open_page("live", id="1", live_variant_1="all seeds, all held-out domains")
     grid, accuracy, *_ = charts(app)
@@ -81,8 +79,7 @@ def test_all_held_out_domains_are_shown_at_once(open_page: Opened, tmp_path: Pat
     assert any("FedOT, without 15°: round 1/1" in title for title in titles)
 
 
-def test_many_runs_scroll_with_those_that_train_first(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_many_runs_scroll_with_those_that_train_first(open_page: Opened, db: Path) -> None:
     _, writers = fill.start(db, fill.an_experiment("many", ("fedot",), tuple(range(1, 17)), 1))
     for writer in writers[:-1]:
         writer.claim.finish("stopped")

@@ -75,8 +75,7 @@ def test_a_plan_of_many_runs_asks_first(open_page: Opened) -> None:
     assert not button(app, "Launch").disabled
 
 
-def test_names_are_text_on_live(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_names_are_text_on_live(open_page: Opened, db: Path) -> None:
     experiment = fill.an_experiment(NASTY, methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": NASTY})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,)}))

@@ -149,9 +149,8 @@ def test_a_label_as_long_as_a_page_is_cut_in_the_heading(open_page: Opened, tmp_
 
 
 def test_names_of_fills_are_text(
-    open_page: Opened, tmp_path: Path, shown_as_text: Callable[[AppTest], None]
+    open_page: Opened, db: Path, shown_as_text: Callable[[AppTest], None]
 ) -> None:
-    db = tmp_path / "runs.db"
     names = tuple(f"<i>{i}</i> :red[x] $x$" for i in range(2))
     _, (writer,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
     writer.claim.update("status_text='<script>encoding</script>'")

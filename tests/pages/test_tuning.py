@@ -19,9 +19,8 @@ def a_search(**changes: object) -> Experiment:
 
 
 @pytest.fixture
-def searched(tmp_path: Path) -> Path:
+def searched(db: Path) -> Path:
     """A search (1) whose draws have ended, and the experiment with its values (2)."""
-    db = tmp_path / "runs.db"
     number = fill.done(db, a_search())
     assert number == 1 and advance(Store(db), number) is not None
     return db

@@ -228,8 +228,7 @@ def test_a_run_is_judged_by_the_test_sets_that_it_recorded(feddeap) -> None:
     assert row.measured_text.endswith(" †")
 
 
-def test_a_value_that_is_not_comparable_has_no_difference(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_value_that_is_not_comparable_has_no_difference(db: Path) -> None:
     experiment = preset("feddeap/table2-ddr", ("FedDEAP",))
     train(db, experiment)
     row = find(reproductions(Store(db), experiment), table="2", method="FedDEAP", target="avg")

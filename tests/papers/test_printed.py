@@ -106,9 +106,8 @@ def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> N
     assert {row.measured.n for row in found if row.measured is not None} == {2}
 
 
-def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
+def test_other_code_of_that_name_is_not_ours(db: Path) -> None:
     """What a script records as FedOT is no run of FedLens' FedOT with the paper's config."""
-    db = tmp_path / "runs.db"
     experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     presets.train(db, experiment)
     assert any(b.measured for b in reproductions(Store(db), experiment))

@@ -86,8 +86,7 @@ def test_nothing_is_blank(fedot):
     )
 
 
-def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_seed_counts_when_all_held_out_domains_are_done(db):
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment, held_out=("cartoon", "photo", "sketch"))
     rows = reproductions(Store(db), experiment)
@@ -111,8 +110,7 @@ def test_runs_of_another_setting_do_not_count(fedot, change):
     assert {r.status for r in rows} == {"not run"}
 
 
-def test_domains_traffic_and_what_no_run_gives(tmp_path):
-    db = tmp_path / "runs.db"
+def test_domains_traffic_and_what_no_run_gives(db):
     experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
     train(db, experiment.model_copy(update={"seeds": (1,)}))
     rows = reproductions(Store(db), experiment)
@@ -131,8 +129,7 @@ def test_domains_traffic_and_what_no_run_gives(tmp_path):
     assert sketch.measured.mean == pytest.approx(ours[PACS.index("sketch")])
 
 
-def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_path):
-    db = tmp_path / "runs.db"
+def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(db):
     sdfed = preset("sdfed/table1-dtd", ("SDFed",), seeds=(1,))
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, sdfed)
@@ -198,8 +195,7 @@ HALF = {"apple pie": ["a pie."], "baby back ribs": []}
         (None, "recorded before written descriptions were kept"),
     ],
 )
-def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(tmp_path, texts, why):
-    db = tmp_path / "runs.db"
+def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(db, texts, why):
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, texts))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
@@ -212,9 +208,8 @@ def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(tmp_path, text
     assert note.startswith("† FedAlign: ") and why in note
 
 
-def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(tmp_path):
+def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(db):
     """Also before newer runs of the same seed that took the prompt."""
-    db = tmp_path / "runs.db"
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
     train(db, with_texts(aligned, HALF))
@@ -235,8 +230,7 @@ def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind)
     assert swept[0] == table and table not in swept[1:]
 
 
-def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(db):
     iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
     assert (
         find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
@@ -247,9 +241,8 @@ def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp
     assert row.measured_text == "measured on another test set" and "client's own share" in row.reason
 
 
-def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(tmp_path):
+def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(db):
     """FedOT with one and two local epochs: the paper's tables have one."""
-    db = tmp_path / "runs.db"
     swept = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,), sweep={"methods.*.local_epochs": (1, 2)})
     train(db, swept)
     row = find(reproductions(Store(db), swept), table="1", method="FedOT", metric="generalization")
@@ -258,8 +251,7 @@ def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(tmp_path):
     assert row.measured.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
 
 
-def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(db):
     mixed = preset("sdfed/table4-dtd", ("SDFed",), seeds=(1,))
     train(db, mixed.model_copy(update={"cohorts": ()}))
     assert find(reproductions(Store(db), mixed), method="SDFed").status == "not run"

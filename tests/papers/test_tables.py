@@ -83,8 +83,7 @@ def test_every_value_that_a_method_can_give_has_a_source(rehearsal: bool) -> Non
             assert source.reason != "no preset has this method in this setting", value
 
 
-def test_missing_seeds_of_a_measured_value_can_be_queued(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_missing_seeds_of_a_measured_value_can_be_queued(db: Path) -> None:
     experiment = cut(PACS, ("FedOT",), seeds=(50, 77), rounds=200)
     train(db, experiment, rounds=ROUNDS)
     value = value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")
@@ -108,8 +107,7 @@ def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
     assert [lack.text for lack in pacs.lacks if lack.kind == "data"] == ["the data set PACS"]
 
 
-def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(db: Path) -> None:
     Store(db).prepare()
     value = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
     cells = cells_of(db, (value,), rehearsal=True)
@@ -141,8 +139,7 @@ def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
     assert len(contents) == len(set(contents))
 
 
-def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_rehearsal_is_no_evidence_in_the_export(db: Path) -> None:
     Store(db).prepare()
     table = next(t for t in tables("feddeap") if t.name == "feddeap-5")
     cells = cells_of(db, table.values, rehearsal=True)

@@ -210,7 +210,7 @@ def test_the_paragraph_says_what_was_run(filled: Path) -> None:
 
 
 def test_one_command_repeats_runs_of_a_method_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page and the folder hold the method's file, as long as it is the one that was planned with."""
     file = tmp_path / "shift é.py"
@@ -219,7 +219,6 @@ def test_one_command_repeats_runs_of_a_method_of_ones_own(
     for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
         monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
     registry.load_file(file)
-    db = tmp_path / "runs.db"
     fill.done(
         db,
         fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (own,)}),
@@ -311,8 +310,7 @@ def test_equal_content_gives_equal_figures(hostile: Path, files: dict[str, bytes
     assert made == {suffix: files[f"figures/1-{shown.name}.{suffix}"] for suffix in made}
 
 
-def test_the_recipe_has_the_runs_behind_the_numbers_only(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_recipe_has_the_runs_behind_the_numbers_only(db: Path) -> None:
     number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
     run = Recorder(db, method="fedot", label="Mine", seed=1, experiment=number, rounds_total=1)
     run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})

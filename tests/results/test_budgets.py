@@ -29,11 +29,6 @@ def an_experiment(*entries: MethodEntry, **changes: object) -> Experiment:
     return Experiment(name="tuned", methods=entries, **({"seeds": (1, 2, 3), "rounds": 2} | changes))
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "runs.db"
-
-
 def budgets(db: Path, *entries: MethodEntry) -> list[str]:
     number = fill.done(db, an_experiment(*entries, seeds=(1,)))
     return [note for note in compare(Store(db), [number]).notes if "budget" in note]

@@ -26,9 +26,8 @@ NAMES = (
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> tuple[Path, int]:
+def recorded(db: Path) -> tuple[Path, int]:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
-    db = tmp_path / "runs.db"
     created, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
     own = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
@@ -122,8 +121,7 @@ def test_a_heatmap_has_columns_for_each_data_set(store: Store):
     assert panel.columns == tuple(name for _, name, *_ in COLUMNS)
 
 
-def test_local_is_no_metric_of_other_protocols(store: Store, tmp_path: Path):
-    db = tmp_path / "runs.db"
+def test_local_is_no_metric_of_other_protocols(store: Store, db: Path):
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("promptfl",), seeds=(1,), rounds=1))
     names = [("global", "global"), ("client", "a"), ("base", "base classes"), ("new", "new classes")]
     entities = tuple(Entity(i, kind, name) for i, (kind, name) in enumerate(names))

@@ -59,8 +59,7 @@ def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
     assert selected_rounds([0], 0, "mean10") == (0,), "zero-shot has nothing else"
 
 
-def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_fewer_evaluations_than_ten_are_said(db: Path) -> None:
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
     writer.started(Started(entities=fill.entities(), rounds_total=20, environment={"device": "cpu"}))
     for round_ in (0, 5, 10, 15, 20):
@@ -74,8 +73,7 @@ def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
     assert found.rows[0].stats["personal"].mean == pytest.approx(expected)
 
 
-def test_the_untrained_round_is_never_the_best_on_validation(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_untrained_round_is_never_the_best_on_validation(db: Path) -> None:
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     writer.started(Started(entities=fill.entities(), rounds_total=2, environment={"device": "cpu"}))
     for round_ in range(3):  # a learning rate that harms: accuracy falls
@@ -124,8 +122,7 @@ def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
     assert {g.label for g in more.rows} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
 
 
-def test_a_repeated_seed_is_no_further_evidence(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_repeated_seed_is_no_further_evidence(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     first, second = fill.done(db, experiment), fill.done(db, experiment)
     found = compare(Store(db), [first, second])
@@ -170,8 +167,7 @@ def test_lists_are_values_and_cohorts_are_numbered() -> None:
     assert flat["cohorts.1.clients"] == 1
 
 
-def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_no_difference_across_rounds_or_participation(db: Path) -> None:
     for i, (rounds, participation) in enumerate(((2, 1.0), (3, 1.0), (2, 0.5))):
         methods = ("fedot", "zero-shot") if not i else (("sdfed", "promptfl")[i - 1],)
         experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
@@ -191,9 +187,8 @@ def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
     assert "rows differ in participation: 0.5, 1" in found.notes
 
 
-def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> None:
+def test_a_row_that_does_not_train_is_set_against_any_rounds(db: Path) -> None:
     """Zero-shot CLIP records round 0 alone, whatever the rounds of its experiment."""
-    db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
     fill.train(writer, until=0)
@@ -205,8 +200,7 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     assert not any("differ" in note for note in compare(Store(db), [1, 2]).notes)
 
 
-def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_nothing_is_claimed_of_unfinished_runs(db: Path) -> None:
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
     for writer in writers:
         run = fill.config_of(writer)
@@ -221,8 +215,7 @@ def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
     assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
 
 
-def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_held_out_domains_are_averaged_within_a_seed_first(db: Path) -> None:
     clients = fill.CLIENTS
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=clients[:2])
     found = compare(Store(db), [fill.done(db, experiment)])
@@ -253,8 +246,7 @@ def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path
     assert value_per_seed(runs[1:], "personal") == {}, "no seed has both"
 
 
-def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_incomplete_seeds_leave_tables_and_curves_and_are_said(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=fill.CLIENTS[:2])
     created, writers = fill.start(db, experiment)
     configs = {writer.run_id: Store(db).runs.config(writer.run_id) for writer in writers}

@@ -21,8 +21,7 @@ from tests.support import fill
 from tests.support.web import markup
 
 
-def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
-    db = tmp_path / "runs.db"
+def test_costs_that_nobody_measured_are_unknown_not_zero(db):
     accuracy = {("a", "a"): (1, 2), ("b", "b"): (2, 2)}
     with Recorder(db, method="silent", seed=1, dataset="d", experiment="x") as run:
         run.round(1, accuracy=accuracy)

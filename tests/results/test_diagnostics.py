@@ -24,7 +24,7 @@ def recorded(db: Path, figures: dict[str, tuple[str, ...]]) -> list[DiagnosticCh
     return diagnostics.recorded_charts(Store(db), Store(db).runs.get(range(1, len(figures) + 1)))
 
 
-def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_method_brings_titles_units_and_notes(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drift = DiagnosticChart(
         "Drift", {"drift": "", "drift_bound": "bound"}, "px", "lower", "Of the head.", True
     )
@@ -34,7 +34,6 @@ def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch:
         about = About("Mine", charts=(DiagnosticChart("Other", {"other": ""}), drift))
 
     monkeypatch.setitem(registry._METHODS, "mine", Mine)
-    db = tmp_path / "runs.db"
     found = recorded(db, {"mine": ("other", "drift")})
     assert [(c.heading, c.lines) for c in found] == [("Drift (px)", {"drift": ""}), ("Other", {"other": ""})]
     assert found[0].explanation == "Of the head. Lower is better."
@@ -73,21 +72,19 @@ def test_what_is_known_is_described_for_a_script_s_own_method_too(tmp_path: Path
     assert chart.heading == "Agreement of updates (mean cosine)"
 
 
-def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_shares_are_drawn_as_per_cent(db: Path) -> None:
     (chart,) = recorded(db, {"feddeap": ("semantic_shared_accuracy",)})
     (line,) = diagnostics.diagnostic_series(Store(db), {1: 1}, chart)
     assert (chart.unit, chart.heading) == ("%", "How well the networks tell classes and domains")
     assert line.y[-1] == 50 and line.label.endswith(", semantic")
 
 
-def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matrix_is_as_the_runs_own_method_says(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine(Method):
         name = "zz"
         about = About("Mine", matrices=(MatrixChart("attention", "Mine alone"), MatrixChart("a", "A")))
 
     monkeypatch.setitem(registry._METHODS, "zz", Mine)
-    db = tmp_path / "runs.db"
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("zz",), seeds=(1,), rounds=1))
     fill.train(writer, until=0)
     pairs = (

@@ -83,8 +83,7 @@ def test_rounds_are_the_same_bytes_in_parts_of_any_size(
     assert "".join(parts) == whole
 
 
-def test_rounds_of_a_damaged_store_are_refused(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_rounds_of_a_damaged_store_are_refused(db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     store = Store(db)
     comparison = compare(store, [1])
@@ -120,8 +119,7 @@ def test_formulas_are_guarded_and_numbers_are_not() -> None:
         assert tables.guarded(number) == number
 
 
-def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_label_that_is_a_formula_leaves_as_text(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
@@ -175,8 +173,7 @@ def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
     assert text.index(r"\caption") < text.index(r"\label") < text.index(r"\begin{tabular}")
 
 
-def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_latex_of_any_label_is_one_line_that_compiles(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     labels = ("[a] \\ {b}", "*c_d #1 & 50 % ~^", 'e\n\nf <|"$')
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
@@ -192,9 +189,8 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
+def test_what_a_row_lacks_leaves_with_its_numbers(db: Path) -> None:
     """Runs of before written descriptions were kept: the screen marks the row, and so do the files."""
-    db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("zero-shot", "fedalign"), rounds=2)
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
@@ -289,8 +285,7 @@ def test_file_names_are_safe(filled: Path) -> None:
     assert name.endswith(f"-{tables.fingerprint([experiment])}.csv")
 
 
-def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_mark_of_a_file_changes_with_the_data(db: Path) -> None:
     first = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
     both = [first, Store(db).runs.get([writer.run_id])[0].experiment_id]

@@ -27,8 +27,7 @@ def said(db: Path, experiment: int) -> str | None:
     return verdict(store, store.experiments.get(experiment))
 
 
-def test_each_metric_has_its_leader_and_one_seed_proves_nothing(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_each_metric_has_its_leader_and_one_seed_proves_nothing(db: Path) -> None:
     record(db, "mine", 1, own=90, common=60)
     text = said(db, record(db, "yours", 1, own=80, common=70))
     assert text is not None
@@ -36,8 +35,7 @@ def test_each_metric_has_its_leader_and_one_seed_proves_nothing(tmp_path: Path) 
     assert text.endswith("One seed: no difference is proven.")
 
 
-def test_a_single_row_leads_nobody_and_a_single_leader_may_have_and_in_its_name(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_single_row_leads_nobody_and_a_single_leader_may_have_and_in_its_name(db: Path) -> None:
     text = said(db, record(db, "this and that", 1, own=90, common=60))
     assert text is not None and "leads" not in text
     text = said(db, record(db, "yours", 1, own=80, common=50))
@@ -86,9 +84,8 @@ def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_i
     assert f"points, {of_close.text}) (paired t-test over 4 seeds, Holm-corrected for 3 pairs)." in text
 
 
-def test_the_correction_counts_the_tests_that_were_made(tmp_path: Path) -> None:
+def test_the_correction_counts_the_tests_that_were_made(db: Path) -> None:
     """Twins differ by nothing in every seed, which is no test: p is multiplied by two, not by three."""
-    db = tmp_path / "runs.db"
     for seed, noise in enumerate((0, 1, 3)):
         for method, own in ("mine", 90), ("twin", 90), ("far", 50 - noise):
             record(db, method, seed, own, common=60)
@@ -106,8 +103,7 @@ def test_all_below_or_none(tmp_path: Path) -> None:
     assert "No difference is proven: mine is not significantly better than yours (+" in text
 
 
-def test_with_a_baseline_it_says_what_the_table_marks(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_with_a_baseline_it_says_what_the_table_marks(db: Path) -> None:
     seeded(db, (0, 2, 1), base=80, above=95, below=40, alike=81)
     summary = summarise(compare(Store(db), [1]), "base")
     rows = {row.row.label: row.differences["personal"] for row in summary.tables[0].rows}
@@ -120,8 +116,7 @@ def test_with_a_baseline_it_says_what_the_table_marks(tmp_path: Path) -> None:
     assert "is not significantly different from base (paired t-test over 3 seeds" in text
 
 
-def test_rows_without_enough_seeds_are_counted(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     seeded(db, (0, 2, 1), mine=90, yours=50)
     record(db, "single", 0, own=95, common=60)
     text = found(summarise(compare(Store(db), [1]), tested=()))
@@ -130,16 +125,14 @@ def test_rows_without_enough_seeds_are_counted(tmp_path: Path) -> None:
     assert text.endswith("1 row could not be tested; the table says why.")
 
 
-def test_nothing_is_said_while_a_run_trains(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_nothing_is_said_while_a_run_trains(db: Path) -> None:
     experiment = record(db, "mine", 1, own=90, common=60)
     training = Recorder(db, method="yours", seed=1, dataset="rotated-digits", experiment="x")
     assert said(db, experiment) is None
     training.finish()
 
 
-def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(db: Path) -> None:
     number = fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
     store = Store(db)
     runs = more_seeds(store, store.experiments.get(number))
@@ -156,7 +149,6 @@ def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(tmp_path
         pass
 
 
-def test_runs_of_another_script_get_no_seeds_here(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_runs_of_another_script_get_no_seeds_here(db: Path) -> None:
     number = record(db, "mine", 1, own=90, common=60)
     assert more_seeds(Store(db), Store(db).experiments.get(number)) == []

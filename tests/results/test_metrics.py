@@ -106,10 +106,9 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray]) -> int:
     return created.experiment_id
 
 
-def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> None:
+def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(db: Path) -> None:
     rng = np.random.default_rng(3)
     acc = {seed: rng.integers(40, 100, (3, 3)) for seed in (1, 2, 3)}
-    db = tmp_path / "runs.db"
     found = compare(Store(db), [matrix_of(db, acc)])
     (group,) = found.rows
     off = ~np.eye(3, dtype=bool)
@@ -130,8 +129,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
     assert found.notes == ()
 
 
-def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_fewer_held_out_domains_than_there_are_is_said(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, held_out=fill.CLIENTS[:2])
     found = compare(Store(db), [fill.done(db, experiment)])
     assert found.notes == ("G, P and C over 2 of 6 domains held out: 0°, 15°",)

@@ -29,8 +29,7 @@ def test_durations_in_words() -> None:
     assert duration(None) == ""
 
 
-def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_token_changes_with_a_round_and_only_then(db: Path) -> None:
     created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
     assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [-1]
     fill.train(writers[0], until=0)
@@ -87,9 +86,8 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
 
 
 @pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, progress.NO_BEST)])
-def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
+def test_the_best_method_is_not_chosen_on_test_data(db: Path, validated: bool, shown: str) -> None:
     """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
-    db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
     for writer in writers:
         method = fill.config_of(writer).method.name

@@ -146,8 +146,7 @@ def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
     assert "SDFed, own accuracy" in heatmaps.heatmap_grid([panel], Theme()).alt
 
 
-def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_client_that_took_no_part_is_a_gap(db: Path) -> None:
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
     for writer, there in zip(writers, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
         fill.train(writer, until=0)

@@ -12,8 +12,7 @@ from fedcore.store import Store
 from tests.support import fill
 
 
-def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
-    db = tmp_path / "runs.db"
+def test_files_are_listed_below_the_runs_folder(db: Path):
     run = (
         Store(db)
         .experiments.get(fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)))
@@ -44,8 +43,7 @@ def test_the_environment_has_titles():
     assert said == {"Threads": "1", "TF32": "no", "Python": "3.11.7", "Name of the device": "a_b"}
 
 
-def test_the_file_that_repeats_a_run_names_the_fedlens_that_trained_it(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_file_that_repeats_a_run_names_the_fedlens_that_trained_it(db: Path) -> None:
     number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     (run,) = Store(db).runs.of_experiments([number])
     assert run_toml(Store(db), run.id).startswith(
@@ -56,8 +54,7 @@ def test_the_file_that_repeats_a_run_names_the_fedlens_that_trained_it(tmp_path:
     assert trained_with(recorded) == "Trained with FedLens 0.1.0, commit 1b6fd86 with changes"
 
 
-def test_a_comparison_cites_its_methods_data_and_model_once(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_comparison_cites_its_methods_data_and_model_once(db: Path) -> None:
     number = fill.done(
         db, fill.an_experiment(methods=("zero-shot", "fedot", "promptfl"), seeds=(1, 2), rounds=1)
     )

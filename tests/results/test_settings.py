@@ -30,8 +30,7 @@ from fedcore.store.database import writing
 from tests.support import fill
 
 
-def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
     found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
@@ -40,9 +39,8 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     assert partial_fields(found.rows) == {}
 
 
-def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
+def test_names_tell_rows_apart_whichever_of_their_fields_differ(db: Path) -> None:
     """The first two fields that differ are equal in two of three rows: a third one is named."""
-    db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
     entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
@@ -52,9 +50,8 @@ def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) 
     assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
 
 
-def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
+def test_what_means_the_same_is_one_row(db: Path) -> None:
     """A default that is written out, and an alpha that an IID partition does not read."""
-    db = tmp_path / "runs.db"
     stored = set()
     for seed, config, alpha in ((1, {}, None), (2, {"blocks": 1}, None), (3, {}, 0.1)):
         plain = fill.an_experiment(methods=("fedot",), seeds=(seed,), rounds=1).model_dump()
@@ -71,9 +68,8 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
     assert config_differences(found.rows) == partial_fields(found.rows) == {}
 
 
-def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
+def test_other_code_is_no_further_seed_of_a_method_of_that_name(db: Path) -> None:
     """What a script does not say of its hyper-parameters is not FedLens' default, nor is it FedLens' code."""
-    db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1)
     number = fill.done(db, experiment)
     for seed, config in ((2, {}), (3, {"lr": 0.1})):
@@ -143,9 +139,8 @@ def folders_at(db: Path, *roots: str) -> list[int]:
     return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
 
 
-def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
+def test_of_several_settings_a_note_says_whose_row_it_marks(db: Path) -> None:
     """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
-    db = tmp_path / "runs.db"
     embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
     elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
     ids = [fill.done(db, e) for e in (embedded, elsewhere)]
@@ -162,9 +157,8 @@ def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> N
     [(("/a", "/b"), ("x", "x"), 1), (("/a", "/a"), ("x", "y"), 2), (("/a", "/b"), (None, None), 2)],
 )
 def test_what_is_in_a_folder_counts_not_where_it_lies_unless_nobody_has_looked(
-    tmp_path: Path, roots: tuple[str, str], contents: tuple[str | None, str | None], settings: int
+    db: Path, roots: tuple[str, str], contents: tuple[str | None, str | None], settings: int
 ) -> None:
-    db = tmp_path / "runs.db"
     ids = folders_at(db, *roots)
     with writing(db) as database:
         for number, content in zip(ids, contents, strict=True):

@@ -66,8 +66,7 @@ def test_a_grid_has_every_combination_once(swept):
     )
 
 
-def test_without_a_sweep_whatever_varies_is_an_axis(tmp_path):
-    db = tmp_path / "runs.db"
+def test_without_a_sweep_whatever_varies_is_an_axis(db):
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1, 16))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
@@ -78,8 +77,7 @@ def test_without_a_sweep_whatever_varies_is_an_axis(tmp_path):
     assert line.x == (1, 4, 16)
 
 
-def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(tmp_path):
-    db = tmp_path / "runs.db"
+def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(db):
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4}))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
@@ -172,9 +170,8 @@ def test_figures_show_the_means_of_the_table(swept):
     assert f"from {min(means):.1f} to {max(means):.1f} %." in chart.alt
 
 
-def test_methods_over_one_field_share_a_chart_with_zero_shot_as_its_level_line(tmp_path):
+def test_methods_over_one_field_share_a_chart_with_zero_shot_as_its_level_line(db):
     """Shots are settings of their own, yet the page and the report draw them once, with the first."""
-    db = tmp_path / "runs.db"
     content = an_experiment({"data.shots": (1, 4)}, ("zero-shot", "promptfl", "fedot")).model_dump()
     content["data"] |= {"shots": 1, "shots_scope": "federation"}
     fill.done(db, parse(content))

@@ -8,8 +8,7 @@ from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Recorder, Store
 
 
-def test_the_example_of_the_module(tmp_path):
-    db = tmp_path / "runs.db"
+def test_the_example_of_the_module(db):
     with Recorder(db, method="mine", seed=1, dataset="rotated-digits", experiment="My comparison") as run:
         for t in range(1, 4):
             counts = {("client_a", "client_a"): (t, 10), ("global", "client_a"): (2 * t, 10)}

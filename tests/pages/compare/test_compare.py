@@ -101,8 +101,7 @@ def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
     assert shown[1:] == [group.breakdowns["domain"][d].text() for d in fill.CLIENTS]
 
 
-def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1, held_out=fill.CLIENTS[:2]))
     app = open_page("compare", ids=["1"])
     head, row = table(app, "Summary of")
@@ -151,8 +150,7 @@ def test_a_chart_is_one_view_for_the_page_and_the_report(
     assert [f.name for f in figures].count("cost-traffic") == 2, "of Cost, and of my view"
 
 
-def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_sweep_is_drawn_three_ways(open_page: Opened, db: Path) -> None:
     plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
     sweep = {"methods.fedot.blocks": [1, 2], "partition.alpha": [0.1, 0.5]}
     fill.done(db, parse({**plain, "sweep": sweep}))
@@ -168,8 +166,7 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     assert len(app.dataframe[2].value) == 6, "four of FedOT, two of PromptFL"
 
 
-def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "zero-shot"), seeds=(1,), rounds=1))
     app = show(open_page("compare", ids=["1"]), "Config")
     head, *rows = table(app, "Config fields that differ")
@@ -203,8 +200,7 @@ def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: 
     assert "FedOT" in named, "once, of whichever data"
 
 
-def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_long_name_is_cut_in_cells(open_page: Opened, db: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entry = experiment.methods[0].model_copy(update={"label": "a" * 480 + " at the end"})
     fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
@@ -214,8 +210,7 @@ def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
     assert f'title="{entry.label}"' in html(app)
 
 
-def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, db: Path) -> None:
     experiment = fill.an_experiment(NAME[:500], methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1)
     entries = tuple(
         m.model_copy(update={"label": f"{i}{NAME}"[:500]}) for i, m in enumerate(experiment.methods)
@@ -233,9 +228,8 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Pa
 
 
 def test_an_unfinished_experiment_says_where_to_look_and_failed_runs_are_not_awaited(
-    open_page: Opened, tmp_path: Path
+    open_page: Opened, db: Path
 ) -> None:
-    db = tmp_path / "runs.db"
     created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
     app = open_page("compare", ids=["1"])
     assert "No run has finished yet" in app.info[0].value

@@ -191,9 +191,8 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     assert not app.get("plotly_chart") and len(app.dataframe) == 5
 
 
-def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, tmp_path: Path) -> None:
+def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, db: Path) -> None:
     """An added experiment has the same method with another value, so that labels name it."""
-    db = tmp_path / "runs.db"
     methods = ("fedot", "promptfl")
     fill.done(db, fill.an_experiment("One", methods=methods, seeds=(1,), rounds=2))
     other = fill.an_experiment("Two", methods=("fedot",), seeds=(1,), rounds=2)

@@ -14,8 +14,7 @@ from tests.support.web.compare import show, table
 from tests.support.web.pages import Opened, html
 
 
-def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_published_values_stand_beside_ours(open_page: Opened, db: Path) -> None:
     preset = papers.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
     papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Published")
@@ -35,8 +34,7 @@ def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -
     assert len(table(app, "Published values of")) - 1 == sum(b.measured is not None for b in found)
 
 
-def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, db: Path) -> None:
     preset = papers.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
     papers.train(db, preset)
     app = open_page("compare", ids=["1"])
@@ -86,8 +84,7 @@ def latex_of(app: AppTest) -> str:
     return next(c.value for c in app.code if c.language == "latex")
 
 
-def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, db: Path) -> None:
     preset = papers.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Export")

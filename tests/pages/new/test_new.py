@@ -73,8 +73,7 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
     assert "2 runs" in plan_line(app)
 
 
-def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, db: Path) -> None:
     Store(db).prepare()
     demo = preset("demo")
     content = demo.model_dump() | {
@@ -99,8 +98,7 @@ def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -
     assert text in [m.value for m in app.run().markdown]
 
 
-def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_memory_is_estimated_from_measured_runs(open_page: Opened, db: Path) -> None:
     demo = preset("demo")
     created, writers = fill.start(db, demo)
     for writer in writers:

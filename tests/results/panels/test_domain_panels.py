@@ -127,9 +127,8 @@ def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -
 
 
 @pytest.fixture
-def partly(tmp_path: Path) -> Path:
+def partly(db: Path) -> Path:
     """FedAlign, round 1: the third of six clients takes no part; attention among the first two."""
-    db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=3))
     fill.train(writers[0], until=0)
     weights = {(1, 1): 0.75, (1, 2): 0.25, (2, 1): 0.4, (2, 2): 0.6}
@@ -176,8 +175,7 @@ def test_a_client_that_took_no_part_is_a_gap(partly: Path) -> None:
     assert [t.name for t in whole.data if t.showlegend] == ["own test images"], "only of what is there"
 
 
-def test_seeds_that_evaluated_other_rounds_are_averaged_where_they_have_a_round(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_seeds_that_evaluated_other_rounds_are_averaged_where_they_have_a_round(db: Path) -> None:
     for seed, rounds in ((1, {0: 1, 10: 3}), (2, {0: 2, 5: 7, 10: 5})):
         with Recorder(db, method="mine", seed=seed, dataset="pacs", experiment="Seeds") as run:
             for number, right in rounds.items():
@@ -202,8 +200,7 @@ def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
     assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
 
 
-def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_figures_that_belong_together_share_a_chart(db: Path) -> None:
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     fill.train(writers[0], until=0)
     names = ("gradient_difference", "gradient_bound", "zeta", "condition_number")
@@ -225,8 +222,7 @@ def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
     assert [g.key for g in diagnostics.default_charts(groups)] == ["condition_number"]
 
 
-def test_traffic_adds_up_over_rounds(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_traffic_adds_up_over_rounds(db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1,), rounds=3))
     until = {r.id: 2 for r in Store(db).runs.of_experiments([1])}
     (line,) = curves.traffic_by_round(Store(db), until)

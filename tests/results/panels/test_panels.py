@@ -118,8 +118,7 @@ def test_fitted_colours_span_the_values(filled: Path) -> None:
     assert axis.cmax - axis.cmin < 60
 
 
-def test_names_are_shown_as_text(tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
+def test_names_are_shown_as_text(db: Path) -> None:
     names = ('<a href="http://x">a</a>', "<b>b</b>")
     _, writers = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
     fill.train(writers[0], clients=names)
