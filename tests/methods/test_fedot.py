@@ -63,8 +63,7 @@ SHARES = ("split", "all_global", "all_local")
         for share in SHARES
     ],
 )
-def test_agrees_with_the_naive_implementation(kind, blocks, share):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, kind, blocks, share):
     weighting = "samples" if blocks == 4 else "uniform"
     method = build(
         "fedot", federation, **FAST, local_transform=kind, blocks=blocks, share=share, weighting=weighting
@@ -101,8 +100,7 @@ def test_agrees_with_the_naive_implementation(kind, blocks, share):
         ("linear", {"lr_transform": 0.2}),
     ],
 )
-def test_matched_steps_agree_with_the_naive_implementation(kind, config):
-    federation = tiny_federation()
+def test_matched_steps_agree_with_the_naive_implementation(federation, kind, config):
     name = kind.partition("/")[0]
     method = build("fedot", federation, **FAST, local_transform=name, **config)
     rate = config.get("lr_transform")
@@ -211,8 +209,7 @@ def test_random_classifiers_have_unit_rows_and_follow_the_seed():
     assert not torch.equal(*drawn)
 
 
-def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it():
-    federation = tiny_federation()
+def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it(federation):
     method = build("fedot", federation, init="linear")
     rows = method.init(federation.problem.generator).shared["classifier"]
     bound = rows.shape[1] ** -0.5
@@ -220,15 +217,13 @@ def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it():
     assert 0.8 * bound < rows.abs().max() <= bound and not torch.equal(rows[0], rows[1])
 
 
-def test_tau_is_clips_scale_unless_given():
-    federation = tiny_federation()
+def test_tau_is_clips_scale_unless_given(federation):
     assert build("fedot", federation).tau == pytest.approx(torch.tensor(2.0).exp().item())
     assert build("fedot", federation, tau=1.5).tau == 1.5
 
 
 @pytest.mark.parametrize("kind", ["cayley", "linear"])
-def test_diagnostics_equal_their_definitions(kind):
-    federation = tiny_federation()
+def test_diagnostics_equal_their_definitions(federation, kind):
     method = build("fedot", federation, lr=0.3, batch_size=4, local_transform=kind, blocks=2)
     before = run_rounds(method, federation, 1).state
     loop = run_rounds(method, federation, 2)
@@ -274,8 +269,7 @@ def test_a_rotation_is_made_once_while_its_matrix_stays_with_equal_rows():
     assert sum(made) == 1 + 3 * 3  # the identity of the start, and three clients in three rounds
 
 
-def test_gradient_conflict_is_the_mean_cosine_of_the_updates():
-    federation = tiny_federation()
+def test_gradient_conflict_is_the_mean_cosine_of_the_updates(federation):
     method = build("fedot", federation, **FAST)
     event = run_rounds(method, federation, 1).finished[-1]
     alone = build(

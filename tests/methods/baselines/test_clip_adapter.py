@@ -2,7 +2,6 @@ import torch
 
 from tests.support.against import assert_predictions, build, train_both
 from tests.support.oracles.fedavg import mean_nll
-from tests.support.tiny import tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -16,8 +15,7 @@ def mixture(w1: torch.Tensor, w2: torch.Tensor, h: torch.Tensor) -> torch.Tensor
     return mixed / mixed.norm()
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     problem, backbone = federation.problem, federation.problem.backbone
     scale = backbone.logit_scale
     method = build("clip-adapter", federation, **SETTINGS)

@@ -3,7 +3,6 @@ import torch
 
 from tests.support.against import assert_predictions, build, train_both
 from tests.support.oracles.fedavg import mean_nll
-from tests.support.tiny import tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -25,8 +24,7 @@ def naive_scores(own: dict[str, torch.Tensor], x: torch.Tensor, scale: float | N
     ],
     ids=["paper", "as-clip", "weighted"],
 )
-def test_agrees_with_the_naive_implementation(options, weighting):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, options, weighting):
     method = build("clip-fc", federation, **SETTINGS, **options)
     scale = federation.problem.backbone.logit_scale if method.config.features == "normalised" else None
 

@@ -5,14 +5,13 @@ from fedcore.methods.baselines.fedakt import ADAPTER, HEADER
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"lr": 0.02, "batch_size": 4}
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.3])
-def test_agrees_with_the_naive_implementation(beta):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, beta):
     method = build("fedakt", federation, **SETTINGS, hidden=5, distillation_weight=beta)
     first = method.init(federation.problem.generator)
     xs, labels = samples(federation)
@@ -43,9 +42,8 @@ def test_agrees_with_the_naive_implementation(beta):
         torch.testing.assert_close(found, pool @ weight.T + bias, **near)
 
 
-def test_a_client_predicts_with_its_header_before_and_after_aggregation():
+def test_a_client_predicts_with_its_header_before_and_after_aggregation(federation):
     """Its model is CLIP with that header: what the server makes of the adapter does not change it."""
-    federation = tiny_federation()
     last = run_rounds(build("fedakt", federation, **SETTINGS), federation, 2).finished[-1]
     own = {
         stage: {

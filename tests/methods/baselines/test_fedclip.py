@@ -6,7 +6,6 @@ from fedcore.methods.registry import build_config
 from fedcore.methods.tensors import linear
 from tests.support.against import assert_predictions, build, engine_batches, train_both
 from tests.support.oracles import fedavg as oracle
-from tests.support.tiny import tiny_federation
 
 SETTINGS = {"lr": 0.01, "batch_size": 4}
 
@@ -40,8 +39,7 @@ def naive_loss(kind: str, images, texts, labels, scale: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["contrastive", "ce"])
-def test_agrees_with_the_naive_implementation(kind):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, kind):
     problem, scale = federation.problem, federation.problem.backbone.logit_scale
     method = build("fedclip", federation, **SETTINGS, loss=kind)
     texts = class_texts(problem)

@@ -8,8 +8,7 @@ from tests.support.tiny import run_rounds, tiny_federation
 SETTINGS = {"lr": 0.05, "batch_size": 4, "server_lr": 0.1, "server_epochs": 2}
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     problem = federation.problem
     method = build("fedgh", federation, **SETTINGS)
     first = method.init(problem.generator).shared
@@ -33,9 +32,8 @@ def test_agrees_with_the_naive_implementation():
     assert [row.bytes_up for row in loop.finished[-1].clients] == [n * (16 + 1) * 8 for n in sent]
 
 
-def test_clients_train_the_header_that_they_received():
+def test_clients_train_the_header_that_they_received(federation):
     """Before aggregation a client predicts with what it trained: CLIP-FC with the settings of the authors."""
-    federation = tiny_federation()
     authors = {"lr": 0.05, "batch_size": 4, "momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10}
     gh = build("fedgh", federation, **{**SETTINGS, "server_epochs": 0})
     fc = build("clip-fc", federation, **authors)

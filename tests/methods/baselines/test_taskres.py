@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"lr": 0.02, "batch_size": 4}
 
 
 @pytest.mark.parametrize("share", ["all", "local"])
-def test_agrees_with_the_naive_implementation(share):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, share):
     problem, backbone = federation.problem, federation.problem.backbone
     method = build("taskres", federation, **SETTINGS, share=share)
     sentences = [problem.template.format(name) for name in problem.classes]
@@ -29,8 +28,7 @@ def test_agrees_with_the_naive_implementation(share):
     assert_predictions(loop, shown[0] if share == "all" else None, shown)
 
 
-def test_a_class_that_nobody_trained_on_is_scored_as_zero_shot_clip_does():
-    federation = tiny_federation()
+def test_a_class_that_nobody_trained_on_is_scored_as_zero_shot_clip_does(federation):
     method = build("taskres", federation, **SETTINGS)
     state = run_rounds(method, federation, 2).state
     names = ("green lamp", "dog", *federation.problem.classes[:1])

@@ -92,17 +92,15 @@ def test_agrees_with_the_naive_implementation(name, monkeypatch):
     assert len(pairs) > 1, "the search decides something"
 
 
-def test_without_training_it_is_tip_adapter():
-    federation = tiny_federation()
+def test_without_training_it_is_tip_adapter(federation):
     trained = build("tip-adapter-f", federation, lr=0, batch_size=4)
     ours = client_logits(trained, run_rounds(trained, federation, 2).state, federation)
     free = build("tip-adapter", federation)
     assert torch.equal(ours, client_logits(free, free.init(None), federation))
 
 
-def test_only_validation_samples_decide_alpha_and_beta():
+def test_only_validation_samples_decide_alpha_and_beta(federation):
     """Without any the given values stay; other test samples change nothing, others to validate on do."""
-    federation = tiny_federation()
     method = build("tip-adapter", federation)
 
     def pairs(held):
@@ -116,8 +114,7 @@ def test_only_validation_samples_decide_alpha_and_beta():
     assert not torch.equal(pairs(replace(federation, validation=federation.test)), usual)
 
 
-def test_a_class_without_an_image_in_the_cache_is_scored_as_zero_shot_clip_does():
-    federation = tiny_federation()
+def test_a_class_without_an_image_in_the_cache_is_scored_as_zero_shot_clip_does(federation):
     method = build("tip-adapter-f", federation, **SETTINGS)
     state = run_rounds(method, federation, 2).state
     names = ("green lamp", federation.problem.classes[0], "dog")
@@ -136,10 +133,9 @@ def test_a_class_without_an_image_in_the_cache_is_scored_as_zero_shot_clip_does(
 
 
 @pytest.mark.parametrize("name", ["tip-adapter", "tip-adapter-f"])
-def test_no_key_leaves_its_client_and_a_shared_cache_is_refused(name):
+def test_no_key_leaves_its_client_and_a_shared_cache_is_refused(federation, name):
     with pytest.raises(FedLensError, match='features of the clients\' training images.*share = "local"'):
         registry.build_config(name, {"share": "all"})
-    federation = tiny_federation()
     method = build(name, federation, **(SETTINGS if name == "tip-adapter-f" else {}))
     found, road = leaks(method, federation)
     assert found == [] and all(not sent for sent in (*road.sent, *road.received)), "nothing crosses at all"

@@ -1,7 +1,7 @@
 import torch
 
 from tests.support.against import build, cells, client_logits, global_logits
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 
 def naive_scores(federation):
@@ -17,8 +17,7 @@ def naive_scores(federation):
     return torch.stack(rows)
 
 
-def test_scores_are_clips_own():
-    federation = tiny_federation()
+def test_scores_are_clips_own(federation):
     method = build("zero-shot", federation)
     state = run_rounds(method, federation, 1).state
     expected = naive_scores(federation)
@@ -27,8 +26,7 @@ def test_scores_are_clips_own():
         torch.testing.assert_close(own, expected, atol=1e-9, rtol=0)
 
 
-def test_nothing_is_sent_and_nothing_changes():
-    federation = tiny_federation()
+def test_nothing_is_sent_and_nothing_changes(federation):
     loop = run_rounds(build("zero-shot", federation), federation, 2)
     before, *after = loop.finished
     assert len(after) == 2

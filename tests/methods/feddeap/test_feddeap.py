@@ -188,8 +188,7 @@ def test_prompts_of_one_domain_meet_the_images_of_another():
     assert len(cells) == 3 * 4
 
 
-def test_everything_starts_identical_and_repeats():
-    federation = tiny_federation()
+def test_everything_starts_identical_and_repeats(federation):
     method = build("feddeap", federation, **SMALL)
     one, other = (method.init(federation.problem.generator) for _ in range(2))
     assert torch.equal(one.local["p_d"][0], one.local["p_d"][2])
@@ -235,9 +234,8 @@ def test_alignment_and_accuracy_are_those_of_single_images():
                 assert found == pytest.approx(sum(values) / len(values), abs=1e-9), (name, figure)
 
 
-def test_loss_terms_are_their_equations():
+def test_loss_terms_are_their_equations(federation):
     """Without a step (lr 0) and with one batch, the stored terms are the losses of the first parameters."""
-    federation = tiny_federation()
     method = build("feddeap", federation, **{**SMALL, "lr": 0.0, "batch_size": 64})
     loop = run_rounds(method, federation, 1)
     problem, state = federation.problem, loop.state

@@ -53,8 +53,7 @@ def test_agrees_with_the_naive_implementation(gradient):
     assert_predictions(loop, shown[0], shown[1:])
 
 
-def test_it_is_sdfed_with_its_projection_and_its_mean():
-    federation = tiny_federation()
+def test_it_is_sdfed_with_its_projection_and_its_mean(federation):
     one = build("fedpha", federation, **SETTINGS, kept=0.4, margin=0.8, projector_gradient="off")
     other = build(
         "sdfed",
@@ -73,8 +72,7 @@ def test_it_is_sdfed_with_its_projection_and_its_mean():
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
 
 
-def test_without_margin_and_gradient_through_the_projection_the_shared_prompt_is_promptfl_s():
-    federation = tiny_federation()
+def test_without_margin_and_gradient_through_the_projection_the_shared_prompt_is_promptfl_s(federation):
     alone = build("promptfl", federation, context_length=5, lr=0.05, batch_size=4)
     start = alone.init(federation.problem.generator)
     both = build("fedpha", federation, **SETTINGS, margin=0, projector_gradient="off")

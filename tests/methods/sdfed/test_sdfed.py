@@ -93,8 +93,7 @@ def test_agrees_with_the_naive_implementation(config):
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
 
-def test_without_components_it_is_promptfl():
-    federation = tiny_federation()
+def test_without_components_it_is_promptfl(federation):
     method = build("sdfed", federation, **FAST, components="none")
     first = method.init(federation.problem.generator)
     assert first.local == {}
@@ -256,8 +255,7 @@ def test_before_aggregation_a_client_refines_as_it_trained(refine_every):
 
 
 @pytest.mark.parametrize("untrained", ["global", "local"])
-def test_clients_that_never_took_part(untrained):
-    federation = tiny_federation()
+def test_clients_that_never_took_part(federation, untrained):
     method = build("sdfed", federation, **FAST, untrained=untrained)
     first = method.init(federation.problem.generator)
     state = State(shared=first.shared, local=first.local, rounds_trained=torch.tensor([1, 0, 2]))

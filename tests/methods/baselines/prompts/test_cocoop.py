@@ -48,8 +48,7 @@ def test_agrees_with_the_naive_implementation(share):
     assert_predictions(loop, common, [torch.stack(scores(own, shown)) for own in owns])
 
 
-def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client():
-    federation = tiny_federation()
+def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(federation):
     states = {
         share: build("cocoop", federation, share=share).init(federation.problem.generator) for share in FORMS
     }
@@ -99,8 +98,7 @@ def test_memory_of_a_piece_is_measured_and_grows_with_the_classes():
     assert many.numbers_per_sample() > 2 * few.numbers_per_sample()
 
 
-def test_features_of_an_image_are_what_its_scores_compare():
-    federation = tiny_federation()
+def test_features_of_an_image_are_what_its_scores_compare(federation):
     method = build("cocoop", federation, **SETTINGS)
     params = method.models(run_rounds(method, federation, 1).state).global_model
     x = federation.pool.values[None, :5]

@@ -1,13 +1,11 @@
 import torch
 
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.tiny import tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     method, clip = build("coop", federation, **SETTINGS), naive_clip(federation)
     first = method.init(federation.problem.generator).local["context"]
     assert torch.equal(first[0], first[1]) and torch.equal(first[0], first[2])
@@ -21,8 +19,7 @@ def test_agrees_with_the_naive_implementation():
     assert (owns[0]["context"] - owns[1]["context"]).abs().max() > 1e-3  # each went its own way
 
 
-def test_starts_where_promptfl_starts():
-    federation = tiny_federation()
+def test_starts_where_promptfl_starts(federation):
     shared = build("promptfl", federation).init(federation.problem.generator).shared["context"]
     own = build("coop", federation).init(federation.problem.generator).local["context"]
     assert torch.equal(own, shared.expand(3, -1, -1))

@@ -91,8 +91,7 @@ class Without(DPFPL):
         return {"own": 0.0}
 
 
-def test_without_own_prompts_it_is_promptfl_bit_for_bit():
-    federation = tiny_federation()
+def test_without_own_prompts_it_is_promptfl_bit_for_bit(federation):
     method = build("dp-fpl", federation, **SETTINGS, rank=2)
     ours = run_rounds(Without(method.config, federation.problem), federation, 3).state
     theirs = run_rounds(build("promptfl", federation, **SETTINGS), federation, 3).state

@@ -88,8 +88,7 @@ def test_the_query_finds_the_client_of_an_image():
     assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
 
 
-def test_predicting_in_pieces_gives_the_same_numbers(monkeypatch):
-    federation = tiny_federation()
+def test_predicting_in_pieces_gives_the_same_numbers(federation, monkeypatch):
     method = build("fedapt", federation, **SMALL)
     loop = run_rounds(method, federation, 1)
     whole = global_logits(method, loop.state, federation)
@@ -100,8 +99,7 @@ def test_predicting_in_pieces_gives_the_same_numbers(monkeypatch):
     assert cells(loop, stage=BEFORE_AGGREGATION)
 
 
-def test_a_client_that_sits_out_keeps_its_trained_key():
-    federation = tiny_federation()
+def test_a_client_that_sits_out_keeps_its_trained_key(federation):
     loop = run_rounds(build("fedapt", federation, **SMALL, keys="trained"), federation, 1, participation=0.4)
     moved = loop.state.shared["keys"].flatten(1).abs().amax(1) > 0
     assert moved.sum() == loop.state.rounds_trained.sum() and moved.sum() in (1, 2)

@@ -4,7 +4,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.tiny import tiny_federation
 
 SETTINGS = {"context_length": 3, "rank": 2, "lr": 0.05, "batch_size": 4, "local_epochs": 1}
 
@@ -19,9 +18,8 @@ def contrast(shared: Tensor, own: Tensor, anchor: Tensor, temperature: float) ->
 
 
 @pytest.mark.parametrize("anchor", ["untrained", "prompt"])
-def test_agrees_with_the_naive_implementation(anchor):
+def test_agrees_with_the_naive_implementation(federation, anchor):
     """Cui et al., 2024, Equations 6 to 9."""
-    federation = tiny_federation()
     problem, clip = federation.problem, naive_clip(federation)
     method = build("fedpgp", federation, **SETTINGS, anchor=anchor, contrastive_weight=2.0)
     template = problem.template if anchor == "prompt" else "X X X {}."

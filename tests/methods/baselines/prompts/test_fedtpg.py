@@ -41,8 +41,7 @@ def context_of(values: dict[str, torch.Tensor], names: torch.Tensor) -> torch.Te
     return torch.stack(rows)
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     clip = naive_clip(federation)
     method = build("fedtpg", federation, **SETTINGS)
     bare = clip.model.encode_text(clip.tokenizer(list(clip.classes)))

@@ -3,14 +3,13 @@ import torch
 
 from fedcore.errors import FedLensError
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "init": "random", "lr": 0.05, "batch_size": 4, "schedule": "constant"}
 
 
 @pytest.mark.parametrize("distance", ["cosine", "squared"])
-def test_agrees_with_the_naive_implementation(distance):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, distance):
     problem, clip = federation.problem, naive_clip(federation)
     method = build("kgcoop", federation, **SETTINGS, distance=distance)
     sentences = [problem.template.format(name) for name in problem.classes]
@@ -29,9 +28,7 @@ def test_agrees_with_the_naive_implementation(distance):
     assert_predictions(loop, clip.scores(clip.texts(naive["context"]), federation.pool.values))
 
 
-def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts():
-    federation = tiny_federation()
-
+def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts(federation):
     def apart(weight: float) -> float:
         method = build("kgcoop", federation, **SETTINGS, knowledge_weight=weight)
         text = method.head({"context": run_rounds(method, federation, 2).state.shared["context"][None]}, None)
@@ -41,8 +38,7 @@ def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts():
     assert apart(50) < apart(0)
 
 
-def test_words_start_it_and_a_length_that_they_do_not_have_is_refused():
-    federation = tiny_federation()
+def test_words_start_it_and_a_length_that_they_do_not_have_is_refused(federation):
     method = build("kgcoop", federation)
     backbone = federation.problem.backbone
     words = backbone.model.token_embedding(backbone.tokenizer(["a photo of a"])[0, 1:5])

@@ -108,8 +108,7 @@ def test_agrees_with_the_naive_implementation(monkeypatch):
     torch.testing.assert_close(global_logits(method, state, federation), expected, **NEAR)
 
 
-def test_a_client_goes_through_all_prompts_in_an_order_of_its_own(monkeypatch):
-    federation = tiny_federation()
+def test_a_client_goes_through_all_prompts_in_an_order_of_its_own(federation, monkeypatch):
     method = build("proda", federation, **SETTINGS | {"local_epochs": 2}, prompts=16)
     drawn = recorded(monkeypatch)
     run_rounds(method, federation, 2)

@@ -4,13 +4,12 @@ import torch
 from fedcore.methods.baselines.prompts.prograd import without_conflict
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "init": "random", "lr": 0.05, "batch_size": 4, "schedule": "constant"}
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     problem, backbone = federation.problem, federation.problem.backbone
     model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
     method = build("prograd", federation, **SETTINGS, conflict_weight=0.7, temperature=2)

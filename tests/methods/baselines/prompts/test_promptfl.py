@@ -10,14 +10,13 @@ from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
 from tests.support.against import assert_predictions, build, cells, naive_clip, train_both
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_agrees_with_the_naive_implementation(weighting):
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation, weighting):
     method, clip = build("promptfl", federation, **SETTINGS, weighting=weighting), naive_clip(federation)
 
     def loss(own, x, y):
@@ -28,8 +27,7 @@ def test_agrees_with_the_naive_implementation(weighting):
 
 
 @pytest.mark.parametrize("suffix", ["name", "sentence"])
-def test_contexts_of_each_class_agree_with_the_naive_implementation(suffix):
-    federation = tiny_federation()
+def test_contexts_of_each_class_agree_with_the_naive_implementation(federation, suffix):
     method = build("promptfl", federation, **SETTINGS, class_specific=True, suffix=suffix)
     first = method.init(federation.problem.generator).shared["context"]
     assert first.shape == (3, 3, 16)
@@ -45,9 +43,8 @@ def test_contexts_of_each_class_agree_with_the_naive_implementation(suffix):
     assert loop.finished[1].scalars_up == 3 * 3 * 3 * 16
 
 
-def test_feddeaps_promptfl_is_feddeap_without_its_parts():
+def test_feddeaps_promptfl_is_feddeap_without_its_parts(federation):
     """The paper's Table 3 calls it the baseline; its values are those of PromptFL in Tables 1 and 2."""
-    federation = tiny_federation()
     common = {"lr": 0.05, "batch_size": 4, "weight_decay": 1e-5, "weighting": "uniform"}
     ours = build("promptfl", federation, **common, context_length=3, class_specific=True, suffix="sentence")
     off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}

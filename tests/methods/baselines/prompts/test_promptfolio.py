@@ -3,13 +3,12 @@ import torch
 from fedcore.methods.base import State
 from tests.support.against import assert_predictions, build, naive_clip, train_both
 from tests.support.oracles.fedavg import mean_nll
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
-def test_agrees_with_the_naive_implementation():
-    federation = tiny_federation()
+def test_agrees_with_the_naive_implementation(federation):
     method, clip = build("promptfolio", federation, **SETTINGS), naive_clip(federation)
     drawn = method.init(federation.problem.generator).local["own"]
     assert not torch.equal(drawn[0], drawn[1])
@@ -27,8 +26,7 @@ def test_agrees_with_the_naive_implementation():
     assert_predictions(loop, common, [torch.stack(scores(own, pool)) for own in owns])
 
 
-def test_theta_one_is_coop_bit_for_bit():
-    federation = tiny_federation()
+def test_theta_one_is_coop_bit_for_bit(federation):
     alone = build("coop", federation, **SETTINGS)
     folio = build("promptfolio", federation, **SETTINGS, theta=1)
     first = folio.init(federation.problem.generator)
