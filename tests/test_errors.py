@@ -154,7 +154,6 @@ for act in (store.experiments.all, lambda: store.tasks.submit("check", "a", {}))
 
 
 def test_a_process_with_too_many_open_files_says_so(db):
-    Store(db).prepare()
     with writing(db):
         pass
     done = subprocess.run(
@@ -171,7 +170,6 @@ def test_a_process_with_too_many_open_files_says_so(db):
 
 def test_a_damaged_schema_that_sqlite_quotes_is_damage(db):
     """SQLite's sentence holds the damaged bytes, and Python could not decode it."""
-    Store(db).prepare()
     with closing(sqlite3.connect(db)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = db.read_bytes()

@@ -130,7 +130,6 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, db, tmp_path, monkeyp
     assert own.method.file == str(file) and own.method.label == "Open door"
     assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
 
-    Store(db).prepare()
     encoded_digits(tmp_path / "artifacts")
     created = Store(db).experiments.create(experiment, planned)
     monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record

@@ -394,11 +394,9 @@ def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, 
 
 IN_A_PROCESS = """
 import sys
-import tomllib
 from fedcore.cli import main as cli
 from fedcore.jobs import handlers
-from tests.support import fake_engine, fill
-from tests.support.command_line import TOML, run
+from tests.support import fake_engine
 handlers.load_engine = lambda: fake_engine.train
 sys.exit(cli.main(sys.argv[1:]))
 """
@@ -427,8 +425,7 @@ def test_ctrl_c_stops_cleanly(db, toml):
     assert Store(db).runs.resume([first.id]) == [first.id]
 
 
-def test_a_pipe_that_closes_is_no_traceback(db, toml, monkeypatch):
-    Store(db).prepare()
+def test_a_pipe_that_closes_is_no_traceback():
     line = f"{sys.executable} -m fedcore methods | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], cwd=PROJECT, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr

@@ -34,6 +34,7 @@ def as_on_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded_digits: Callable[[Path], Path]
 ) -> None:
     encoded_digits(tmp_path.parent / "artifacts-of-nodes")
+    monkeypatch.chdir(tmp_path)
     for name in ("FEDLENS_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "1")  # so that they are restored
 
@@ -62,8 +63,7 @@ def rounds(items: Iterator[on_node.Sent | on_node.Failed]) -> list[RoundFinished
     return [item.event for item in sent if isinstance(item.event, RoundFinished)]
 
 
-def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_path):
     sent = list(on_node.train(order(planned(), tmp_path)))
     contents = [i.checkpoint for i in sent if isinstance(i.event, RoundFinished)]
     assert len(contents) == 3 and all(content is not None and content.nbytes for content in contents)
@@ -73,8 +73,7 @@ def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_pa
     assert (again[0].cells, again[0].train_loss) == (whole[2].cells, whole[2].train_loss)
 
 
-def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tmp_path):
     first = next(i for i in on_node.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
     event = stream._arrived(first, tmp_path / "run-1")
     assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
@@ -86,8 +85,7 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
     assert list((tmp_path / "run-2").iterdir()) == []
 
 
-def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
     with transit.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
         finished = (i for i in on_node.train(asked) if isinstance(i.event, RoundFinished))
@@ -123,7 +121,6 @@ def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
 
 
 def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     file = tmp_path / "own.py"
     file.write_text(OWN_METHOD)
     registry.load_file(file)
@@ -140,8 +137,7 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
         on_node.method_file(run)
 
 
-def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path):
     trained = []
     for stem in ("first", "second"):
         file = tmp_path / f"{stem}.py"
@@ -162,9 +158,8 @@ def test_a_process_trains_nothing_after_fedlens_was_replaced_under_it(tmp_path, 
     assert failed.kind == "machine" and "FedLens was replaced there" in failed.message
 
 
-def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
+def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path):
     """Its other seeds are then not sent; the line is that of the user's own file."""
-    monkeypatch.chdir(tmp_path)
     file, content = (
         tmp_path / "faulty.py",
         OWN_METHOD.replace('("weight", "bias"): loss', '("weight",): loss'),
@@ -235,8 +230,7 @@ def test_a_run_does_not_inherit_the_peak_memory_of_the_one_before_it():
     assert before > 400_000_000 and after < 200_000_000
 
 
-def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_node_without_the_folder_of_the_data_says_so(tmp_path):
     run = planned()
     run = run.model_copy(update={"data": run.data.model_copy(update={"root": "/nowhere"})})
     (failed,) = on_node.train(order(run, tmp_path))
@@ -258,7 +252,7 @@ def test_a_node_says_which_folders_and_weights_it_has(tmp_path, monkeypatch):
     assert report.readable == has
 
 
-def test_a_node_that_cannot_train_says_why(tmp_path, monkeypatch):
+def test_a_node_that_cannot_train_says_why(monkeypatch):
     assert node.report().problem is None
     assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.report(gpus=2).problem or "")
     with monkeypatch.context() as patch:

@@ -164,7 +164,6 @@ def test_a_file_that_belongs_to_another_database_tells_nothing(db, queued, telli
     for path in db.parent.glob("runs.db*"):
         if path.name != "runs.db.unfinished":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    Store(db).prepare()
     fill.done(db, fill.an_experiment("Another", ("fedot",), (1,), 1))
     assert telling(db) == []
 

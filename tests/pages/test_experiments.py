@@ -266,7 +266,6 @@ def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, fil
 
 
 def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, db: Path) -> None:
-    Store(db).prepare()
     Store(db).experiments.create(fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
     app = button(select(open_page(), TABLE, 0), "Stop").click().run()
     named = next(m.value for m in app.markdown if "seed 12" in m.value)

@@ -56,9 +56,8 @@ def test_live_names_the_data_as_experiments_does(open_page: Opened, tmp_path: Pa
     assert "pacs (folder)" in html(open_page("live", id="1"))
 
 
-def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.db")
-    store.prepare()
+def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, db: Path, tmp_path: Path) -> None:
+    store = Store(db)
     table = tmp_path / "mine.csv"
     rows = [f"mine,1,{r},client a,client a,{r},10" for r in (1, 2)]
     table.write_text("\n".join(["method,seed,round,model,test_set,correct,total", *rows]) + "\n")
@@ -74,10 +73,9 @@ def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, tmp_path
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> Store:
+def waiting(db: Path) -> Store:
     """Two experiments of four queued runs each."""
-    store = Store(tmp_path / "runs.db")
-    store.prepare()
+    store = Store(db)
     for name in ("First", "Second"):
         store.experiments.create(
             fill.an_experiment(name, methods=("fedot", "promptfl"), seeds=(1, 2), rounds=3)

@@ -159,7 +159,6 @@ def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Ope
 def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, db: Path) -> None:
     """A domain that was held out, and the number where nothing else tells two apart."""
     held = fill.an_experiment("held", ("fedot",), (1,), 2, held_out=fill.CLIENTS[:2])
-    Store(db).prepare()
     Store(db).experiments.create(held, device="none")
     app = open_page("live", id="1", live_view="Held-out domain by domain")
     app = button(app, "Stop").click().run()

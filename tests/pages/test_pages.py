@@ -120,11 +120,10 @@ def a_part_that_fails() -> None:
 
 
 def test_what_goes_wrong_in_a_part_of_a_page_that_is_redrawn_by_itself_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a part runs outside of dashboard.py, which shows the errors of pages."""
-    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    Store(tmp_path / "runs.db").prepare()
+    monkeypatch.setenv("FEDLENS_DB", str(db))
     app = AppTest.from_function(a_part_that_fails).run()
     assert not app.exception
     assert [error.value for error in app.error] == ["The disk that holds runs\\.db is full; free some space"]

@@ -43,10 +43,9 @@ def rehearsed(store: Store) -> dict[object, TableCell]:
 
 
 @pytest.fixture
-def filled_table(tmp_path: Path) -> Store:
+def filled_table(db: Path) -> Store:
     """A store with a finished rehearsal of FedDEAP's Table 5."""
-    store = Store(tmp_path / "runs.db")
-    store.prepare()
+    store = Store(db)
     (filling,) = fillings(rehearsed(store).values(), Availability({}))
     (created,) = queue(store, [(filling, plan(filling.experiment))])
     finish(store.path, created.experiment_id)

@@ -96,10 +96,9 @@ def test_missing_seeds_of_a_measured_value_can_be_queued(db: Path) -> None:
     assert cells_of(db, (one,))[one].missing == ((98, "cartoon"),)
 
 
-def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
-    Store(tmp_path / "runs.db").prepare()
+def test_what_a_machine_lacks_is_said(db: Path) -> None:
     values = load_all()
-    found = cells_of(tmp_path / "runs.db", values, available=find_available(Store(tmp_path / "runs.db")))
+    found = cells_of(db, values, available=find_available(Store(db)))
     counts = Counter(cell.status for cell in found.values())
     assert not counts["can be run"]
     assert counts["needs data"] + counts["not implemented"] + counts["no single run"] == counts.total()
@@ -108,7 +107,6 @@ def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
 
 
 def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(db: Path) -> None:
-    Store(db).prepare()
     value = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
     cells = cells_of(db, (value,), rehearsal=True)
     (filling,) = fillings(cells.values(), AVAILABLE)
@@ -123,10 +121,9 @@ def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(db: Path) -> None:
     assert not Store(db).experiments.get(created.experiment_id).config.reproduces
 
 
-def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
-    Store(tmp_path / "runs.db").prepare()
+def test_a_run_that_several_cells_need_is_queued_once(db: Path) -> None:
     table = next(t for t in tables("fedot") if t.name == "fedot-1")
-    cells = cells_of(tmp_path / "runs.db", table.values, rehearsal=True)
+    cells = cells_of(db, table.values, rehearsal=True)
     every = fillings(cells.values(), AVAILABLE)
     keys = [key for filling in every for key in filling.wanted]
     planned = [plan(filling.experiment) for filling in every]
@@ -140,7 +137,6 @@ def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
 
 
 def test_a_rehearsal_is_no_evidence_in_the_export(db: Path) -> None:
-    Store(db).prepare()
     table = next(t for t in tables("feddeap") if t.name == "feddeap-5")
     cells = cells_of(db, table.values, rehearsal=True)
     (filling,) = fillings(cells.values(), AVAILABLE)
@@ -161,10 +157,9 @@ def test_a_rehearsal_is_no_evidence_in_the_export(db: Path) -> None:
     assert {c.status for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
 
 
-def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(tmp_path: Path) -> None:
+def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(db: Path) -> None:
     table = next(t for t in all_tables() if t.name == "fedot-9")
-    Store(tmp_path / "runs.db").prepare()
-    cells = cells_of(tmp_path / "runs.db", table.values)
+    cells = cells_of(db, table.values)
     text = export.csv_text([cells[v] for v in table.values], lambda cell: None)
     said = {line["printed"]: line["reasons"] for line in csv.DictReader(text.splitlines())}
     assert "Tables 5 and 7 give 64.70 for this cell, which prints 71.40" in said["71.4"]

@@ -173,9 +173,8 @@ def test_rows_that_measure_the_same_are_compared_wherever_they_come_from(
     assert alike == "", "two rows on the same two clients compare with each other"
 
 
-def test_without_a_row_of_fedlens_most_rows_decide(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.db")
-    store.prepare()
+def test_without_a_row_of_fedlens_most_rows_decide(db: Path, tmp_path: Path) -> None:
+    store = Store(db)
     sets = {"a": {"x": 10}, "b": {"x": 10, "y": 10}, "c": {"x": 10, "y": 10}}
     imported(store, tmp_path, "Own", sets)  # type: ignore[arg-type]
     assert {g.label: g.other_tests for g in compare(store, [1]).rows} == {

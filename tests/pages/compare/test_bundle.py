@@ -17,15 +17,14 @@ from tests.support.web.pictures import image_folder
 
 
 def test_a_bundle_is_made_and_names_what_has_counts_only(
-    open_page: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: Opened, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, file = Store(tmp_path / "runs.db"), tmp_path / "bundle.zip"
+    store, file = Store(db), tmp_path / "bundle.zip"
     experiment = loads(
         'name = "Pets"\nrounds = 0\nmethods = [{ name = "zero-shot" }]\n'
         'partition = { kind = "iid", clients = 2 }\n'
         f"[data]\n{image_folder(tmp_path / 'pets')}\n"
     )
-    store.prepare()
     store.experiments.create(experiment, plan(experiment).runs[:1])
     assert execute_next(store.path) == "done"
     handed: dict[str, Callable[[], bytes]] = {}

@@ -55,14 +55,11 @@ def test_each_is_one_click_and_goes_with_no_other(open_page: Opened, tmp_path: P
     assert Store(tmp_path / "runs.db").experiments.get(1).config.held_out == ("each",)
 
 
-def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, tmp_path: Path) -> None:
+def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, db: Path) -> None:
     app = upload(open_page("new", preset="demo"), demo(held_out=["each"]))
     assert widget(app, "Held-out domains").value == ["each"]
     assert loads(app.code[0].value).held_out == ("each",)
-    Store(tmp_path / "runs.db").prepare()
-    Store(tmp_path / "runs.db").experiments.create(
-        demo(held_out=["each"]), plan(demo(held_out=["each"])).runs
-    )
+    Store(db).experiments.create(demo(held_out=["each"]), plan(demo(held_out=["each"])).runs)
     app = open_page("new", clone="1")
     assert widget(app, "Held-out domains").value == ["each"]
     app = widget(app, "Data set", "selectbox").select("Shapes").run()
@@ -155,10 +152,11 @@ def test_a_folders_domains_are_offered_once_a_plan_has_found_them(open_page: Ope
     assert widget(more_of_the_data(app), "Domains").options == ["a, b", "each day", "photo"]
 
 
-def test_a_folders_domains_are_those_of_its_check(open_page: Opened, tmp_path: Path, folder: Path) -> None:
-    Store(tmp_path / "runs.db").prepare()
+def test_a_folders_domains_are_those_of_its_check(
+    open_page: Opened, db: Path, tmp_path: Path, folder: Path
+) -> None:
     button(open_page("data", folder=str(folder)), "Check").click().run()
-    assert work_off(tmp_path / "runs.db") == ["done"]
+    assert work_off(db) == ["done"]
     shutil.move(folder, tmp_path / "away")  # no plan can find them
     app = own(open_page("new", preset="demo"), folder)
     assert len(app.error) == 1

@@ -25,7 +25,7 @@ class FromElsewhere(ZeroShot):
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def file(db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A method file that nobody has agreed to; an experiment in the database names it."""
     path = tmp_path / "elsewhere.py"
     path.write_text(SOURCE.format(marker=str(tmp_path / "has run")))
@@ -36,8 +36,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "methods": [{"name": "from-elsewhere", "file": str(path)}],
     }
     monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "their state"))
-    store = Store(tmp_path / "runs.db")
-    store.prepare()
+    store = Store(db)
     registry.load_file(path)
     store.experiments.create(parse(content))
     (tmp_path / "elsewhere.toml").write_text(dumps(parse(content)))

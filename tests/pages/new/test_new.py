@@ -74,7 +74,6 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
 
 
 def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, db: Path) -> None:
-    Store(db).prepare()
     demo = preset("demo")
     content = demo.model_dump() | {
         "sweep": {"rounds": [2, 3]},
