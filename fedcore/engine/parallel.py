@@ -286,6 +286,10 @@ def _answer(content: bytes) -> bytes:
     return _serving.answer(content)
 
 
+def _submit_to(pool: ProcessPoolExecutor) -> Submit:
+    return lambda content: pool.submit(_answer, content)
+
+
 @contextmanager
 def processes(
     makes: Sequence[tuple[MakeWorker, Mapping[str, str]]], device: torch.device
@@ -298,7 +302,7 @@ def processes(
     """
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:
-        yield Parallel([partial(pool.submit, _answer) for pool in pools], device)
+        yield Parallel([_submit_to(pool) for pool in pools], device)
     finally:
         for pool in pools:
             running = list((pool._processes or {}).values())

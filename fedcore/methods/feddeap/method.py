@@ -319,8 +319,9 @@ class FedDEAP(Method[FedDEAPConfig]):
         backbone, classes = self.problem.backbone, len(self.problem.classes)
 
         def draw(name: str, length: str) -> Tensor:
-            vectors, width = classes * self.lengths[length], backbone.spec.token_width
-            return draw_context(vectors, width, generator("prompt", name)).unflatten(0, (classes, -1))
+            vectors, width = self.lengths[length], backbone.spec.token_width
+            drawn = draw_context(classes * vectors, width, generator("prompt", name))
+            return drawn.view(classes, vectors, width)
 
         shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
