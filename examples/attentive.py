@@ -39,7 +39,7 @@ class Attentive(Method):
     about = About(
         title="Attentive bases",
         source="examples/attentive.py, after Huang et al. 2021",
-        summary="Every client receives a base of its own, which the server mixes from all clients' bases by "
+        summary="Every client receives its own base, which the server mixes from all clients' bases by "
         "the cosine of their updates. A client's head never leaves it.",
     )
     Config = AttentiveConfig

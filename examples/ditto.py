@@ -27,7 +27,7 @@ class DittoConfig(MethodConfig):
 
 @method
 class Ditto(Method):
-    """Besides the common model w, every client k trains a model v_k of its own, held near w.
+    """Besides the common model w, every client k trains its own model v_k, held near w.
 
     Source: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
     Algorithm 1.

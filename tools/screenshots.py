@@ -1,6 +1,6 @@
 """Take screenshots of the running app for docs/screenshots: light and dark, wide and narrow.
 
-``python -m tools.screenshots`` runs the demonstration into a database of its own, starts the app on it and
+``python -m tools.screenshots`` runs the demonstration into a separate database, starts the app on it and
 takes a picture of every page: every number in the pictures was measured. ``--db runs.db`` shows the runs of
 another database; ``--made-up`` shows invented runs in every state, for work on the pages.
 """

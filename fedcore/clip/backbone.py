@@ -158,7 +158,7 @@ def load(
         pack(model)
         packed = any(hasattr(parameter, "packed") for parameter in model.visual.parameters())
     settings = model.visual.preprocess_cfg
-    activation = "own"  # of models whose text tower is a module of its own
+    activation = "own"  # of models whose text tower is a separate module
     if hasattr(model, "transformer"):
         activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
     return Backbone(

@@ -121,7 +121,7 @@ def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bo
 
 
 def _trial(device: str) -> str | None:
-    """Compute a sum on a device in a process of its own; returns how that failed."""
+    """Compute a sum on a device in a separate process; returns how that failed."""
     code = f"import torch; print(torch.ones(64, device={devices.torch_name(device)!r}).sum().item())"
     variables = {**os.environ, **devices.environment_for(device)}
     try:

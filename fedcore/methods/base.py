@@ -28,7 +28,8 @@ that ``shared`` names.
 Parameters of several clients or models carry the client axis first, and "participants" are the clients of
 the chunk that is trained or evaluated. A method keeps nothing between rounds: what is remembered is in
 ``State``, and what leaves a client is in ``upload``. ``@method`` refuses a class that has a public member
-which is not part of the contract; names of helpers begin with an underscore.
+which is not part of the contract, or a hook that takes other arguments; names of helpers begin with an
+underscore.
 """
 
 from __future__ import annotations

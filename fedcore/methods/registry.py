@@ -1,6 +1,7 @@
 """Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import cast
 
 from pydantic import ValidationError
@@ -52,7 +53,7 @@ def method(cls: type[Method]) -> type[Method]:
     """Class decorator: register a method under its ``name``.
 
     A class with a public member outside the contract is refused, since that is most likely a misspelt hook,
-    which the engine would never call.
+    which the engine would never call; so is a hook that cannot be called with the arguments of the contract.
     """
     if not isinstance(getattr(cls, "about", None), About):
         raise FedLensError(
@@ -61,12 +62,11 @@ def method(cls: type[Method]) -> type[Method]:
             "methods",
         )
     for base in (base for base in cls.__mro__ if base not in Method.__mro__):
-        for name in vars(base):
-            if not name.startswith("_") and name not in _MEMBERS:
-                hint = did_you_mean(name, _MEMBERS, "fedcore/methods/base.py lists the hooks")
+        for name in (name for name in vars(base) if not name.startswith("_")):
+            fault = _misspelt(name) if name not in _MEMBERS else _called_otherwise(base, name)
+            if fault:
                 raise FedLensError(
-                    f"method '{cls.name}' does not keep the contract: FedLens would never use "
-                    f"{base.__name__}.{name}; {hint} (the name of a helper begins with an underscore)",
+                    f"method '{cls.name}' does not keep the contract: FedLens {fault.format(base.__name__)}",
                     "methods",
                 )
     other = _METHODS.get(cls.name)
@@ -76,6 +76,31 @@ def method(cls: type[Method]) -> type[Method]:
         )
     _METHODS[cls.name] = cls
     return cls
+
+
+def _misspelt(name: str) -> str:
+    hint = did_you_mean(name, _MEMBERS, "fedcore/methods/base.py lists the hooks")
+    return f"would never use {{}}.{name}; {hint} (the name of a helper begins with an underscore)"
+
+
+def _called_otherwise(base: type, name: str) -> str:
+    """Return how FedLens calls a hook, if a class defines it for other arguments; else an empty text."""
+    given, hook = vars(base)[name], getattr(Method, name, None)
+    if not isinstance(given, FunctionType | classmethod) or not callable(hook):
+        return ""
+    of_class = inspect.ismethod(hook)
+    wanted = [part for part in inspect.signature(hook).parameters if part != "self"]
+    function = given.__func__ if isinstance(given, classmethod) else given
+    try:
+        inspect.signature(function).bind(None, *wanted)
+        fits = isinstance(given, classmethod) == of_class
+    except TypeError:
+        fits = False
+    if fits:
+        return ""
+    arguments = ", ".join(["cls" if of_class else "self", *wanted])
+    kind = "as a class method (@classmethod)" if of_class else "as a method"
+    return f"calls {{}}.{name}({arguments}) {kind}, but it is defined otherwise"
 
 
 def load_file(path: str | Path) -> list[str]:

@@ -9,8 +9,8 @@ import torch
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of
+from fedcore.engine.federations import class_sets, unlabelled_rows
 from fedcore.engine.loop import Loop
-from fedcore.engine.setup import class_sets, unlabelled_rows
 from fedcore.federation import ClassSets
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION

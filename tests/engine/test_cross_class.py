@@ -15,11 +15,11 @@ from fedcore.data.training_classes import CrossClass, blocks, joined
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
 from fedcore.engine.cross_class import cohorts_of_one, federation_of_all, federation_of_client
+from fedcore.engine.federations import entities
 from fedcore.engine.inspect import restore
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.prepare import prepare_inputs, resolve
-from fedcore.engine.setup import entities
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fedcore.engine.clients.executor import Chunk
+from fedcore.engine.federations import entities, with_transfer
 from fedcore.engine.loop import Loop
 from fedcore.engine.prepare import TransferInputs
-from fedcore.engine.setup import entities, with_transfer
 from fedcore.federation import Federation, LabelSpace, Rows
 from fedcore.methods import registry
 from fedcore.methods.base import Method

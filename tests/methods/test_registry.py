@@ -66,10 +66,16 @@ class Misspelt(ZeroShot, Mixin):
         ("def lr_factor(self): return {}", "", r"use Misspelt\.lr_factor; did you mean 'lr_factors'\? \("),
         ("clients_use_globl = True", "", r"did you mean 'clients_use_global'\?"),
         ("...", "def round_logs(self, uploads): ...", r"use Mixin\.round_logs; did you mean 'round_log'\?"),
+        ("def lr_factors(self, r): ...", "", r"calls Misspelt\.lr_factors\(self\) as a method, but it is"),
+        (
+            "def plan_warnings(self): ...",
+            "",
+            r"calls Misspelt\.plan_warnings\(cls, config, context\) as a class method \(@classmethod\), but",
+        ),
         ("def zzz(self): ...", "", r"lists the hooks \(the name of a helper begins with an underscore\)$"),
     ],
 )
-def test_a_public_member_that_is_no_hook_is_refused(
+def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
     tmp_path: Path, member: str, of_base: str, message: str
 ) -> None:
     file = tmp_path / "misspelt.py"

@@ -225,7 +225,7 @@ def simulate(gpus: int, seconds_per_round: float, rounds_per_run: int, start: fl
 
 @contextmanager
 def pinned_cluster(folder: Path) -> Iterator[ClusterWatch]:
-    """Two nodes, each on a core of its own where the machine has two; the supervisor is on the head's.
+    """Two nodes, each on its own core where the machine has two; the supervisor is on the head's.
 
     A group with one server has the supervisor, Ray's own processes and the training on it. Were the
     supervisor free to go where it likes, one node would train on its core while another recorded for it.

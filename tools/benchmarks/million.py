@@ -15,8 +15,8 @@ from pathlib import Path
 import typer
 
 from fedcore.config import Experiment, RunConfig
+from fedcore.engine.federations import entities
 from fedcore.engine.loop import Loop
-from fedcore.engine.setup import entities
 from fedcore.papers.experiments import preset
 from fedcore.records.events import Entity, Notice, RoundFinished, Started
 from fedcore.seeds import numpy_generator

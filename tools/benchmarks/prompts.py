@@ -31,7 +31,7 @@ def main(
     """Print the CPU-seconds and the memory of a step.
 
     Args:
-        own: each client has a prompt of its own, as in the steps behind the first one of a round.
+        own: each client has its own prompt, as in the steps behind the first one of a round.
     """
     torch.set_num_threads(1)
     step = step_of(method, clients, classes, own)

@@ -38,7 +38,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Measure:
-    """An accuracy, which has a table of its own.
+    """An accuracy, which has its own table.
 
     Attributes:
         before: of the models as local training left them, before aggregation; for personal accuracy.

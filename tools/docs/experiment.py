@@ -43,7 +43,7 @@ def render(text: str) -> str:
 
 
 def _table(name: str) -> str:
-    """Return the table of one part of a file, without the fields that are tables of their own."""
+    """Return the table of one part of a file, without the fields that are tables themselves."""
     rows = table(TABLES[name], {}).splitlines(keepends=True)
     parts = [f"| `{part}` |" for part in (*TABLES, "sweep")] if name == "experiment" else []
     return "".join(row for row in rows if not row.startswith(tuple(parts)))

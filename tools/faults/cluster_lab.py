@@ -211,7 +211,7 @@ class Cluster:
     def served(
         self, folder: Path, *options: str, variables: Mapping[str, str] = NO_VARIABLES
     ) -> Iterator[Cluster]:
-        """Serve a database of its own, which has no runs, with a further worker on this cluster."""
+        """Serve a separate database, which has no runs, with a further worker on this cluster."""
         db = copy(self.lab.empty, folder)
         shutil.copytree(self.lab.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
         given = {**self.variables, **variables}

@@ -43,7 +43,7 @@ def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     if row.status not in ("done", "interrupted"):
         raise Defect(done)
     finish(lab, db, process)
-    if code == 1:  # Python's traceback; a library or the loader that ends the process has a status of its own
+    if code == 1:  # Python's traceback; a library or the loader that ends the process has another status
         return Verdict(Outcome.RAW, f"{done}; exit status {code}: {tail(process.log)}")
     noticed = row.status == "interrupted" or bool(row.notices)
     return Verdict(Outcome.MENDED if noticed else Outcome.UNAFFECTED, done)

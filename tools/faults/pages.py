@@ -59,7 +59,7 @@ def _without_digest(db: Path, rng: np.random.Generator) -> str:
 
 
 def judge_export(db: Path, done: str, expected: str) -> Verdict:
-    """Export a database in a process of its own, and judge what it says or writes.
+    """Export a database in a separate process, and judge what it says or writes.
 
     Raises:
         Difference: when it differs from ``expected``.

@@ -1,7 +1,7 @@
 """Pretrain the embedded miniature CLIP on drawings, on a CPU, from a seed; ``make embedded`` runs this.
 
 First the ResNet is trained together with the text tower, then the ViT against the frozen text tower (a ViT
-that starts with a text tower of its own stays at chance for a long time).
+that starts with its own text tower stays at chance for a long time).
 
 python -m tools.pretraining.train                 # all stages
 python -m tools.pretraining.train --stage vit     # one stage; `rn` must have been trained before

@@ -151,7 +151,7 @@ class Evaluator:
         return rows
 
     def with_own_models(self, models: Models) -> Tensor:
-        """Return the clients that are evaluated with models of their own. Shape: -> (clients,)."""
+        """Return the clients that are evaluated with their own models. Shape: -> (clients,)."""
         return self._clients[:0] if self._clients_share(models) else self._clients
 
     def global_model(self, models: Models, full: bool, score: Score) -> list[Cell]:
@@ -185,7 +185,7 @@ class Evaluator:
         """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
         coverage = self._coverage(full)
         if self.trained_on is not None and coverage == "own":
-            return []  # clients have no test samples of their own in another label space
+            return []  # in another label space clients have no test samples
         head = self._head(params, clients)
         cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, coverage)
         if self.federation.validation.counts.sum() > 0:

@@ -65,7 +65,7 @@ class FedAvgLoRAConfig(LoRAConfig):
         "fedsa, A is averaged and B stays with its client; exact, average each and add what the mean of the "
         "products B A lacks to the weights; stack, add the mean of the products to the weights and begin "
         "each round with new factors; fair, average each and turn B towards the mean of the products; "
-        "hetero, clients have ranks of their own and the norms of their products as weights",
+        "hetero, each client has its own rank, and the norm of its product as its weight",
         words={
             "factors": "A and B apart",
             "ffa": "B alone (FFA-LoRA)",
@@ -211,7 +211,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return Step({self.trained: self.prediction_loss(params, batch)}, moved=moved)
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
-        """Return the factors that are shared; with ranks of their own, clients send their rows and columns.
+        """Return the factors that are shared; clients with their own ranks send their rows and columns.
 
         Shape: image_a (participants, layers, 3, r, width), image_b (participants, layers, 3, width, r), or
         Ragged with the axis of ranks second.
@@ -314,9 +314,9 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return {"averaging_error": every.mean(), "averaging_error_worst": every.max()}
 
     def models(self, state: State) -> Models:
-        """Return the model that all clients share; there is none where each has a B of its own.
+        """Return the model that all clients share; there is none where each has its own B.
 
-        With ranks of their own, clients have the beginning of the global model.
+        Clients with their own ranks have the beginning of the global model.
         """
         own = super().models(state)
         return own if self.config.aggregation != "fedsa" else Models(None, own.clients)

@@ -303,12 +303,12 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     @classmethod
     def bound_to_clients(cls, config: FedDEAPConfig) -> str:
-        """Refuse unseen clients if each client's domain has a vector of its own."""
+        """Refuse unseen clients if each client's domain has its own vector."""
         return "it aligns with the domains of the clients that take part" if config.domain_alignment else ""
 
     @classmethod
     def bound_to_classes(cls, config: FedDEAPConfig) -> str:
-        """Refuse new classes: each class has prompts of its own."""
+        """Refuse new classes: each class has its own prompts."""
         return "it learns a prompt for each class"
 
     def init(self, generator: Generators) -> State:

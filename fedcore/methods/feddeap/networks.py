@@ -56,7 +56,7 @@ def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
 class PromptedTexts:
     """The sequences [SOS] p_s[c, k] p_d[c, k] suffix[k], with classes of equally long names together.
 
-    Under the causal mask [SOS] p_s is the same whatever follows it. It is a sequence of its own in the text
+    Under the causal mask [SOS] p_s is the same whatever follows it. It is a separate sequence in the text
     tower, so that the backward pass of p_d's loss does not enter it.
     """
 

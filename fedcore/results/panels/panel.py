@@ -246,7 +246,7 @@ SHARED = "all clients share it"
 def with_shared_row(panel: Panel) -> Panel:
     """Return the panel of a method whose clients predict with the global model with its first row alone.
 
-    Before aggregation clients still have models of their own, and adapted models of unseen clients are never
+    Before aggregation clients still have their own models, and adapted models of unseen clients are never
     one: where a count differs from the first row's, or this has not been tested, the panel keeps its rows.
     """
     right, total, tested = panel.correct[:1], panel.total[:1], panel.total > 0

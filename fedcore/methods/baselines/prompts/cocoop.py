@@ -39,7 +39,7 @@ class CoCoOpConfig(WordedConfig):
         "all_global",
         "What the server holds: server_coop, the mean context alone; random_meta_net, the mean "
         "context and a Meta-Net that is never trained; all_global, the means of both. In the first two every "
-        "client keeps a Meta-Net of its own",
+        "client keeps its own Meta-Net",
         title="server holds",
         words={
             "server_coop": "the context alone",

@@ -74,7 +74,7 @@ class PromptFL(Prompted):
 
     @classmethod
     def needs_one_label_space(cls, config: PromptFLConfig) -> str:
-        """Refuse clients with classes of their own for a context of each class."""
+        """Refuse clients with their own classes if each class has a context."""
         return cls.bound_to_classes(config)
 
     @classmethod
