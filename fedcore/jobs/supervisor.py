@@ -155,12 +155,13 @@ class Supervisor:
         A full disk or a long lock is reported once, and the work continues as soon as it is resolved.
         """
         try:
-            self._adopt()
-            self._reap()
-            self._follow_searches()
-            if self._finish is not None:
-                self._finish.look()
-            started = self._start_queued()
+            with self._store.one_connection():
+                self._adopt()
+                self._reap()
+                self._follow_searches()
+                if self._finish is not None:
+                    self._finish.look()
+                started = self._start_queued()
         except (FedLensError, OSError) as error:
             plain = explain(error, self._store.path) or error
             kind = type(plain).__name__ if isinstance(plain, SystemFault) else str(plain)

@@ -1,6 +1,7 @@
 import errno
 import logging
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -46,6 +47,15 @@ def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, monkeypa
     first.release()
     assert worker.serve(db, idle=0.0, tick=0.01, device_ids=["cpu"]) == 0, "an idle one leaves"
     assert SupervisorLock(db).is_free()
+
+
+def test_a_look_at_the_queue_opens_the_database_once(db, monkeypatch):
+    supervisor = Supervisor(Store(db), device_ids=["cpu"])
+    supervisor.step()  # the first one also checks the version of the tables
+    opened, connect = [], sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(a[0]) or connect(*a, **k))
+    supervisor.step()
+    assert len(opened) == 1
 
 
 def test_a_supervisor_of_a_deleted_database_leaves(db, queued):
