@@ -141,7 +141,7 @@ REFUSED = [
     ("vpt", {}, RESNET, "backbone.name", "VPT adapts"),
     ("fedavg-lora", {}, RESNET, "backbone.name", "RN50 is not; choose e.g."),
     ("fedprox-lora", {"rank": 128}, context(vision_width=100), "rank", "image tower; use at most 100"),
-    ("facmic", {"target": "held_out"}, DOMAINS, "target", "no domain is held out"),
+    ("facmic", {"target": "held_out"}, DOMAINS, "target", "and none is held out"),
     (
         "facmic",
         {"target": "held_out"},

@@ -18,8 +18,6 @@ from fedcore.records.presentation import About
 
 
 class CLIPAdapterConfig(MethodConfig):
-    """Hyper-parameters of CLIP-Adapter."""
-
     alpha: float = hyper(
         0.2,
         "Share of the adapter in the image feature; 0 is zero-shot CLIP (paper: 0.2)",

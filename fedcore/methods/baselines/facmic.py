@@ -131,8 +131,8 @@ class FACMIC(FedCLIP):
         """Refuse to align with a held-out domain if none is held out, or all of its images are tested."""
         if config.target == "held_out" and not held_out_domains(context):
             raise FedLensError(
-                "no domain is held out, with which target = held_out could align the clients; hold one out "
-                '(held_out = ["..."]), or choose target = none',
+                "target = held_out aligns the clients with a held-out domain, and none is held out; hold one "
+                'out (held_out = ["..."]), or choose target = none',
                 "target",
             )
         if config.target == "held_out" and context.whole_domain:

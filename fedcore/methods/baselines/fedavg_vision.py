@@ -34,8 +34,6 @@ CLASSIFIERS = ("fc.", "heads.")
 
 
 class FedAvgVisionConfig(MethodConfig):
-    """Hyper-parameters of FedAvg on a network for images."""
-
     network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = hyper(
         "resnet50",
         "Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "

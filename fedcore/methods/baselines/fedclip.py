@@ -27,8 +27,6 @@ from fedcore.records.presentation import About
 
 
 class FedCLIPConfig(MethodConfig):
-    """Hyper-parameters of FedCLIP."""
-
     optimiser: Optimiser = hyper("adam", "Local optimiser (paper: Adam)")
     lr: LearningRate = hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
     weight_decay: WeightDecay = hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")

@@ -42,8 +42,6 @@ LAST = 12
 
 
 class PFedMMAConfig(MethodConfig):
-    """Hyper-parameters of pFedMMA."""
-
     first_block: int = hyper(
         5,
         "First block of both encoders with an adapter, counted from 1 as in towers of 12; all later ones "

@@ -25,8 +25,6 @@ from fedcore.records.presentation import About
 
 
 class TaskResConfig(MethodConfig):
-    """Hyper-parameters of TaskRes."""
-
     optimiser: Optimiser = hyper("adam", "Local optimiser (authors' code: Adam)")
     lr: LearningRate = hyper(2e-3, "Learning rate of the clients (authors' code: 0.002; ImageNet: 0.0002)")
     batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")

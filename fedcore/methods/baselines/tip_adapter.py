@@ -88,8 +88,6 @@ class CacheConfig(BaseModel):
 
 
 class TipAdapterFConfig(CacheConfig, MethodConfig):
-    """Hyper-parameters of Tip-Adapter-F."""
-
     optimiser: Optimiser = hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
     lr: LearningRate = hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
     schedule: RateSchedule = hyper("cosine", HALF_COSINE)

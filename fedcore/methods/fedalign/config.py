@@ -52,8 +52,6 @@ class LoRAConfig(MethodConfig):
 
 
 class FedAlignConfig(ClassTextConfig, LoRAConfig):
-    """Hyper-parameters of FedAlign."""
-
     trainable: Literal["attention", "table4"] = hyper(
         "attention",
         "Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "

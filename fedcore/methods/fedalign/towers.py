@@ -83,7 +83,7 @@ class Towers:
     """
 
     def __init__(self, config: FedAlignConfig, backbone: Backbone, low: int) -> None:
-        """Take how many of the lowest adapted layers of the image tower take the global mean."""
+        """Prepare the towers, of whose adapted image layers the ``low`` lowest take the global mean."""
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
         self.parts = ("a", "b", *(("class", "positions", "projection") if self.everything else ()))

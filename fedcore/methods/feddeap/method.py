@@ -64,8 +64,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedDEAPConfig(MethodConfig):
-    """Hyper-parameters of FedDEAP."""
-
     lr: LearningRate = hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
     weight_decay: WeightDecay = hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
     batch_size: BatchSize = hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")

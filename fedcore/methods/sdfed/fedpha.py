@@ -34,8 +34,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedPHAConfig(TwoPromptsConfig):
-    """Hyper-parameters of FedPHA."""
-
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
     global_length: PromptLength = hyper(16, "Length of the shared prompt, tokens (L_g; authors' code: 16)")
     local_length: str = hyper(

@@ -46,8 +46,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class SDFedConfig(TwoPromptsConfig):
-    """Hyper-parameters of SDFed."""
-
     lr: LearningRate = hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
     batch_size: BatchSize = hyper(16, "Samples in a local batch (paper: 16)")
     weighting: Weighting = hyper(

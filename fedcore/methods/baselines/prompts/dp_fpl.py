@@ -25,8 +25,6 @@ from fedcore.records.presentation import About
 
 
 class DPFPLConfig(PromptedConfig):
-    """Hyper-parameters of DP-FPL."""
-
     lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
     rank: Rank = hyper(
         8,

@@ -43,8 +43,6 @@ TEMPERATURE = 0.01
 
 
 class FedAPTConfig(MethodConfig):
-    """Hyper-parameters of FedAPT."""
-
     context_length: PromptLength = hyper(
         24, "Vectors of the meta prompt of each class, tokens (L; authors' code: 24)"
     )

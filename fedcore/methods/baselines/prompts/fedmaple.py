@@ -18,8 +18,6 @@ from fedcore.records.presentation import About
 
 
 class FedMaPLeConfig(MethodConfig):
-    """Hyper-parameters of federated MaPLe."""
-
     context_length: PromptLength = hyper(
         2,
         f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "

@@ -49,8 +49,6 @@ KINDS = ("text", "visual")
 
 
 class FedMGPConfig(MethodConfig):
-    """Hyper-parameters of FedMGP."""
-
     groups: int = hyper(
         5, "Groups of a text and an image prompt that each client has (G; paper: 5)", ge=1, le=64
     )

@@ -24,8 +24,6 @@ from fedcore.records.presentation import About
 
 
 class FedOTPConfig(PromptedConfig):
-    """Hyper-parameters of FedOTP."""
-
     lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
     local_start: Literal["common", "own"] = hyper(
         "common",

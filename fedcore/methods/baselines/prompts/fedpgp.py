@@ -22,8 +22,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedPGPConfig(PromptedConfig):
-    """Hyper-parameters of FedPGP."""
-
     lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
     local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (paper: 2)")
     rank: Rank = hyper(

@@ -34,8 +34,6 @@ NORMS = ("norm_query", "norm_names", "norm_feed")
 
 
 class FedTPGConfig(PromptedConfig):
-    """Hyper-parameters of FedTPG."""
-
     context_length: PromptLength = hyper(
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
     )

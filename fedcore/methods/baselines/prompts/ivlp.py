@@ -31,8 +31,6 @@ from fedcore.records.presentation import About
 
 
 class IVLPConfig(MethodConfig):
-    """Hyper-parameters of IVLP."""
-
     context_length: PromptLength = hyper(
         4,
         "Learned vectors in each prompted layer of the text encoder, tokens (PromptSRC: 4, MaPLe: 2, the "

@@ -28,8 +28,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class KgCoOpConfig(WordedConfig):
-    """Hyper-parameters of KgCoOp."""
-
     knowledge_weight: LossWeight = hyper(
         8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)", search=TENFOLD
     )

@@ -42,8 +42,6 @@ AT_ONCE = 32
 
 
 class PFedMoAPConfig(PromptedConfig):
-    """Hyper-parameters of pFedMoAP."""
-
     lr: LearningRate = hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
     schedule: RateSchedule = hyper("cosine", HALF_COSINE)
     local_epochs: Epochs = hyper(5, "Passes over a client's data in one round (authors' code: 5)")

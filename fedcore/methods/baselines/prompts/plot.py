@@ -22,8 +22,6 @@ from fedcore.records.presentation import About
 
 
 class PLOTConfig(PromptedConfig):
-    """Hyper-parameters of PLOT."""
-
     prompts: int = hyper(4, "Number of shared prompts (N; paper: 4)", title="number of prompts", ge=1, le=64)
     regularisation: float = hyper(
         0.1,

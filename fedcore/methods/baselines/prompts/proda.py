@@ -29,8 +29,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class ProDAConfig(PromptedConfig):
-    """Hyper-parameters of ProDA."""
-
     prompts: int = hyper(
         32,
         "Number of shared prompts (N; paper: 32); in a quarter the class name stands first, in a quarter in "

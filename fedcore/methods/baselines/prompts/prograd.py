@@ -29,8 +29,6 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 
 class ProGradConfig(WordedConfig):
-    """Hyper-parameters of ProGrad."""
-
     conflict_weight: LossWeight = hyper(
         1.0,
         "lambda: how much of the part of the gradient that contradicts zero-shot CLIP is removed (authors' "

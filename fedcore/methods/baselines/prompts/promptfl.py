@@ -19,8 +19,6 @@ from fedcore.records.presentation import About
 
 
 class PromptFLConfig(PromptedConfig):
-    """Hyper-parameters of PromptFL."""
-
     context_length: PromptLength = hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16, also 4)"
     )

@@ -19,8 +19,6 @@ from fedcore.records.presentation import About
 
 
 class PromptFolioConfig(PromptedConfig):
-    """Hyper-parameters of PromptFolio."""
-
     theta: float = hyper(
         0.4,
         "Share of a client's own prompt in its class features: 0 is PromptFL, 1 is CoOp (authors' code: 0.4)",

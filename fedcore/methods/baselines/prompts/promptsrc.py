@@ -33,8 +33,6 @@ PEAK, SPREAD = 15 / 20, 1 / 20
 
 
 class PromptSRCConfig(IVLPConfig):
-    """Hyper-parameters of PromptSRC."""
-
     text_weight: LossWeight = hyper(
         25.0,
         "Weight of the distance of class features from those of 60 templates (paper: 25)",

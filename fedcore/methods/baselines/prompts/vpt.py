@@ -19,8 +19,6 @@ from fedcore.records.presentation import About
 
 
 class VPTConfig(MethodConfig):
-    """Hyper-parameters of federated VPT."""
-
     prompt_length: int = hyper(
         2, "Learned tokens beside those of the image, in each layer (p; paper: 2, 10)", ge=1, le=200
     )
