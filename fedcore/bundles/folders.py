@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fedcore.config import RunConfig
+from fedcore.config import DataConfig, RunConfig, TransferConfig
 from fedcore.config.field_names import data_title
-from fedcore.config.models import DataConfig, TransferConfig
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import user_path

@@ -26,8 +26,8 @@ from fedcore.cluster.connection import connect, list_nodes
 from fedcore.cluster.node import can_read, in_words
 from fedcore.cluster.reservations import Request
 from fedcore.cluster.transit import Files, Payload, run_folder
-from fedcore.config import RunConfig, backbones
-from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
+from fedcore.config import RunConfig, TransferConfig, backbones
+from fedcore.config.models import WEIGHTS, FurtherDataConfig
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of

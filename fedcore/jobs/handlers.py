@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedcore.config.models import DataConfig, KeepCheckpoints
+from fedcore.config import DataConfig
+from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import newest_intact, prune
 from fedcore.engine.clients.local import Stopped
 from fedcore.errors import FedLensError

@@ -92,7 +92,10 @@ class Adam:
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Average over a batch without its padding. Shape: values and mask (clients, batch) -> (clients,)."""
+    """Average over a batch without its padding.
+
+    Shape: values (clients, batch, ...), mask like it or with axes of 1 -> (clients, ...).
+    """
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 

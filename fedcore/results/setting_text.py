@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from fedcore.config import RunConfig, identity
+from fedcore.config import RunConfig, backbones, identity
 from fedcore.config.field_names import data_title, number_ranges
-from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.progress import counted
 from fedcore.results.comparison import Comparison

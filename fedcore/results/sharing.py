@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fedcore
-from fedcore.config import identity
-from fedcore.config.models import backbones
+from fedcore.config import backbones, identity
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
