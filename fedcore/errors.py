@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import psutil
 
 DAMAGE = (ValueError, RecursionError)
-"""What parsers and our checks raise for broken content.
+"""Errors that parsers and our checks raise for broken content.
 
 TypeError, AttributeError and LookupError are left out: they come from faults of our own code, which must
 surface with a traceback. Code that reads foreign content parses it into types first.
@@ -195,7 +195,7 @@ _QUOTED_TEXTS = {
     "failed to map segment": "memory",  # the dynamic loader, where a library is imported
     **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
 }  # fmt: skip
-"""How libraries in other languages (safetensors, torch) quote an error of the operating system."""
+"""An error of the operating system as libraries in other languages (safetensors, torch) quote it."""
 RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
 SOME_MEMORY = 64 * 2**20

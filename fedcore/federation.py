@@ -47,7 +47,7 @@ class Rows:
 
     @cached_property
     def starts(self) -> Tensor:
-        """Where each owner's rows begin. Shape: (owners,) int64."""
+        """The first row of each owner. Shape: (owners,) int64."""
         return self.counts.cumsum(0) - self.counts
 
     @cached_property

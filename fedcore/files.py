@@ -16,7 +16,7 @@ from fedcore.errors import FedLensError, first_line
 ASSETS = Path(__file__).resolve().parent / "assets"
 _BESIDE = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (_BESIDE / "pyproject.toml").is_file()
-"""Whether the package runs from a checkout; otherwise it was installed."""
+"""True if the package runs from a checkout; otherwise it was installed."""
 PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
 """The folder with ``app.py``, ``pages/`` and ``docs/``: the checkout, or the installed ``fedlens_app``."""
 

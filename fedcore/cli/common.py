@@ -1,4 +1,4 @@
-"""What the commands share: their options, errors in one line, and output that cannot control a terminal."""
+"""Parts that all commands share: options, errors in one line, and output that cannot control a terminal."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Lora:
 
     @property
     def _scales_early(self) -> bool:
-        """Whether the small factor is scaled, a tenth of the numbers: by a power of 2 no bit changes."""
+        """True if the small factor is scaled, a tenth of the numbers: by a power of 2 no bit changes."""
         return self.residual is None and math.frexp(self.scale)[0] == 0.5
 
     def _small(self, a: Tensor, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is known of a backbone before open_clip or torch are imported: sizes, files of weights, token counts.
+"""The facts about a backbone before open_clip or torch are imported: sizes, files of weights, token counts.
 
 Token counts are those of CLIP's tokenizer; they refuse class names that are too long early.
 """

@@ -33,9 +33,9 @@ Tokens are on and usage reports off. Ray's output in the supervisor is suppresse
 node, and our log reports the same in one line.
 """
 HEAD_SECONDS = 10.0
-"""How long a head may take to accept a connection."""
+"""Seconds that a head may take to accept a connection."""
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""What a client of gRPC sends first: the preface of HTTP/2 and empty settings (RFC 9113, section 3.4)."""
+"""The first bytes of a client of gRPC: the preface of HTTP/2 and empty settings (RFC 9113, section 3.4)."""
 _SETTINGS_FRAME = b"\x04"
 _TOKEN_FILE = Path(".ray") / "auth_token"
 

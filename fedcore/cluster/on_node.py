@@ -1,4 +1,4 @@
-"""What Ray executes on a node: the task that trains a run, and actors that train chunks of a run's clients.
+"""Code that Ray executes on a node: the task that trains a run, and actors that train chunks of its clients.
 
 The task yields the engine's events. Nothing here opens the database.
 """
@@ -47,7 +47,7 @@ ACTOR_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Division:
-    """How a run is spread over the parts of its reservation.
+    """The spread of a run over the parts of its reservation.
 
     Attributes:
         width: number of parts; each has an actor.

@@ -18,14 +18,14 @@ from fedcore.progress import counted
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""
 RESERVED_SECONDS = 300.0
-"""How long short runs use one reservation in turn. The next one costs a run a new process, some seconds."""
+"""Seconds for which short runs use one reservation in turn. The next one costs a run a new process."""
 REMOVED = "REMOVED"
 """State of a placement group that is gone; Ray forgets it some time later."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run needs.
+    """The resources that a run needs.
 
     Attributes:
         gpus: a value below 1 is a share of one GPU.

@@ -1,4 +1,4 @@
-"""What makes runs and experiments the same: groups of runs, and numbered protocols.
+"""The identity of runs and experiments: groups of runs, and numbered protocols.
 
 A table averages over a group, whose runs differ only in seed and held-out domain. Its hash is stored with
 each run, and a checkpoint holds its run's config. Neither may change when FedLens gains fields, so both

@@ -14,7 +14,7 @@ from fedcore.methods.hyperparameters import SearchRange
 LONGEST_NAME, LONGEST_NOTES = 500, 10_000
 """Longest name and notes of an experiment, in characters."""
 Split = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
-"""How the images of a data set are divided into training, validation and test."""
+"""The division of a data set's images into training, validation and test."""
 Folder = Annotated[
     PathText | None,
     Field(title="folder", description="Folder of the data set on this machine; not needed for embedded data"),

@@ -28,7 +28,7 @@ Purpose = tuple[int, str, int]
 
 @dataclass(frozen=True)
 class PartitionSettings:
-    """How samples are assigned to clients.
+    """Settings of the assignment of samples to clients.
 
     Attributes:
         kind: ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given

@@ -1,4 +1,4 @@
-"""What a data set is: its entry in the catalog, and ``ImageSet``, the form in which the rest sees it."""
+"""A data set: its entry in the catalog, and ``ImageSet``, the form in which the rest sees it."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -105,7 +105,7 @@ class RunSnapshot:
 
     @property
     def has_global(self) -> bool:
-        """Whether the run has a global model; clients with several backbones have none in common."""
+        """True if the run has a global model; clients with several backbones have none in common."""
         backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
         return len(backbones) == 1 and self.cohorts[0].method.models(self.state).global_model is not None
 

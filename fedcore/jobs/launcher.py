@@ -1,4 +1,4 @@
-"""Where queued jobs start: pools of slots decide which job is claimed, launchers start it.
+"""The start of queued jobs: pools of slots decide which job is claimed, launchers start it.
 
 There is a pool per device, whose memory its runs share, and one for tasks. ``LocalLauncher`` starts a process
 of this machine for each job. The supervisor uses only the protocols ``Pools``, ``Launcher`` and

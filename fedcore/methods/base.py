@@ -83,7 +83,7 @@ class Method(Generic[ConfigT]):
     clients_use_global: bool = False
     """True if every client predicts with the global model, which is then evaluated once for all."""
     backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
-    """Whether the clients of a run may have different CLIPs: "equal token widths" if only prompts in token
+    """The CLIPs that the clients of a run may have: "equal token widths" if only prompts in token
     space are learned, "any" if nothing depends on the backbone. ``aggregate`` and ``diagnostics`` then run
     with the first cohort's backbone; the engine refuses a state whose shapes depend on the backbone, and
     diagnostics that read samples."""
@@ -603,7 +603,7 @@ class Models:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What is known about a run before anything is loaded: enough to refuse a bad config early.
+    """The facts about a run before anything is loaded: enough to refuse a bad config early.
 
     Attributes:
         client_domain: every client's index into ``domains``, -1 if it mixes them; None: one each.

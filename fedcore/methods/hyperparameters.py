@@ -55,7 +55,7 @@ def _is_number(text: str) -> bool:
 
 
 def _holds(annotation: Any, *kinds: type) -> bool:
-    """Whether an annotation names one of some types, or a value of one within ``Literal``."""
+    """Return whether an annotation names one of some types, or a value of one within ``Literal``."""
     is_one = annotation in kinds or type(annotation) in kinds
     return is_one or any(_holds(part, *kinds) for part in get_args(annotation))
 

@@ -1,4 +1,4 @@
-"""What a paper leaves open: the ``choices.toml`` of its folder, and the readings of a table.
+"""The choices that a paper leaves open: the ``choices.toml`` of its folder, and the readings of a table.
 
 A choice is something that a paper does not say, with its alternatives as fields of an experiment; the first
 alternative is the reading of FedLens. docs/papers.md describes the format.
@@ -83,7 +83,7 @@ class Choice(_ChoicesPart):
 
     @property
     def sets(self) -> set[str]:
-        """What its alternatives set: paths, ``rule``, ``digits`` and ``seed``."""
+        """The names that its alternatives set: paths, ``rule``, ``digits`` and ``seed``."""
         given = [a.model_dump(exclude={"label"}, exclude_defaults=True) for a in self.alternatives]
         return {name for of in given for name in (*of.get("set", ()), *of) if name != "set"}
 

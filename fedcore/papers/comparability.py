@@ -1,4 +1,4 @@
-"""Whether a run measures the quantity that a paper prints, by the ``reasons.csv`` of the paper's folder.
+"""Tells whether a run measures the quantity that a paper prints, by the ``reasons.csv`` of its folder.
 
 The coverage counts how many of the published values FedLens can run, and how many of these are comparable.
 """
@@ -180,7 +180,7 @@ def comparability_of_runs(
 
 
 CoverageColumn: TypeAlias = Literal["no data", "not implemented", "no run"] | ComparabilityState
-"""Whether FedLens can run a published value; for those that it can, whether ours is comparable."""
+"""Tells whether FedLens can run a published value, and if so, whether ours is comparable."""
 COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
     "comparable": "can be run; `--evidence` lists what shows that ours is the same quantity",
     "with a caveat": "can be run; `fedlens published --preset NAME` names where the paper had to be read",

@@ -40,7 +40,7 @@ _EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")
 
 @dataclass(frozen=True)
 class PastedColumn:
-    """What a column of a printed table holds.
+    """The content of a column of a printed table.
 
     Attributes:
         role: "value" for accuracies; the others name the values of their line.
@@ -62,7 +62,7 @@ class PastedTable:
 
     @property
     def is_long(self) -> bool:
-        """Whether it has the columns of ``values.csv``, one value a line."""
+        """True if it has the columns of ``values.csv``, one value a line."""
         return set(COLUMNS) == set(self.head)
 
 

@@ -139,7 +139,7 @@ def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
 
 
 class _Places:
-    """Where panels lie in rows of ``columns``: in pixels, and in shares of the chart.
+    """The places of panels in rows of ``columns``, in pixels and in shares of the chart.
 
     Attributes:
         height: of the chart in pixels.

@@ -38,7 +38,7 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What all shapes have in common.
+    """The fields that all shapes have in common.
 
     Attributes:
         tip: text that a pointer on the shape shows, lines separated by line breaks.

@@ -1,1 +1,1 @@
-"""What the engine reports and the store keeps: events, codes, and how recorded values are shown."""
+"""Records that the engine makes and the store holds: events, codes, and how recorded values are shown."""

@@ -1,4 +1,4 @@
-"""How a method and its recorded values are presented on pages, in reports and in the documentation."""
+"""The presentation of a method and its recorded values on pages, in reports and in the documentation."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -20,7 +20,7 @@ PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs"
 
 @dataclass(frozen=True)
 class Wording:
-    """What the author of a report decides beside the comparison.
+    """The decisions of a report's author beside the comparison.
 
     Attributes:
         title: default: the names of the experiments.

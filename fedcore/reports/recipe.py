@@ -72,7 +72,7 @@ class MethodFile(_RecipePart):
 
 
 class Choices(_RecipePart):
-    """How the numbers are made of the runs (``ComparisonChoices``), and the metrics that the rows have."""
+    """The choices that make numbers of the runs (``ComparisonChoices``), and the metrics of the rows."""
 
     rule: Rule
     metrics: tuple[str, ...]

@@ -138,7 +138,7 @@ def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[o
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How two models did on the same test samples, in numbers of samples that add up to all."""
+    """The outcomes of two models on the same test samples, in numbers of samples that add up to all."""
 
     both_right: int
     only_first: int

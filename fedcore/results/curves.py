@@ -340,7 +340,7 @@ BANDS: dict[Band, str] = {
     "se": "Standard error",
     "ci95": "95 % interval of the mean",
 }
-"""How far a band reaches to both sides of a mean over seeds."""
+"""The distance that a band reaches to both sides of a mean over seeds."""
 
 
 def with_band(series: Series, band: Band) -> Series:

@@ -1,4 +1,4 @@
-"""How the test sets of a row differ from those of the other rows of its setting.
+"""Differences between the test sets of a row and those of the other rows of its setting.
 
 Tables show imported and merged results beside the runs of FedLens. An accuracy on some of the clients, on
 other clients or on other numbers of samples is another quantity, so it is shown but not compared.

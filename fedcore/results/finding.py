@@ -1,4 +1,4 @@
-"""What a comparison has found, in words: for Compare, reports and exports, and for Live at the end.
+"""The findings of a comparison in words: for Compare, reports and exports, and for Live at the end.
 
 A finding names the leaders and says what the seeds prove. It is made from the same summary as the tables, so
 that it cannot claim anything else than they do.

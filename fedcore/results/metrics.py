@@ -20,7 +20,7 @@ RULES: dict[Rule, str] = {
     "best": "best on validation",
     "mean10": "mean of last ten rounds",
 }
-"""How the reported round of a run is selected; never by test accuracy."""
+"""Rules by which the reported round of a run is selected; never by test accuracy."""
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole", "dual", "base", "new", "harmonic", "new_gain", "own_base", "own_new",
@@ -30,7 +30,7 @@ Metric = Literal[
 
 @dataclass(frozen=True)
 class MetricFacts:
-    """How a metric is called, and where it is shown.
+    """The names of a metric, and the places where it is shown.
 
     Attributes:
         heading: of its column in a table.

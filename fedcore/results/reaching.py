@@ -43,7 +43,7 @@ class SeedReach:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a row of a comparison needed to reach the target, seed by seed."""
+    """The cost at which a row of a comparison reached the target, seed by seed."""
 
     row: ComparisonRow
     seeds: tuple[SeedReach, ...]
@@ -57,13 +57,13 @@ class Reach:
 
     @property
     def text(self) -> str:
-        """How many seeds reached it: ``3 of 5``, ``never``."""
+        """The number of seeds that reached it: ``3 of 5``, ``never``."""
         return f"{self.reached} of {len(self.seeds)}" if self.reached else "never"
 
 
 @dataclass(frozen=True)
 class Reaching:
-    """When the rows of a setting reached a share of its best accuracy.
+    """The costs at which the rows of a setting reached a share of its best accuracy.
 
     Attributes:
         best: the label of the row with the highest mean.

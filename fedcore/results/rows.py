@@ -58,7 +58,7 @@ class ComparisonRow:
 
     @cached_property
     def caveat(self) -> str:
-        """How the runs depart from their config, and why they lack values; empty if neither is known."""
+        """The runs' departures from their config, and the reason for missing values; empty without either."""
         departs = result_caveat(self.config) if self.trained_by_fedlens else ""
         return "; ".join(filter(None, (departs, self.no_value)))
 

@@ -103,7 +103,7 @@ class SearchedMethod:
 
     @property
     def text(self) -> str:
-        """What was selected, or is best so far: ``draw 3 of 8, learning rate 0.003, 91.2 %``."""
+        """The draw that was selected, or is best so far: ``draw 3 of 8, learning rate 0.003, 91.2 %``."""
         if self.budget == 1:
             return "nothing to search"
         if self.best is None:

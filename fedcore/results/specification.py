@@ -31,7 +31,7 @@ class Specification:
 
 @dataclass(frozen=True)
 class Effect:
-    """How far one alternative moves a quantity from the first of its choice, all other choices equal.
+    """The effect of an alternative: how far it moves a quantity from the first of its choice, all else equal.
 
     Attributes:
         choice, alternative: their positions.

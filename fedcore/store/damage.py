@@ -84,7 +84,7 @@ _PARTS = tuple(product((0, 1, 2), (0, 1)))
 """Split and stage of cells, in the order of a digest."""
 _NUMBERS = b"0123456789.,-[]nul"
 _AS_PYTHON = to_json([(0.1, 2e15, 100.0, -0.0, None)]) == b"[[0.1,2000000000000000.0,100.0,-0.0,null]]"
-"""Whether the installed pydantic writes numbers as Python does."""
+"""True if the installed pydantic writes numbers as Python does."""
 
 
 def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:

@@ -148,7 +148,7 @@ def tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def has_our_tables(connection: sqlite3.Connection) -> bool:
-    """Whether all tables are defined as here; development versions had fewer kinds of entities."""
+    """Return whether all tables are defined as here; development versions had fewer kinds of entities."""
     made = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE type='table'")}
     statements = map(str.strip, SCHEMA.split(";\n"))
     return {s for s in statements if s.startswith("CREATE TABLE")} <= made

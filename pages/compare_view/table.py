@@ -28,7 +28,7 @@ _headings = st.components.v2.component(
 
 @dataclass(frozen=True)
 class SummaryLayout:
-    """How the summary is laid out.
+    """The layout of the summary.
 
     Attributes:
         hidden_rows: labels of hidden rows, which still count for best values and tests.

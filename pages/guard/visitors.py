@@ -1,4 +1,4 @@
-"""How a visitor is recognised: by the account that owns the connection, by the access token, or by a login.
+"""The recognition of a visitor: by the account that owns the connection, by the access token, or by a login.
 
 A browser on this machine cannot prove its account over HTTP, but the kernel knows who owns each end of a
 connection. So the account that runs the server needs no token, and other accounts of the machine do.

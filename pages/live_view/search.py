@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 ShownSearch = tuple[object, str | None, str | None]
-"""What the buttons and the outcome above a search depend on."""
+"""The state on which the buttons and the outcome above a search depend."""
 
 
 @markup.fragment

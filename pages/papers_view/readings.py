@@ -1,4 +1,4 @@
-"""What a paper leaves open: its choices, the runs of all readings of a table, and specification curves."""
+"""The choices that a paper leaves open, the runs of all readings of a table, and specification curves."""
 
 import streamlit as st
 

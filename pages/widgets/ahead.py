@@ -1,4 +1,4 @@
-"""What the pages need is loaded when the server starts, by a thread, so that no first visitor waits for it.
+"""Loads the pages' libraries in a thread when the server starts, so that the first visitor does not wait.
 
 Classes of libraries and methods take a second of the processor, and a page's own work a tenth of it.
 """

@@ -163,7 +163,7 @@ def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list
 
 
 def _without_repetitions(folders: list[SplitFolder]) -> list[SplitFolder]:
-    """Of several folders with one name, keep all parts of the official split, or else only one folder.
+    """Keep all parts of the official split of several folders with one name, or else only one folder.
 
     This is the first that holds images or folders: Caltech-101's annotations are in class folders too.
     """

@@ -1,1 +1,1 @@
-"""How the clients of a round are trained: cohorts, chunks and devices, optimisers, local state, messages."""
+"""The training of a round's clients: cohorts, chunks and devices, optimisers, local state, messages."""

@@ -102,7 +102,7 @@ class Evaluator:
 
     @property
     def has_samples(self) -> bool:
-        """Whether any sample is tested or validated in this label space."""
+        """True if any sample is tested or validated in this label space."""
         return len(self.federation.test.flat) + len(self.federation.validation.flat) > 0
 
     def _head(self, params: Params, clients: Tensor) -> Params:

@@ -1,4 +1,4 @@
-"""What a round's chunks send back: counted, averaged as it arrives or joined in client order."""
+"""The uploads of a round's chunks: counted, averaged as it arrives or joined in client order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -144,7 +144,7 @@ class FedDEAPConfig(MethodConfig):
 
     @property
     def batch_mean_in_tests(self) -> bool:
-        """Whether the mean of a test batch takes part in the prediction."""
+        """True if the mean of a test batch takes part in the prediction."""
         return self.personal_prompt and (self.image_context == "batch" or self.unseen == "mean_image")
 
     @property

@@ -1,4 +1,4 @@
-"""What SDFed and FedPHA have in common: a shared prompt G_s, and a prompt G_c of any length for each client.
+"""The common part of SDFed and FedPHA: a shared prompt G_s, and a prompt G_c of any length for each client.
 
 Only G_s is sent and averaged. A client predicts with G_c, the global model with G_s. The methods differ in
 how the two prompts act on each other while they train.

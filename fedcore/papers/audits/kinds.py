@@ -34,7 +34,7 @@ KINDS: dict[FindingKind, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit says about a value, in a sentence that names the numbers."""
+    """The statement of an audit about a value, in a sentence that names the numbers."""
 
     value: PublishedValue
     kind: FindingKind

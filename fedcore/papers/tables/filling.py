@@ -33,7 +33,7 @@ class Filling:
 
     @property
     def can_start(self) -> bool:
-        """Whether the runs can be queued: missing weights can be downloaded, missing data cannot."""
+        """True if the runs can be queued: missing weights can be downloaded, missing data cannot."""
         return all(lack.kind != "data" for lack in self.lacks)
 
     def reduced(self, plan: Plan) -> Plan:

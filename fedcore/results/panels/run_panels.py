@@ -44,7 +44,7 @@ VIEWS: dict[PanelView, str] = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one panel is made of: runs of one method, and the rounds of each that it shows.
+    """The content of one panel: runs of one method, and the rounds of each that it shows.
 
     A cell is the mean over a run's rounds, then over the runs of a seed, then over seeds, as in the tables.
     """

@@ -38,7 +38,7 @@ class PromptFLConfig(PromptedConfig):
 
 
 SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
-"""What follows the context, by the field ``suffix``."""
+"""The words after the context, by the field ``suffix``."""
 
 
 @method

@@ -1,4 +1,4 @@
-"""What FedOTP and PLOT have in common: optimal transport between the regions of an image and several prompts.
+"""The common part of FedOTP and PLOT: optimal transport between the regions of an image and several prompts.
 
 For every image and class, T is the plan between all regions v and prompts j that costs 1 - cos(v, t_k(p_j)).
 The score is s sum_vj T_vj cos(v, t_k(p_j)), without a gradient through T. The methods differ in how much each
