@@ -76,6 +76,8 @@ BAD_ROUNDS = [
     ({"number": 1, "accuracy": {("global", "global"): (1, 2)}}, "a test set cannot be called 'global'"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_up": -5}, "bytes_up is '-5'"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "loss": "0.5"}, "loss is '0.5'; give a number"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "loss": 10**400}, "loss is '1000*'; give a number"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "diagnostics": [0.5]}, "diagnostics is .0.5.; give"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "loss": True}, "loss is 'True'; give a number"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": [3]}, "seconds is '.3.'; give a number"),
     ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "diagnostics": {"kappa": "x"}}, "kappa is 'x'"),

@@ -167,6 +167,8 @@ class Recorder:
             Cell(*place, self._codes[m], self._codes[t], correct, total, None)
             for (m, t), (correct, total) in self._with_personal(counts).items()
         ]
+        if not isinstance(diagnostics, Mapping | None):
+            raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
         values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
         if new:
             with writing(self._claim.db) as database:
@@ -244,7 +246,12 @@ def _number(name: str, value: Any) -> float:
         if isinstance(value, (bool, str)):
             raise TypeError("true, false and texts are not numbers")
         return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of several raises the last
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ) as error:  # a tensor of several raises the last
         raise FedLensError(f"{name} is {str(value)[:100]!r}; give a number", name) from error
 
 
