@@ -127,8 +127,9 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
             raise FedLensError(str(first_error(error)), field) from error
         except ValueError as error:
             raise FedLensError(str(error), field) from error
+    distinct = [(isinstance(value, bool), value) for value in converted]  # 1 is 1.0, but not true
     for i, value in enumerate(converted):
-        if any(value == other and type(value) is type(other) for other in converted[:i]):
+        if distinct[i] in distinct[:i]:
             raise FedLensError(f"the value {_in_short(value)} is named twice; name each once", field)
     return converted
 

@@ -156,6 +156,7 @@ def cohorts_before_methods(cohorts: str) -> str:
         ("rounds = [5, 5]", "rounds", "5 is named twice"),
         ("participation = [1, 1.0]", "participation", "1 is named twice"),
         ("'methods.*.lr' = [0.1, 0.1]", "methods.*.lr", "0.1 is named twice"),
+        ("'methods.*.lr' = [1, 1.0]", "methods.*.lr", "1 is named twice"),
         ("rounds = [true, 2]", "rounds", "true is not a number"),
         ("rounds = [5, -1]", "rounds", "greater than or equal to 0 (got -1)"),
         ("partition.kind = ['idd']", "partition.kind", "'domain', 'iid'"),
