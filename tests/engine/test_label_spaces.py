@@ -99,7 +99,7 @@ def test_other_test_sets_have_the_same_accuracy_with_and_without_new_classes(bac
     assert entities(held)[-1].kind == "new" and entities(held)[-1].samples == SAMPLES
 
 
-def test_training_encodes_no_name_of_a_new_class(backbone, monkeypatch):
+def test_training_encodes_no_name_of_a_new_class(backbone):
     read: list[str] = []
     tokenize = backbone.tokenizer
 

@@ -62,7 +62,7 @@ def test_a_damaged_encoding_is_found_and_deleted(store):
     assert findings(store) == {} and not list(file.parent.iterdir())
 
 
-def test_folders_of_deleted_runs_are_found_and_deleted(store, tmp_path):
+def test_folders_of_deleted_runs_are_found_and_deleted(store):
     mine, other = store.runs.folder(1), store.artifacts / "run-1-abcdef12"
     task = store.artifacts / "tasks" / "check-0123456789abcdef"
     unrelated = store.artifacts / "run-notes"

@@ -134,7 +134,7 @@ def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path
 
 
 @pytest.fixture
-def telling(script, tmp_path, monkeypatch) -> Callable[[Path], list[str]]:
+def telling(script, monkeypatch) -> Callable[[Path], list[str]]:
     """Start a new watch, as a new worker does; it looks once and returns the texts that it sent."""
 
     def look(db: Path) -> list[str]:

@@ -58,7 +58,7 @@ def test_a_look_at_the_queue_opens_the_database_once(db, monkeypatch):
     assert len(opened) == 1
 
 
-def test_a_supervisor_of_a_deleted_database_leaves(db, queued):
+def test_a_supervisor_of_a_deleted_database_leaves(db):
     lock = SupervisorLock(db)
     assert lock.acquire()
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], tick=0.01, idle=0.05)

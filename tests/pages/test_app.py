@@ -87,7 +87,7 @@ def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, db: Path) -> None:
     assert len({before, trained, ask(pulse.address(None))}) == 3
 
 
-def test_a_question_that_cannot_be_answered(ask: Asked, tmp_path: Path) -> None:
+def test_a_question_that_cannot_be_answered(ask: Asked) -> None:
     assert ask("/pulse")[0] == 400
     assert ask(pulse.address(10**30))[0] == ask(pulse.counts_address(10**30))[0] == 400
     assert "by its number" in ask("/pulse?experiment=x")[1]

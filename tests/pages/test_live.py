@@ -100,7 +100,7 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
     assert controls.steps([], TEST, AFTER_AGGREGATION) == []
 
 
-def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:
+def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened) -> None:
     """Fetched and compiled beside the text; also on a page that has no chart yet."""
     bodies = [e.proto.body for e in open_page("live").get("html")]
     assert live_chart.fetching(live_chart.plotly_url()) in bodies

@@ -80,7 +80,7 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
     assert compared > 15
 
 
-def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
+def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1])
     longer = experiment.model_copy(update={"rounds": 9})

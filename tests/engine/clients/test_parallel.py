@@ -252,7 +252,7 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
     assert moved, "a client was trained by one process, then by the other"
 
 
-def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):
+def test_processes_that_compute_as_the_run_does_are_not_noted():
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
     recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
     here = numerics(recorded)

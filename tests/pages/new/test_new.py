@@ -121,9 +121,7 @@ def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path)
     assert name in {r.label for r in experiment.runs}
 
 
-def test_the_form_keeps_its_values_when_its_experiment_was_launched(
-    open_page: Opened, tmp_path: Path
-) -> None:
+def test_the_form_keeps_its_values_when_its_experiment_was_launched(open_page: Opened) -> None:
     app = widget(open_page("new"), "Rounds", "text_input").set_value("3").run()
     kept = widget(app, "Checkpoints kept", "selectbox")
     assert kept.value == "last"
@@ -266,7 +264,7 @@ def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differ
     assert drawn.count(" *</b>") == 1, "nothing else was changed"
 
 
-def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened, tmp_path: Path) -> None:
+def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened) -> None:
     app = open_page("new")
 
     def name() -> str:
