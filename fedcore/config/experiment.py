@@ -30,7 +30,7 @@ from fedcore.config.models import (
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import read_text
 from fedcore.methods import registry
-from fedcore.methods.registry import first_error, load_methods
+from fedcore.methods.registry import first_error
 
 KEY_PARTS = 100
 """Keys with this many dotted parts are refused: tomllib takes seconds for thousands of them."""
@@ -67,8 +67,7 @@ def parse(content: dict[str, Any]) -> Experiment:
         suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
         if not suspects:
             continue
-        load_methods()
-        method = registry.registered().get(entry.name)
+        method = registry.loaded().get(entry.name)
         for name in suspects:  # a field of another table, which a method's config was given
             if method is not None and name not in method.Config.model_fields:
                 raise unknown_field(("methods", i, "config", name))
@@ -88,8 +87,7 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
     # "seed" at the top is a slip for "seeds", although [tuning] has a seed
     is_number_slip = name.rstrip("s") in {field.rstrip("s") for field in model.model_fields}
     places = [] if is_number_slip else _tables_with(name, excluded=model)
-    load_methods()
-    owners = [n for n, method in registry.registered().items() if name in method.Config.model_fields]
+    owners = [n for n, method in registry.loaded().items() if name in method.Config.model_fields]
     if owners and not is_number_slip:
         places.append(f"in the config of a method that has it ({owners[0]}): config = {{ {name} = ... }}")
     hint = did_you_mean(name, model.model_fields, "docs/experiment.md lists the fields")

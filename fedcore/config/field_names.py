@@ -24,7 +24,6 @@ from fedcore.config.models import (
     TuningConfig,
 )
 from fedcore.methods import class_texts, registry
-from fedcore.methods.registry import load_methods
 
 ModelTypes = tuple[type[BaseModel], ...]
 _USER_DATA = ("folder", "manifest", "hf-dataset")
@@ -131,8 +130,7 @@ def _declarations(path: str) -> tuple[ModelTypes, str]:
         return (), name
     if not before and (name in Experiment.model_fields or name in RunConfig.model_fields):
         return (Experiment,), name
-    load_methods()
-    methods = registry.registered()
+    methods = registry.loaded()
     who = before.removeprefix("methods.")
     if part == "methods" and who in methods:
         return (methods[who].Config,), name

@@ -21,7 +21,6 @@ from fedcore.errors import FedLensError
 from fedcore.files import ASSETS
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.methods.registry import load_methods
 
 _PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
 """Fields that do not count: the method's name in tables, and the paths of its file and of the data."""
@@ -55,11 +54,10 @@ def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
     if method.file is not None:
         # its checksum identifies the user's own defaults, and the file need not be on this machine
         return _defaults(MethodConfig)
-    load_methods()
-    registered = registry.registered().get(method.name)
-    if registered is None or registry.file_of(method.name) is not None:
+    found = registry.loaded().get(method.name)
+    if found is None or registry.file_of(method.name) is not None:
         return {}
-    return _defaults(registered.Config)
+    return _defaults(found.Config)
 
 
 @cache

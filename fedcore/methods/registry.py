@@ -222,10 +222,16 @@ def load_built_in() -> None:
 
 
 @cache
-def load_methods() -> None:
-    """Load all methods once: loading searches for files, and a page needs thousands of titles."""
+def load_once() -> None:
+    """Load all methods: loading searches for files, and a page needs thousands of titles."""
     with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
         load_all()
+
+
+def loaded() -> dict[str, type[Method]]:
+    """Return all methods by name, loaded by ``load_once``."""
+    load_once()
+    return registered()
 
 
 def registered() -> dict[str, type[Method]]:

@@ -13,7 +13,6 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import search_ranges
-from fedcore.methods.registry import load_methods
 from fedcore.progress import counted
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by
@@ -35,8 +34,7 @@ def budget_text(config: RunConfig) -> str:
     if tuned is not None:
         elsewhere = f" on {tuned.data}" if tuned.data not in (None, config.data.name) else ""
         return counted(tuned.draws, "draw") + elsewhere
-    load_methods()
-    method = registry.registered().get(config.method.name)  # None: a user's method, not loaded here
+    method = registry.loaded().get(config.method.name)  # None: a user's method, not loaded here
     return NOT_TUNED if method is None or search_ranges(method.Config) else ""
 
 

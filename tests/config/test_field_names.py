@@ -7,7 +7,6 @@ import pytest
 from pydantic import Field
 
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
-from fedcore.config import field_names as names
 from fedcore.config.field_names import data_title, field_phrase, field_title, value_text
 from fedcore.errors import FedLensError
 from fedcore.methods import About, Method, MethodConfig, registry
@@ -95,7 +94,7 @@ def test_a_method_file_that_is_broken_takes_no_names_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDLENS_METHODS", str(tmp_path / "gone.py"))
-    names.load_methods.cache_clear()
+    registry.load_once.cache_clear()
     assert field_title("method.config.rank") == "LoRA rank"
     with pytest.raises(FedLensError):
         registry.load_all()
