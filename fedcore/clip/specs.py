@@ -131,11 +131,8 @@ def _check_library(name: str) -> None:
 def config_files() -> dict[str, Path]:
     """Return the open_clip JSON file of each model: the embedded models first, then all of open_clip's."""
     files = {name: ASSETS / f"{name}.json" for name in MINI_MODELS}
-    spec = importlib.util.find_spec("open_clip")
-    if spec is not None and spec.origin is not None:
-        folder = Path(spec.origin).parent / "model_configs"
-        files.update({path.stem: path for path in sorted(folder.glob("*.json"))})
-    return files
+    listed = sorted((tags.open_clip_folder() / "model_configs").glob("*.json"))
+    return files | {path.stem: path for path in listed}
 
 
 @cache
@@ -268,9 +265,7 @@ def _pieces(word: bytes) -> int:
 @cache
 def _ranks() -> dict[tuple[str, ...], int]:
     """Return the rank of each pair, which decides the order of joining, from open_clip's vocabulary file."""
-    spec = importlib.util.find_spec("open_clip")
-    assert spec is not None and spec.origin is not None, "open_clip is a requirement of FedLens"
-    path = Path(spec.origin).with_name("bpe_simple_vocab_16e6.txt.gz")
+    path = tags.open_clip_folder() / "bpe_simple_vocab_16e6.txt.gz"
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")[_MERGES]
     return {tuple(line.split()): rank for rank, line in enumerate(lines)}
 

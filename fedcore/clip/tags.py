@@ -23,14 +23,20 @@ POLL_SECONDS = 0.25
 
 
 @cache
+def open_clip_folder() -> Path:
+    """Return the folder of the package open_clip, which is not imported."""
+    spec = importlib.util.find_spec("open_clip")
+    assert spec is not None and spec.origin is not None, "open_clip is a requirement of FedLens"
+    return Path(spec.origin).parent
+
+
+@cache
 def _table() -> types.ModuleType:
     """Import ``open_clip.pretrained`` under another name, since its package would load torch."""
     if "open_clip.pretrained" in sys.modules:
         return sys.modules["open_clip.pretrained"]
-    spec = importlib.util.find_spec("open_clip")
-    assert spec is not None and spec.origin is not None, "open_clip is a requirement of FedLens"
     package = types.ModuleType(_ALIAS)
-    package.__path__ = [str(Path(spec.origin).parent)]
+    package.__path__ = [str(open_clip_folder())]
     sys.modules[_ALIAS] = package
     with kept_out("safetensors.torch"):  # it would import torch
         return importlib.import_module(f"{_ALIAS}.pretrained")
