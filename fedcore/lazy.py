@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 
 def _imported(name: str) -> types.ModuleType:
-    """Import a library while Python's garbage collector rests.
+    """Import a library while Python's garbage collector rests; what exists then is never searched again.
 
     Its hundreds of thousands of objects stay, and the collector would search them again and again.
     """
+    if name in sys.modules:
+        return importlib.import_module(name)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        gc.freeze()
+        return module
     finally:
         if was_enabled:
             gc.enable()

@@ -60,7 +60,9 @@ def test_a_library_is_imported_while_the_garbage_collector_rests(tmp_path, monke
     (tmp_path / "rests_library.py").write_text("import gc\ncollects = gc.isenabled()\n")
     (tmp_path / "fails_library.py").write_text("raise ImportError('no such part')\n")
     monkeypatch.syspath_prepend(tmp_path)
+    frozen = gc.get_freeze_count()
     assert _Lazy("rests_library").collects is False
+    assert gc.get_freeze_count() > frozen, "what it has made is searched again and again"
     with pytest.raises(ImportError, match="no such part"):
         _ = _Lazy("fails_library").collects
     assert gc.isenabled()

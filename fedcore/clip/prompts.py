@@ -219,7 +219,7 @@ def encode_texts(
 class EnteredTexts:
     """Sentences as they enter layer ``start`` of the text tower; below it all clients compute the same.
 
-    The tokens with which all sentences begin are stored once.
+    The tokens with which all sentences begin are stored once, or [SOS] alone.
 
     Shape: prefix (1, 1, P, m), suffix (1, texts, S, m), eot (texts,) index of [EOT] within the suffix.
     """
@@ -228,19 +228,27 @@ class EnteredTexts:
     suffix: Tensor
     eot: Tensor
     start: int
-    packing: Packing
+
+    @cached_property
+    def packing(self) -> Packing:
+        return Packing(self.eot, self.suffix.shape[2])
 
 
-def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredTexts:
-    """Return plain sentences as they enter layer ``start`` of the text tower."""
+def enter_texts(backbone: Backbone, texts: list[str], start: int, together: bool = True) -> EnteredTexts:
+    """Return plain sentences as they enter layer ``start`` of the text tower.
+
+    Args:
+        together: whether their common beginning is computed once, or [SOS] alone, which has the bits of
+            ``encode_texts``.
+    """
     ids, eot = _tokens(backbone, texts)
     alike = (ids == ids[:1]).all(0).long().cumprod(0).sum()
-    common = min(int(alike), int(eot.min()))
+    common = min(int(alike), int(eot.min())) if together else 0
     with torch.no_grad():
         prefix = torch.cat([_sos(backbone), backbone.text.embed(ids[0, :common])])
         suffix = backbone.text.embed(ids[:, common:])
         entered = backbone.text.activations(prefix[None], suffix[None], start)
-    return EnteredTexts(*entered, eot - common, start, Packing(eot - common, suffix.shape[1]))
+    return EnteredTexts(*entered, eot - common, start)
 
 
 def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) -> Tensor:

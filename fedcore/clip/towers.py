@@ -219,12 +219,13 @@ class TextTower:
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
         any sequence. ``packing`` leaves out the padding after shorter class names, except in attention.
         ``deep`` replaces the prefix after [SOS] with learned tokens at the entry of layers 1, 2, ....
+        If there are fewer prefixes than clients, these take them in turn.
 
-        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
+        Shape: prefix (clients or fewer, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
         of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions (context_length, m)
         instead of CLIP's, deep (clients, layers, P - 1, m) -> (clients, classes, d).
         """
-        clients, width_p, _ = prefix.shape
+        clients, width_p = max(len(prefix), len(suffix)), prefix.shape[1]
         steps = suffix.shape[2]
         if lengths is None:
             lengths = torch.full((1,), width_p, device=prefix.device)
@@ -261,12 +262,13 @@ class TextTower:
         entered: tuple[Tensor, Tensor],
         eot: Tensor,
         start: int,
-        adapters: Adapters,
+        adapters: Adapters | None = None,
         packing: "Packing | None" = None,
+        lora: Lora | None = None,
     ) -> Tensor:
         """Return unnormalised text features, computed from the activations entering layer ``start``.
 
-        Clients share the activations, and so the first layer but for its adapter.
+        Clients share the activations, and so the first layer but for its adapter. ``lora`` has one client.
 
         Shape: entered (1, 1, P, m), (1, classes, S, m); eot (classes,) -> (clients, classes, d).
         """
@@ -275,7 +277,7 @@ class TextTower:
         mask = self._mask(torch.full((1,), length, device=p.device), length, steps, p.dtype)
         s = packing.pack(s) if packing else s
         for layer in range(start, len(self.blocks)):
-            p, s = self._layer(layer, p, s, eot, mask, packing=packing, adapters=adapters)
+            p, s = self._layer(layer, p, s, eot, mask, lora, packing, adapters)
         return self._pool(s)
 
     def _layer(
@@ -307,6 +309,8 @@ class TextTower:
             within = _attention(q, k, v, causal=True)
             p = _finish(block, p, within.transpose(1, 2)[:, None])
             p = p if adapters is None else p + adapters.delta(layer, normalised_p)
+        if len(kp) < len(ks):
+            kp, vp = (t.repeat(len(ks) // len(t), 1, 1, 1, 1) for t in (kp, vp))
         attend = _attend if qs.device.type == "cpu" else _attend_at_once
         attended = attend(qs, (kp, vp), (ks, vs), mask)
         s = _finish(block, s, packing.pack(attended) if packing else attended)

@@ -5,7 +5,7 @@ Beside them stands the penalty that keeps the classes' features orthogonal.
 
 from fedcore.clip.adapters import Lora, LowerLayers, first_adapted_layer, init_lora
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.prompts import encode_texts
+from fedcore.clip.prompts import EnteredTexts, encode_texts, enter_texts
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
@@ -90,6 +90,7 @@ class Towers:
         self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
         self.lower = LowerLayers(backbone.image.between, self.start, self.start + low)
+        self._entered: dict[tuple[str, ...], EnteredTexts] = {}
 
     def first_image(self, generator: Generators) -> Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
@@ -141,12 +142,18 @@ class Towers:
 
     def text(self, parts: Params, texts: list[str]) -> Tensor:
         """Return normalised features of class texts. Shape: -> (K, d)."""
-        embedding, gamma = self.backbone.text.embed, self.config.gamma
+        tower, gamma = self.backbone.text, self.config.gamma
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
+        if not self.everything:  # the layers below the adapted ones never change
+            if tuple(texts) not in self._entered:
+                entered = enter_texts(self.backbone, texts, self.text_start, together=False)
+                self._entered = {tuple(texts): entered}
+            of = self._entered[tuple(texts)]
+            out = tower.tail((of.prefix, of.suffix), of.eot, of.start, lora=lora)
+            return F.normalize(out[0], dim=-1)
 
         def adapted(ids: Tensor) -> Tensor:
-            return embedding(ids) + gamma * parts["tokens_b"][ids] @ parts["tokens_a"]
+            return tower.embed(ids) + gamma * parts["tokens_b"][ids] @ parts["tokens_a"]
 
-        embed = adapted if self.everything else embedding
-        out = encode_texts(self.backbone, texts, lora, embed, parts.get("positions"))
+        out = encode_texts(self.backbone, texts, lora, adapted, parts["positions"])
         return F.normalize(out, dim=-1)

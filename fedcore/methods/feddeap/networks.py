@@ -76,6 +76,8 @@ class PromptedTexts:
         Shape: shared (clients, K, L, m), private (clients, K, L_d, m) -> (clients, K, d).
         """
         text, clients = self.backbone.text, len(shared)
+        if not torch.is_grad_enabled() and torch.equal(shared, shared[:1].expand_as(shared)):
+            shared = shared[:1]  # as evaluated after a broadcast
         with torch.no_grad():
             sos = text.embed(self.sos)
         features = []

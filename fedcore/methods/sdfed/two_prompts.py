@@ -115,6 +115,7 @@ class TwoPrompts(Method[Any]):
         self.suffix = class_suffix(backbone, problem.classes)
         check_room(backbone, config.global_length, self.suffix, "global_length")
         self.has_local = self._has_local(config)
+        self._evaluated: tuple[Tensor, Tensor, Tensor] | None = None
         self.lengths = client_lengths(config.local_length, problem)
         self.equal_lengths = bool((self.lengths == self.lengths.max()).all())
         if self.has_local:
@@ -191,7 +192,11 @@ class TwoPrompts(Method[Any]):
         if data is None or not self.has_local:
             return {"text": self._encode((common, self._common_lengths(common)))[0]}
         owners = data.clients.to(self.lengths.device)
-        text = self._encode((self._predicting(params), self.lengths[owners]))[0]
+        prompts, lengths = self._predicting(params), self.lengths[owners]
+        if self._evaluated is None or not all(map(torch.equal, (prompts, lengths), self._evaluated)):
+            # Aggregation leaves local prompts as they are, so both evaluations of a round ask for the same.
+            self._evaluated = prompts.clone(), lengths, self._encode((prompts, lengths))[0]
+        text = self._evaluated[2]
         if "untrained" in params and bool(params["untrained"].any()):
             global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
             text = torch.where(params["untrained"][:, None, None], global_text, text)

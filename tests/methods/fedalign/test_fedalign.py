@@ -1,9 +1,12 @@
 import pytest
 import torch
 
+from fedcore.clip.adapters import Lora
+from fedcore.clip.prompts import encode_texts
+from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
-from fedcore.methods.fedalign.towers import orthogonality
+from fedcore.methods.fedalign.towers import orthogonality, parts_of
 from fedcore.methods.tensors import Adam
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
@@ -295,3 +298,21 @@ def test_the_servers_adam_takes_the_steps_of_torch():
         reference.step()
     assert torch.equal(ours, theirs)
     assert not torch.equal(ours, start)
+
+
+def test_the_text_tower_is_computed_once_below_its_first_adapted_layer(monkeypatch):
+    federation = federation_of(drawn_backbone())
+    method, text = build("fedalign", federation, **SMALL), federation.problem.backbone.text
+    parts = parts_of("text", method.init(federation.problem.generator).server)
+    parts["b"] = torch.randn(parts["b"].shape, dtype=torch.float64, generator=torch_generator(0, "b"))
+    factors = [parts[name].requires_grad_() for name in ("a", "b")]
+    lora = Lora(*(factor[None] for factor in factors), method.config.gamma, 1)
+    whole = F.normalize(encode_texts(federation.problem.backbone, method.texts, lora), dim=-1)
+    seen, layer = [], text._layer
+    monkeypatch.setattr(text, "_layer", lambda index, *given: seen.append(index) or layer(index, *given))
+    ours = method.towers.text(parts, method.texts)
+    assert seen == [1, 2]
+    assert torch.equal(ours, whole)
+    gradients = [torch.autograd.grad(out.pow(3).sum(), factors) for out in (ours, whole)]
+    assert all(map(torch.equal, *gradients))
+    assert all(gradient.abs().max() > 0 for gradient in gradients[0])

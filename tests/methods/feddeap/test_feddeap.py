@@ -1,14 +1,15 @@
 import pytest
 import torch
 
+from fedcore.clip.prompts import class_suffix
 from fedcore.methods.base import Batch
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
-from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
+from fedcore.methods.feddeap.networks import LAYERS, PromptedTexts, simplex_etf
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import feddeap as oracle
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import CLASSES, drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 
@@ -259,3 +260,24 @@ def test_loss_terms_are_their_equations(federation):
         for name, value in expected.items():
             found = diagnostics(loop.finished[-1], name)[client]
             assert found == pytest.approx(float(value.detach()), abs=1e-8), name
+
+
+def test_a_shared_prompt_is_read_once_for_all_clients_that_predict_with_it(monkeypatch):
+    backbone, generator = drawn_backbone(), torch_generator(0, "prompts")
+    texts = PromptedTexts(backbone, class_suffix(backbone, CLASSES, "a photo of a {}."))
+    one, private = (torch.randn(n, 3, 2, 16, dtype=torch.float64, generator=generator) for n in (1, 4))
+    shared, seen, encode = one.repeat(4, 1, 1, 1), [], backbone.text.encode
+    monkeypatch.setattr(
+        backbone.text, "encode", lambda prefix, *given: seen.append(len(prefix)) or encode(prefix, *given)
+    )
+    each = texts.encode(shared, private)
+    assert sum(seen) == 4 * 3, "with a gradient, which each client has of its own"
+    seen.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(texts.encode(shared, private), each, rtol=0, atol=1e-12)
+        assert sum(seen) == 3
+        shared[3, 2, 1, 0] += 1
+        changed = texts.encode(shared, private)
+    assert sum(seen) == 3 + 4 * 3
+    assert torch.equal(changed[:3], each[:3])
+    assert (changed[3, 2] - each[3, 2]).abs().max() > 1e-3

@@ -264,3 +264,20 @@ def test_clients_that_never_took_part(federation, untrained):
     own = naive_scores(federation, first.local["local_prompt"][1, :5])
     torch.testing.assert_close(scores[1], common if untrained == "global" else own, atol=1e-9, rtol=0)
     assert (scores[0] - common).abs().max() > 1e-3 and (scores[2] - common).abs().max() > 1e-3
+
+
+def test_local_prompts_that_have_not_moved_are_read_once(monkeypatch):
+    federation = tiny_federation()
+    method, clients = build("sdfed", federation, **FAST, untrained="local"), torch.arange(3)
+    params = dict(method.models(method.init(federation.problem.generator)).clients)
+    data, seen, encode = federation.local_data(clients), [], method._encode
+    monkeypatch.setattr(method, "_encode", lambda *given: seen.append(given) or encode(*given))
+    text = method.head(params, data)["text"]
+    again = method.head({name: value.clone() for name, value in params.items()}, data)["text"]
+    assert len(seen) == 1
+    assert torch.equal(again, text)
+    params["local_prompt"][1, 0, 0] += 1  # in place
+    moved = method.head(params, data)["text"]
+    assert len(seen) == 2
+    assert torch.equal(moved[[0, 2]], text[[0, 2]])
+    assert (moved[1] - text[1]).abs().max() > 1e-3
