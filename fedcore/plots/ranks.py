@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, short_name
-from fedcore.plots.theme import Theme, hover
+from fedcore.plots.theme import TOOLBAR, Theme, hover
 from fedcore.results.leaderboard import Board
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import mean_interval
@@ -67,8 +67,8 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
     layout = {
         **theme.layout,
         "annotations": ranks,
-        "height": MARGIN_PIXELS + ROW_PIXELS * len(rows),
-        "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": 8, "b": 8},
+        "height": TOOLBAR + MARGIN_PIXELS + ROW_PIXELS * len(rows),
+        "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": TOOLBAR + 8, "b": 8},
         "showlegend": False,
         "xaxis": {**theme.axis, "title": {"text": "Accuracy, %: mean and 95 % interval over seeds"}},
         "yaxis": {

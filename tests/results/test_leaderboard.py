@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import leaderboard as boards
 from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,
@@ -150,6 +150,7 @@ def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> No
     )
     assert len(shown.tests) == 1 and shown.pairs(shown.rows[2]) == 3
     figure = rank_chart(shown, Theme()).figure
+    assert figure.layout.margin.t >= TOOLBAR, "plotly's buttons lay on the number of the first row"
     assert [note.text for note in figure.layout.annotations] == ["rank 1", "rank 2"] + 2 * ["not ranked yet"]
     assert [trace.marker.symbol for trace in figure.data] == 2 * ["circle"] + 2 * ["circle-open"]
     values = list(value_per_seed(shown.rows[0].runs, "personal").values())
