@@ -214,7 +214,7 @@ class Remembered:
         found = self.latest.pop(key, None)
         if found is None or not torch.equal(found[0], matrix):
             found = matrix.clone(), self.function(matrix[None])[0]
-        self.latest[key] = found  # behind all others, of which the oldest goes first
+        self.latest[key] = found  # last, since the oldest is dropped first
         while len(self.latest) > max(1, _REMEMBERED // (2 * matrix.numel())):
             del self.latest[next(iter(self.latest))]
         return found[1]

@@ -397,7 +397,7 @@ def _attend_at_once(
 
     A GPU waits for the launches of kernels this small. Every class gets a copy of its client's prefix.
 
-    Shape: as of ``_attend``.
+    Shape: as in ``_attend``.
     """
     clients, classes = q.shape[:2]
     pairs = zip(prefix, suffix, strict=True)

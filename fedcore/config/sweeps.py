@@ -262,7 +262,7 @@ def _paths_by_method(experiment: Experiment) -> list[list[str]]:
 
 
 def methods_called(experiment: Experiment, who: str, field: str) -> list[int]:
-    """Return the positions of the methods with a name or label; ``*`` stands for all, and none is refused."""
+    """Return the positions of the methods with a name or label, of all for ``*``; refuse an unknown one."""
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
         names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))

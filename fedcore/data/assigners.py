@@ -17,7 +17,7 @@ Leftover = Literal["drop", "spread", "even", "last"]
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
 DEAL_SEED = 2023
-"""Seed of the order in which classes are dealt, whatever the run's (FedPGP, pFedMMA, FedMGP)."""
+"""Seed of the order in which classes are dealt in every run (FedPGP, pFedMMA, FedMGP)."""
 MARKS = (TRAIN, VALIDATION, TEST)
 _Value = TypeVar("_Value")
 CountsBySplit = dict[tuple[int, int], _Value]

@@ -87,7 +87,7 @@ def entry(name: str) -> Entry:
 
 
 def prompt(name: str, template: str | None) -> str | None:
-    """Return the prompt that ``data.template`` stands for; None for the data set's own."""
+    """Return the prompt that ``data.template`` asks for; None for the data set's own."""
     if template != "coop":
         return template
     found = entry(name)

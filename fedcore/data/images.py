@@ -204,7 +204,7 @@ class ImageSet:
         return labels
 
     def subset(self, rows: np.ndarray) -> Self:
-        """Return some of the images. The fingerprint stays, so it says nothing of which they are."""
+        """Return some of the images. The fingerprint stays the same, so it does not identify them."""
         draft = self.draft
         return replace(
             self,

@@ -355,8 +355,8 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     Args:
         environment: as recorded by the run's first process; other weights, data or versions are refused.
     """
-    # The number of CPU threads is the run's, from ``environment``, whatever this machine has: with another
-    # number, torch would divide and order its sums differently, and a chunk's bits would depend on its place.
+    # The number of CPU threads comes from ``environment``, not from this machine: with another number torch
+    # would divide and order its sums differently, and a chunk's bits would depend on where it is computed.
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
     setup = result_of(set_up_again(run, artifacts, device, environment, resolved["products"]))

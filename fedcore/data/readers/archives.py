@@ -24,7 +24,7 @@ from fedcore.progress import Progress, Work
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_BYTES = 1_000_000_000_000
-"""Maximum unpacked size of an archive, whatever the free space."""
+"""Maximum unpacked size of an archive, even where more space is free."""
 MAX_NESTING = 2
 """Levels of archives within an archive that are unpacked."""
 _CHUNK = 1 << 20

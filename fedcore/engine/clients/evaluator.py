@@ -386,7 +386,7 @@ def _make_cells(split: int, stage: int, models: Tensor, sets: Tensor, sums: tupl
     """
     correct, total, loss = sums
     *columns, means = (c.tolist() for c in (models, sets, correct.long(), total, loss / total))
-    # argmax takes NaN for the largest score: the first class with one, whatever the image shows
+    # argmax treats NaN as the largest score, so that the first class with one would be predicted
     if any(map(math.isnan, means)):
         raise FedLensError(
             "the class scores of a model are not numbers (NaN), so its accuracy would mean nothing; lower lr",

@@ -1,6 +1,6 @@
 """Executors: where the participants of a round are trained and all models evaluated, in chunks of clients.
 
-A chunk is one tensor program. Its result depends on nothing else: neither on the other chunks nor on who
+A chunk is one tensor program. Its result depends neither on the other chunks nor on the process that
 computes it. An executor may therefore compute the chunks of a round anywhere, and the bits are the same as
 long as it returns the results in client order. The chunk size itself decides the last bits, because torch
 chooses its kernels and the order of their sums by the shapes; it is therefore stored with the run and reused.
@@ -101,7 +101,7 @@ class GlobalPasses:
     """Forward passes of a cohort's global model.
 
     Attributes:
-        space: as of ``OwnModels``.
+        space: as in ``OwnModels``.
         model: identifies the parameters, so that a process computes their head only once.
 
     Shape: params (1, ...); each pass (1, samples).

@@ -99,7 +99,7 @@ class FedGH(CLIPFC):
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Train the header on all class means by SGD without momentum, in an order drawn for the round."""
         names = [self.problem.clients[c] for c in uploads.clients.tolist()]
-        by_name = sorted(range(len(names)), key=names.__getitem__)  # whatever the order of clients is
+        by_name = sorted(range(len(names)), key=names.__getitem__)  # not by the order of the clients
         sent = {name: uploads.ragged(name).per_client() for name in ("means", "labels")}
         means, labels = (torch.cat([sent[name][i] for i in by_name]) for name in ("means", "labels"))
         header = {name: value.clone() for name, value in state.shared.items()}

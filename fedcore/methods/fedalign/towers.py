@@ -83,7 +83,7 @@ class Towers:
     """
 
     def __init__(self, config: FedAlignConfig, backbone: Backbone, low: int) -> None:
-        """Prepare the towers, of whose adapted image layers the ``low`` lowest take the global mean."""
+        """Prepare the towers; the ``low`` lowest adapted image layers take the global mean."""
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
         self.parts = ("a", "b", *(("class", "positions", "projection") if self.everything else ()))

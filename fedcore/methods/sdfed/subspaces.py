@@ -12,7 +12,7 @@ def removed_directions(truncation: float, width: int) -> int:
 
 
 def weaker_directions(prompt: Tensor, removed: int) -> Tensor:
-    """Return V_2, a prompt's own right-singular directions but for the ``removed`` strongest.
+    """Return V_2, a prompt's own right-singular directions without the ``removed`` strongest.
 
     The economy SVD has no others, so that V_2 depends continuously on the prompt, and has a gradient.
 
@@ -36,7 +36,7 @@ def projectors(
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
     prompt's rows leaves it alone.
 
-    Three other kinds: "economy" keeps the prompt's own directions but for the ``removed`` leading ones;
+    Three other kinds: "economy" keeps the prompt's own directions without the ``removed`` leading ones;
     "rank" removes the prompt's own directions alone (``removed`` of them at most), so that nothing is left to
     the SVD's choice; "random" removes the span of ``noise`` and ignores the prompt.
 

@@ -203,7 +203,7 @@ class PFedMoAP(Prompted):
     def models(self, state: State) -> Models:
         """Return each client's last prompt with the experts of its next round; there is no global model.
 
-        A client whose attention has not been trained yet, for want of experts, predicts without it.
+        A client that has had no experts has an untrained attention, and predicts without it.
         """
         experts, gated = state.personal["experts"], state.server["gated"]
         if not gated.all():
