@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.cache.integrity import read_result, write_result
+from fedcore.data.image_files import BROKEN
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
@@ -94,7 +95,7 @@ def measure(path: Path) -> Brightness | None:
             small = image.convert("L")
             small.thumbnail((_MEASURED_SIDE, _MEASURED_SIDE), Image.Resampling.BOX)
             grey = np.asarray(small, dtype=np.float64)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except (*BROKEN, Image.DecompressionBombError):
         return None
     eye = grey[grey > BLACK]
     return size, round(float(eye.mean()), 6) if eye.size else 0.0

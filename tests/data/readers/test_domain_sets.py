@@ -257,7 +257,7 @@ def test_the_dividing_value_divides_as_evenly_as_possible(values: list[float], l
     assert ddr.dividing_value(np.array(values)) == line
 
 
-def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path):
+def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     photo = Image.new("L", (40, 40), 0)
     photo.paste(120, (10, 10, 30, 30))
     photo.save(tmp_path / "a.png")
@@ -266,3 +266,5 @@ def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path):
     assert ddr.measure(tmp_path / "dark.png") == (1600, 0.0)
     (tmp_path / "b.png").write_bytes(b"no image")
     assert ddr.measure(tmp_path / "b.png") is None
+    monkeypatch.setattr(ddr.Image, "open", lambda path: [][0])
+    assert ddr.measure(tmp_path / "a.png") is None, "one of ``BROKEN``, as of an image of any other data set"
