@@ -1,4 +1,4 @@
-"""The uploads of a round's chunks: counted, averaged as it arrives or joined in client order."""
+"""The uploads of a round's chunks: counted, averaged as they arrive or joined in client order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
