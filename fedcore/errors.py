@@ -92,7 +92,9 @@ def _types(row: type) -> dict[str, tuple[type, ...]]:
     found = {}
     for name, hint in get_type_hints(row).items():
         types = [get_origin(t) or t for t in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
-        found[name] = (*types, *([int] * (float in types)))
+        if float in types:  # a whole number is stored as one
+            types.append(int)
+        found[name] = tuple(types)
     return found
 
 

@@ -168,8 +168,9 @@ def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     # it the last bits: a run that is resumed must find the very values that it started with.
     threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0
     parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
-    parts += [backbone.tag_content] * bool(backbone.tag_content) + ["cast"] * _casts_tower(backbone, reads)
-    parts += ["packed"] * backbone.packed
+    parts += [backbone.tag_content] if backbone.tag_content else []
+    parts += ["cast"] if _casts_tower(backbone, reads) else []
+    parts += ["packed"] if backbone.packed else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

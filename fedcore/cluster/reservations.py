@@ -59,7 +59,8 @@ class Request:
         words = [gpus] if self.gpus else []
         words += [counted(self.cpus, "CPU")] if self.cpus else []
         words += [f"{self.memory / 1e9:.1f} GB of memory"] if self.memory else []
-        return f"{self.parts} times " * (self.parts > 1) + " and ".join(words)
+        times = f"{self.parts} times " if self.parts > 1 else ""
+        return times + " and ".join(words)
 
 
 @dataclass(eq=False)

@@ -44,7 +44,7 @@ def partition_picture(
         f"of {_range((counts > 0).sum(1), 'class')}."
     )
     strips = len(classes) > MAX_BUBBLES
-    alt += " Stronger colours mean more samples." * strips
+    alt += " Stronger colours mean more samples." if strips else ""
     most = MAX_ROWS if strips else max(1, min(MAX_ROWS, MAX_CELLS // max(1, len(classes))))
     if len(clients) > most:
         alt += f" The picture shows {most} of the clients."

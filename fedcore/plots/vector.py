@@ -162,7 +162,8 @@ def _svg(shape: Shape) -> str:
         x, y = _number(shape.x), _number(shape.y)
         turned = f' transform="rotate({_number(shape.angle)} {x} {y})"' if shape.angle else ""
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-        look = f'font-size="{_number(shape.size)}" fill="{shape.colour}"' + ' font-weight="bold"' * shape.bold
+        weight = ' font-weight="bold"' if shape.bold else ""
+        look = f'font-size="{_number(shape.size)}" fill="{shape.colour}"{weight}'
         text = tip + escape(shape.text, quote=False)
         return f'<text x="{x}" y="{y}" dy=".35em" {look}{anchor}{turned}{line}>{text}</text>'
     assert isinstance(shape, Box | Image)

@@ -67,7 +67,8 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
         if table.baseline is not None:
             cells += _difference(row.differences[summary.metric], summary.digits)
         cells += [TextCell(row.seeds), TextCell(row.rounds)]
-        rows.append(cells + [TextCell(budget_text(row.row.config) or NONE)] * tuned)
+        cells += [TextCell(budget_text(row.row.config) or NONE)] if tuned else []
+        rows.append(cells)
     notes = [
         *summary.notes,
         *(f"{METRICS[m].heading}: {METRICS[m].help}." for m in table.metrics),
@@ -94,9 +95,9 @@ def _printed(values: Sequence[PrintedValue]) -> TextCell:
 
 
 def _difference(cell: DifferenceCell, digits: int) -> list[TextCell]:
-    text = cell.text(digits)
+    text, star = cell.text(digits), " *" if cell.significant else ""
     return [
-        TextCell(NONE if text is None else text + " *" * cell.significant, cell.points),
+        TextCell(NONE if text is None else text + star, cell.points),
         TextCell(
             NONE if cell.p_text is None else cell.p_text,
             cell.test.adjusted if cell.test is not None else None,

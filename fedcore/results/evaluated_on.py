@@ -150,7 +150,8 @@ def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets],
     if texts:
         text, seeds = next(iter(texts.items()))
         everywhere = len(seeds) == len(runs)
-        return text if everywhere else f"{text} (seed {seeds[0]}{', other seeds too' * (len(texts) > 1)})"
+        more = ", other seeds too" if len(texts) > 1 else ""
+        return text if everywhere else f"{text} (seed {seeds[0]}{more})"
     if unknown and not matched:
         return "no seed in common with the other rows, so it is unknown whether the test samples agree"
     return ""

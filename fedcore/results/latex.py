@@ -90,7 +90,8 @@ def _difference(cell: DifferenceCell, digits: int) -> list[str]:
     p = "--"
     if cell.test.adjusted is not None:
         p = "$<0.001$" if cell.test.adjusted < 0.001 else f"{cell.test.adjusted:.3f}"
-    return [rf"${text}${'$^*$' * cell.significant}", p]
+    star = "$^*$" if cell.significant else ""
+    return [f"${text}${star}", p]
 
 
 def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:

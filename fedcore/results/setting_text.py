@@ -51,9 +51,9 @@ def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
     what = "; ".join(data_title(d) if d.root else titles.get(d.name, data_title(d)) for d in several)
     domains = len({c.domain for c in clients if c.domain})
     each = " each" if len(clients) > 1 else ""
+    origin = f", from {domains} domains" if 0 < domains < len(clients) else ""
     share = {
-        "domain": f"with the images of one domain{each}"
-        + f", from {domains} domains" * (0 < domains < len(clients)),
+        "domain": f"with the images of one domain{each}{origin}",
         "iid": "to which the images are dealt at random",
         "dirichlet": "whose shares of the classes are drawn from a Dirichlet distribution "
         f"(alpha {partition.alpha or 0:g})",

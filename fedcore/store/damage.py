@@ -211,7 +211,8 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _key(table: str, row: str) -> str:
-    return " || ' ' || ".join(f"{row}{name}" for name in KEYS[table]) + (" || ''" * (len(KEYS[table]) == 1))
+    names = [f"{row}{name}" for name in KEYS[table]]
+    return " || ' ' || ".join(names) if len(names) > 1 else f"{names[0]} || ''"
 
 
 def _content(columns: list[str], row: str) -> str:

@@ -224,7 +224,8 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
 
 def _difference(row: SummaryRow, metric: Metric) -> str:
     cell = row.differences[metric]
-    return (cell.text(DIGITS) or "-") + "&nbsp;<b>*</b>" * cell.significant
+    star = "&nbsp;<b>*</b>" if cell.significant else ""
+    return (cell.text(DIGITS) or "-") + star
 
 
 def _p(row: SummaryRow, metric: Metric) -> str:

@@ -148,7 +148,7 @@ def choose_columns() -> list[str]:
 def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list[ExperimentSummary]:
     """Draw the table, and return the experiments that are selected in it."""
     rows: dict[str, Sequence[object]] = {
-        "Status": [markup.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
+        "Status": [markup.status_text(i.state) + (", archived" if i.row.archived else "") for i in summaries],
         "Experiment": [i.row.name for i in summaries],
         "": [actions.menu(i) for i in summaries],
     }

@@ -228,4 +228,4 @@ def cost_text(seconds: float | None) -> str:
 
 def _time_alone(seconds: float | None) -> str:
     """Return a time in words for a place without a label."""
-    return f"{'time ' * (seconds is None)}{cost_text(seconds)}"
+    return f"time {cost_text(seconds)}" if seconds is None else cost_text(seconds)
