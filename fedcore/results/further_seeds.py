@@ -217,7 +217,10 @@ def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
     configs = store.runs.configs(run.id for run in experiment.runs).values()
     taken = seeds | _seeds_of_searches(configs)
     further = islice((seed for seed in count(1) if seed not in taken), max(0, MIN_PAIRS - len(seeds)))
-    alike = {config.model_copy(update={"seed": 0}).model_dump_json(): config for config in configs}
+    alike = {}  # of runs with a method's file before and after a correction, the later ones count
+    for config in configs:
+        method = config.method.model_copy(update={"sha256": None})
+        alike[config.model_copy(update={"seed": 0, "method": method}).model_dump_json()] = config
     return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
 
 

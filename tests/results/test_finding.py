@@ -9,6 +9,8 @@ from fedcore.results.further_seeds import more_seeds
 from fedcore.results.statistics import pairwise_tests
 from fedcore.results.summary import Summary, summarise
 from fedcore.store import Recorder, Store
+from fedcore.store.database import writing
+from fedcore.store.writer import set_config
 from tests.support import fill
 
 OWN, OTHERS = ("a", "b"), 100
@@ -147,6 +149,19 @@ def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(db: Path
     assert more_seeds(store, experiment) == []
     with store.checked([number]):
         pass
+
+
+def test_a_method_whose_file_was_corrected_between_two_runs_gets_each_seed_once(db: Path) -> None:
+    number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2))
+    store = Store(db)
+    with writing(db) as database:
+        for (run, config), sha256 in zip(
+            store.runs.configs([1, 2]).items(), ("0" * 64, "1" * 64), strict=True
+        ):
+            method = config.method.model_copy(update={"file": "/mine.py", "sha256": sha256})
+            set_config(database, run, config.model_copy(update={"method": method}))
+    runs = more_seeds(store, store.experiments.get(number))
+    assert [(run.seed, run.method.sha256) for run in runs] == [(3, "1" * 64)]
 
 
 def test_runs_of_another_script_get_no_seeds_here(db: Path) -> None:
