@@ -13,15 +13,17 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+from pydantic import BaseModel, ValidationError
 
 from fedcore.cache import integrity
 from fedcore.cache.integrity import hash_versions
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet
 from fedcore.data.readers.files import NotInFolder, levels
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.files import results_folder
 from fedcore.progress import Progress, Work, require_slow_work, result_of
 from fedcore.records.codes import SPLITS, TEST, TRAIN
@@ -222,6 +224,18 @@ def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+class _User(BaseModel):
+    x: list[Any] = []
+    y: list[Any] = []
+
+
+class _LeafFile(BaseModel):
+    """The structure of a file; numbers are checked as arrays."""
+
+    users: list[str]
+    user_data: dict[str, _User]
+
+
 def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
     place: dict[str, int] = {}
     pixels: list[np.ndarray] = []
@@ -232,16 +246,19 @@ def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
         yield Progress(f"reading {path.name}", done, len(files))
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise _damaged(path, str(error)) from error
-        if not isinstance(content, dict) or not {"users", "user_data"} <= set(content):
-            raise _damaged(path, "expected users, num_samples and user_data")
-        for name in content["users"]:
-            user = content["user_data"].get(name, {})
-            y = user.get("y", [])
+        try:
+            file = _LeafFile.model_validate(content)
+        except ValidationError as error:
+            expected = "expected users, num_samples and user_data"
+            raise _damaged(path, f"{expected}: {first_line(error)}") from error
+        for name in file.users:
+            user = file.user_data.get(name, _User())
+            y = user.y
             x: np.ndarray | None
             try:
-                x = np.asarray(user.get("x", []), dtype=np.float64).reshape(len(y), SIDE * SIDE)
+                x = np.asarray(user.x, dtype=np.float64).reshape(len(y), SIDE * SIDE)
             except (TypeError, ValueError):
                 x = None
             valid = all(isinstance(label, int) and 0 <= label < 62 for label in y)

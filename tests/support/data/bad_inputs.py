@@ -315,6 +315,18 @@ BAD = {
         r"all_data_2\.json: .*expected users, num_samples and user_data",
         "again",
     ),
+    **{
+        f"LEAF json with {what} of another type": _leaf(
+            lambda r, text=text: [p.write_text(text) for p in r.rglob("*_2.json")] and None,
+            r"all_data_2\.json: .*expected users, num_samples and user_data",
+            "again",
+        )
+        for what, text in (
+            ("users", '{"users": 3, "user_data": {}}'),
+            ("user_data", '{"users": ["a"], "user_data": []}'),
+            ("a user", '{"users": ["a"], "user_data": {"a": {"x": 1, "y": 2}}}'),
+        )
+    },
     "an image of 783 numbers": _leaf(
         leaf(short_image), r"all_data_2\.json: not a file of LEAF \(", "preprocess.sh again"
     ),
