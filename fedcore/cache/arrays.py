@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 
 from fedcore.cache.integrity import description_file, description_with_digest, new_digest, write_description
-from fedcore.errors import FedLensError
+from fedcore.errors import DAMAGE, FedLensError
 from fedcore.files import keep_private, open_lock, publish, try_lock
 
 HEADER_BYTES = 128
@@ -191,9 +191,10 @@ def unfinished_bytes(path: Path) -> int:
 def description(path: Path) -> dict[str, object]:
     """Return an array's description with its shape and dtype; empty if it cannot be read."""
     try:
-        return dict(json.loads(description_file(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        content = json.loads(description_file(path).read_text(encoding="utf-8"))
+    except (OSError, *DAMAGE):
         return {}
+    return content if isinstance(content, dict) else {}
 
 
 @contextmanager

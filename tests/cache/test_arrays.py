@@ -91,3 +91,10 @@ def test_what_fits_of_a_damaged_part_is_kept(tmp_path):
     _flip_a_byte(tmp_path)
     again = part(tmp_path / "x.npy")
     assert again.done == 4 and arrays.rows_on_disk(tmp_path / "x.npy") == 4
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", '"x"', "{", "[" * 100_000])
+def test_a_description_of_another_form_says_nothing(tmp_path, text):
+    path = tmp_path / "x.npy"
+    arrays.description_file(path).write_text(text)
+    assert arrays.description(path) == {}

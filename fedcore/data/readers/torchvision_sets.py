@@ -26,6 +26,7 @@ from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, squash
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import class_folder_layout, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
+from fedcore.errors import DAMAGE
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _CIFAR = {
@@ -92,9 +93,10 @@ def food(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     def rows(path: Path) -> Iterator[tuple[str, int]]:
         try:
             images = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, *DAMAGE) as error:
             raise damaged(path, f"damaged ({error})") from error
-        if not isinstance(images, dict):
+        lists = images.values() if isinstance(images, dict) else (None,)
+        if not all(isinstance(names, list) and all(isinstance(n, str) for n in names) for names in lists):
             raise FolderError(f"{path}: expected a list of images for each class")
         refuse_other_classes(entry, path, tuple(images))
         for label, class_name in enumerate(entry.classes):

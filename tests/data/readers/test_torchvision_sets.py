@@ -172,6 +172,12 @@ BAD = {
     "food: no json": ("food101", cut("train.json"), "train.json: damaged"),
     "food: another form": (
         "food101", lambda r: (r / "food-101/meta/test.json").write_text("[]"), "expected a list of images"),
+    "food: numbers instead of images": (
+        "food101", lambda r: (r / "food-101/meta/test.json").write_text('{"baklava": [3]}'),
+        "expected a list of images"),
+    "food: one image instead of a list": (
+        "food101", lambda r: (r / "food-101/meta/test.json").write_text('{"baklava": 3}'),
+        "expected a list of images"),
     "food: a class is missing": (
         "food101", edit("test.json", "baklava", "baklawa"), "no class folder 'baklava', which Food-101 has"),
     "food: a path that leads outside": (
