@@ -131,7 +131,8 @@ def main(
         "memory at most, MiB": float(drawn.peak_mib()),
     }
     print(
-        f"{method}, {clients:,} clients, {participation:.0%} take part; all rows: {digest.hexdigest()[:16]}"
+        f"{method}, {clients:,} clients, {100 * participation:g} % take part; "
+        f"all rows: {digest.hexdigest()[:16]}"
     )
     for what, value in rows.items():
         print(f"  {what:45} {value:10,.2f}")
