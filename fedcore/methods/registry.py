@@ -55,6 +55,13 @@ def method(cls: type[Method]) -> type[Method]:
     A class with a public member outside the contract is refused, since that is most likely a misspelt hook,
     which the engine would never call; so is a hook that cannot be called with the arguments of the contract.
     """
+    if not (
+        isinstance(cls, type) and issubclass(cls, Method) and isinstance(getattr(cls, "name", None), str)
+    ):
+        raise FedLensError(
+            f"@method takes no arguments and stands above a subclass of Method with a name; this is {cls!r}",
+            "methods",
+        )
     if not isinstance(getattr(cls, "about", None), About):
         raise FedLensError(
             f"method '{cls.name}' does not keep the contract: "

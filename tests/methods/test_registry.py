@@ -28,6 +28,24 @@ def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> N
     assert caught.value.field == "methods" and "silent" not in registry.registered()
 
 
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("@method", '@method("silent")'),
+        ("Method):", "object):"),
+        ('name = "silent"', "title = 'Silent'"),
+    ],
+)
+def test_a_decorator_on_something_else_says_where_it_belongs(
+    tmp_path: Path, written: str, instead: str
+) -> None:
+    file = tmp_path / "silent.py"
+    file.write_text(FILE.replace(written, instead))
+    with pytest.raises(FedLensError, match="@method takes no arguments and stands above") as caught:
+        registry.load_file(file)
+    assert caught.value.field == "methods"
+
+
 def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("from fedcore.methods import Method\nraise ValueError('no such table')\n")
