@@ -230,17 +230,18 @@ def _classes(
 def _joined(
     root: Path, domains: tuple[str, ...], flat: list[str], classes: Mapping[str, dict[str, list[SplitFolder]]]
 ) -> FolderLayout:
+    bare = next((d for d in domains if d not in flat and not classes[d]), None)
+    if bare is not None:
+        remedy = "remove it" if flat else "remove it or name the domains to use in data.domains"
+        raise FolderError(
+            f"{root}: folder '{bare}' holds neither images ({', '.join(SUFFIXES)}) nor class folders; "
+            + remedy
+        )
     images_only = next((d for d in domains if d in flat), None)  # all classes must be on one level
     if images_only is not None:
         raise FolderError(
             f"{root}: folder '{images_only}' holds images, but the others hold class folders; expected "
             "domain/class/image throughout"
-        )
-    bare = next((d for d in domains if not classes[d]), None)
-    if bare is not None:
-        raise FolderError(
-            f"{root}: folder '{bare}' holds neither images ({', '.join(SUFFIXES)}) nor class folders; "
-            "remove it or name the domains to use in data.domains"
         )
     agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
     folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}

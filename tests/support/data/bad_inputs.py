@@ -96,6 +96,11 @@ BAD = {
     "images beside class folders": Bad(
         folder, write("stray/0.png", b"x"), ("folder 'stray' holds images", "domain/class/image throughout")
     ),
+    "a class without images that can be read": Bad(
+        folder,
+        lambda r: [(r / "photo" / "bird").mkdir(), write("photo/bird/0.gif", b"x")(r)] and r / "photo",
+        ("folder 'bird' holds neither images", "nor class folders; remove it$"),
+    ),
     "a folder of lists": Bad(
         folder, write("lists/train.txt", "x"), ("folder 'lists'", "remove it or name the domains")
     ),
