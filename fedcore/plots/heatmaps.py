@@ -16,6 +16,7 @@ from fedcore.plots.chart import (
     cell_texts,
     escape,
     legend_key,
+    letters,
     shorten,
     ticks,
 )
@@ -38,6 +39,8 @@ MAX_WITH_GAPS = 40
 """Number of rows or columns above which cells touch; between small cells, gaps would form a pattern."""
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
+TITLE, NAME_LETTER = 24, 5  # pixels: the title of a vertical axis; a letter of a name beside it
+COLOUR_BAR, COLOUR_BAR_GAP = 99, 0.03  # pixels; share of the panels' width, for windows wider than expected
 OVERHANG = 80  # pixels by which the title of a single panel may exceed its width
 CELL = 30  # pixels, height of a row
 FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smallest cell that has one
@@ -162,10 +165,10 @@ class _Places:
         self._gap = (max(92, 52 + 4 * below) if below else 60) + above
         self._inner = sum(bodies) + (rows - 1) * self._gap
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
-        self.margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
-        self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         name = _longest(n for p in panels for n in p.rows)
         inside = pixels - BESIDE - SMALL * name
+        self.margin = {**_beside(panels, inside), "t": 54 + above, "b": 88, "pad": 0}
+        self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         usual = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
         self._width = (1 - self._aside * (self._columns - 1)) / self._columns
@@ -195,6 +198,17 @@ class _Places:
         """Return whether values fit into the cells."""
         fit = len(panel.columns) <= min(TEXT_COLUMNS, self._pixels / TEXT_WIDTH[kind])
         return bool(panel.values.size) and fit and len(panel.rows) <= MANY_ROWS
+
+
+def _beside(panels: Sequence[Panel], inside: float) -> dict[str, int]:
+    """Return the pixels beside the panels, which are about ``inside`` pixels wide.
+
+    Where labels or the colour bar take more, plotly finds that out by drawing everything, and draws it again.
+    """
+    if not any(p.values.size for p in panels):
+        return {"l": 8, "r": 8}
+    names = max(letters(name) for p in panels for name in _axis_names(p.rows, MANY_ROWS)["ticktext"])
+    return {"l": ceil(TITLE + NAME_LETTER * names), "r": ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)}
 
 
 def _longest(names: Iterable[str]) -> int:

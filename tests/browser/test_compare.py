@@ -45,6 +45,10 @@ FIGURES = """() => Array.from(document.querySelectorAll('figure svg'), svg => ({
   }).map(e => e.textContent || e.tagName),
 }))"""
 
+PUSHED = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(({ _fullLayout, layout }) =>
+  ['l', 'r'].map(side => _fullLayout._size[side] - layout.margin[side]))"""
+"""Pixels beside each chart for which plotly has found no room; from 2 on, it has drawn the chart again."""
+
 
 def test_compare_fits_a_telephone_follows_the_scheme_is_worked_by_pointer_and_makes_a_report(
     filled_server: Server, tab: Tab, new_page: NewPage, tmp_path: Path
@@ -64,6 +68,11 @@ def test_compare_fits_a_telephone_follows_the_scheme_is_worked_by_pointer_and_ma
     for scheme, letters in (("light", "rgb(28, 39, 51)"), ("dark", "rgb(232, 237, 242)")):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         expect(page.locator(".js-plotly-plot .xtick text").first).to_have_css("fill", letters)
+
+    page.get_by_role("tab", name="Heatmaps").click()
+    page.locator(".js-plotly-plot .cbaxis").first.wait_for()
+    settle(page)
+    assert max(page.evaluate(PUSHED)) <= 1, "there is room beside heatmaps: plotly draws each of them once"
 
     page.get_by_role("tab", name="Curves").click()
     page.locator(".legend .legendtoggle").first.hover()
