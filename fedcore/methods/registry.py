@@ -49,7 +49,7 @@ _RECEIVED: dict[Path, bytes] = {}
 """Content of method files that came with a run from another machine, by their paths there."""
 
 
-def method(cls: type[Method]) -> type[Method]:
+def method(cls: type[Method] | None = None) -> type[Method]:
     """Class decorator: register a method under its ``name``.
 
     A class with a public member outside the contract is refused, since that is most likely a misspelt hook,
@@ -70,7 +70,12 @@ def method(cls: type[Method]) -> type[Method]:
         )
     for base in (base for base in cls.__mro__ if base not in Method.__mro__):
         for name in (name for name in vars(base) if not name.startswith("_")):
-            fault = _misspelt(name) if name not in _MEMBERS else _called_otherwise(base, name)
+            if name not in _MEMBERS:
+                fault = _misspelt(name)
+            elif vars(base)[name] is inspect.getattr_static(cls, name):  # not one that a subclass replaces
+                fault = _called_otherwise(base, name)
+            else:
+                continue
             if fault:
                 raise FedLensError(
                     f"method '{cls.name}' does not keep the contract: FedLens {fault.format(base.__name__)}",
@@ -99,8 +104,8 @@ def _called_otherwise(base: type, name: str) -> str:
     wanted = [part for part in inspect.signature(hook).parameters if part != "self"]
     function = given.__func__ if isinstance(given, classmethod) else given
     try:
-        inspect.signature(function).bind(None, *wanted)
-        fits = isinstance(given, classmethod) == of_class
+        inspect.signature(function, follow_wrapped=False).bind(None, *wanted)
+        fits = isinstance(given, classmethod) or not of_class
     except TypeError:
         fits = False
     if fits:

@@ -32,6 +32,7 @@ def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> N
     ("written", "instead"),
     [
         ("@method", '@method("silent")'),
+        ("@method", "@method()"),
         ("Method):", "object):"),
         ('name = "silent"', "title = 'Silent'"),
     ],
@@ -101,6 +102,43 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)
     assert caught.value.field == "methods" and "misspelt" not in registry.registered()
+
+
+FITTING_HOOKS = """
+from functools import wraps
+
+from fedcore.methods import method
+from fedcore.methods.baselines.fedclip import FedCLIP
+
+def without_head(function):
+    @wraps(function)
+    def hook(self, params, head, x):
+        return function(self, params, x)
+    return hook
+
+class Replaced(FedCLIP):
+    def logits(self, params, x): ...
+
+@method
+class Fitting(Replaced):
+    name = "fitting"
+
+    @without_head
+    def logits(self, params, x): ...
+
+    @classmethod
+    def drawn_texts(cls): ...
+"""
+
+
+def test_a_hook_that_can_be_called_is_accepted_however_it_is_defined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decorated, as a class method, or above one with other arguments, which is never called."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
+    file = tmp_path / "fitting.py"
+    file.write_text(FITTING_HOOKS)
+    assert registry.load_file(file) == ["fitting"]
 
 
 LONE_HOOKS = """
