@@ -1,3 +1,4 @@
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,6 +157,17 @@ def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch)
     Store(db).imports.database(other)
     assert not later and Store(db).integrity.findings() == []
     assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]
+
+
+def test_a_run_that_was_merged_while_it_trained_rests_from_then_on(db, tmp_path):
+    """Its clock had gone on, and the time until it was resumed stayed in its duration for good."""
+    other = tmp_path / "other.db"
+    _, (writer,) = fill.start(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
+    writer.write_round(RoundFinished(round=1, cells=(fill.cell(1, 1, 1, 2),)))
+    (there,), _ = Store(other).runs.get([1]), Store(db).imports.database(other)
+    (run,) = Store(db).runs.get([1])
+    assert (there.state, run.state) == ("running", "stopped")
+    assert run.elapsed(time.time() + 86400) == run.elapsed() < 600
 
 
 def test_a_merged_unfinished_run_can_be_trained_here(db, other):
