@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,12 +25,14 @@ def app(
 
     It listens on this machine only. Ctrl-C ends it; runs in training continue.
     """
+    from click.exceptions import Abort
     from streamlit.web import cli
 
     if db is not None:
         os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
     listen = [] if port is None else [f"--server.port={port}"]
-    cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
+    with suppress(Abort):  # Ctrl-C, which the server raises again after its end
+        cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
     return common.DONE
 
 

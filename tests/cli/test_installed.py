@@ -121,6 +121,9 @@ def test_the_dashboard_answers_on_this_machine_only_and_its_pages_render(install
         wait_for(lambda: _answer(address) == b"ok", GENEROUS)
         listening = [c.laddr.ip for c in psutil.Process(app.pid).net_connections() if c.status == "LISTEN"]
         assert listening == ["127.0.0.1"]
+        app.send_signal(signal.SIGINT)
+        assert app.wait(GENEROUS) == 0
+        assert "error" not in log.read_text(), "Ctrl-C is how it ends"
     script = str(installed / "fedlens_app" / "dashboard.py")
     environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{installed / 'fedlens_app'}"}
     pages = subprocess.run(
