@@ -193,14 +193,22 @@ class TwoPrompts(Method[Any]):
             return {"text": self._encode((common, self._common_lengths(common)))[0]}
         owners = data.clients.to(self.lengths.device)
         prompts, lengths = self._predicting(params), self.lengths[owners]
-        if self._evaluated is None or not all(map(torch.equal, (prompts, lengths), self._evaluated)):
-            # Aggregation leaves local prompts as they are, so both evaluations of a round ask for the same.
-            self._evaluated = prompts.clone(), lengths, self._encode((prompts, lengths))[0]
-        text = self._evaluated[2]
+        text = self._evaluated_text(prompts, lengths)
         if "untrained" in params and bool(params["untrained"].any()):
             global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
             text = torch.where(params["untrained"][:, None, None], global_text, text)
         return {"text": text}
+
+    def _evaluated_text(self, prompts: Tensor, lengths: Tensor) -> Tensor:
+        """Encode prompts, unless the last evaluation asked for the same.
+
+        Aggregation mostly leaves local prompts as they are, so both evaluations of a round do.
+        """
+        if torch.is_grad_enabled():
+            return self._encode((prompts, lengths))[0]
+        if self._evaluated is None or not all(map(torch.equal, (prompts, lengths), self._evaluated)):
+            self._evaluated = prompts.clone(), lengths, self._encode((prompts, lengths))[0]
+        return self._evaluated[2]
 
     def _predicting(self, params: Params) -> Tensor:
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""
