@@ -140,16 +140,15 @@ def faint(text: str) -> str:
 
 
 def machine_html() -> list[str]:
-    """Return the load and memory of this machine's devices as HTML, and whether runs wait for disk space."""
+    """Return the load and memory of this machine's devices as HTML, and whether its disk is almost full."""
     parts = []
     for d in devices.list_devices():
         load = "" if d.load is None else f" at {100 * d.load:.0f} %"
         parts.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
     folder = session.store().path.parent
     if lacks_room(folder):  # the supervisor starts nothing, and can record nothing
-        parts.append(
-            f"<b>The disk that holds {esc(str(folder))} is almost full: queued runs wait for space</b>"
-        )
+        full = f"The disk that holds {folder} is almost full: no run starts until there is space"
+        parts.append(f"<b>{esc(full)}</b>")
     return parts
 
 

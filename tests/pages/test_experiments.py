@@ -63,7 +63,9 @@ def test_a_full_disk_is_said_where_runs_wait_for_it(
     for free, full in (10**10, False), (10**6, True):
         monkeypatch.setattr("fedcore.errors.disk_usage", lambda place, free=free: (10**11, free))
         for app in open_page(), open_page("live", id=experiment):
-            said = [h.proto.body for h in app.get("html") if "queued runs wait for space" in h.proto.body]
+            said = [
+                h.proto.body for h in app.get("html") if "no run starts until there is space" in h.proto.body
+            ]
             assert bool(said) is full
             assert all(f"The disk that holds {filled.parent} is almost full" in text for text in said)
 
