@@ -47,7 +47,7 @@ class Rows:
 
     @cached_property
     def starts(self) -> Tensor:
-        """The first row of each owner. Shape: (owners,) int64."""
+        """The place in ``flat`` where the rows of each owner begin. Shape: (owners,) int64."""
         return self.counts.cumsum(0) - self.counts
 
     @cached_property

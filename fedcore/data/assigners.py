@@ -12,7 +12,7 @@ from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
 PartitionKind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
-SettingForm = Literal["per_class", "per_client"]
+DirichletForm = Literal["per_class", "per_client"]
 Leftover = Literal["drop", "spread", "even", "last"]
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
@@ -20,7 +20,7 @@ DEAL_SEED = 2023
 """Seed of the order in which classes are dealt in every run (FedPGP, pFedMMA, FedMGP)."""
 MARKS = (TRAIN, VALIDATION, TEST)
 _Value = TypeVar("_Value")
-CountsBySplit = dict[tuple[int, int], _Value]
+BySplitOfClass = dict[tuple[int, int], _Value]
 """(class, split) -> value."""
 Purpose = tuple[int, str, int]
 """Seed, name and number of a draw."""
@@ -56,7 +56,7 @@ class PartitionSettings:
     alpha: float | None = None
     classes_per_client: int | None = None
     min_samples: int = 1
-    dirichlet_form: SettingForm = "per_class"
+    dirichlet_form: DirichletForm = "per_class"
     leftover: Leftover = "drop"
     shots: int | None = None
     held_out: str | None = None
@@ -181,11 +181,11 @@ def _dirichlet(
 
 def _per_class(
     classes: dict[int, str],
-    sizes: CountsBySplit[int],
+    sizes: BySplitOfClass[int],
     clients: tuple[str, ...],
     alpha: float,
     purpose: Purpose,
-) -> CountsBySplit[np.ndarray]:
+) -> BySplitOfClass[np.ndarray]:
     """Draw the clients' shares of each class. Shape: -> (class, split): samples of each client (clients,).
 
     Source: FedAlign and SDFed, as most code reads Hsu et al.; clients differ in size.
@@ -200,11 +200,11 @@ def _per_class(
 
 def _per_client(
     classes: dict[int, str],
-    sizes: CountsBySplit[int],
+    sizes: BySplitOfClass[int],
     clients: tuple[str, ...],
     alpha: float,
     purpose: Purpose,
-) -> CountsBySplit[np.ndarray]:
+) -> BySplitOfClass[np.ndarray]:
     """Draw each client's shares of the classes; clients are of equal size, up to one sample.
 
     In a seeded order every client draws the classes of its training samples from its shares, without

@@ -42,7 +42,7 @@ Submit = Callable[[bytes], "Future[bytes]"]
 _AHEAD = 2
 """Chunks that each process has at once, so that it does not wait for the next one."""
 _POLL_SECONDS = 0.2
-"""Seconds between two checks of a wait whether the run has to stop."""
+"""Seconds after which a wait checks again whether the run has to stop."""
 _CACHED_BYTES = 2**31
 """Bytes of local parameters that a process keeps between rounds; those of further clients are sent again."""
 

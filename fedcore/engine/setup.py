@@ -162,7 +162,7 @@ def set_up_again(
     before: Mapping[str, Any] | None = None,
     products: str = PLAIN,
 ) -> Work[RunSetup]:
-    """Set up a run as ``set_up`` does, without its notices, which the process that trains it has logged."""
+    """Set up a run as ``set_up`` does, without its notices, for callers that do not train it."""
     steps = set_up(run, artifacts, device, before=before, products=products)
     return (yield from relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[misc]
 

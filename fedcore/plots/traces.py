@@ -131,9 +131,10 @@ def colour_lines(traces: Sequence[dict[str, Any]], colours: Sequence[str]) -> No
     """Give scatter traces without colours those of plotly: one for the line and the markers of each."""
     for number, trace in enumerate(traces):
         if trace["type"] == "scatter":
-            colour = {"color": colours[number % len(colours)]}
+            line = trace.get("line") or {}
+            colour = {"color": line.get("color") or colours[number % len(colours)]}
             trace["marker"] = colour | (trace.get("marker") or {})
-            trace["line"] = {"color": trace["marker"]["color"]} | (trace.get("line") or {})
+            trace["line"] = {"color": trace["marker"]["color"]} | line
 
 
 def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:

@@ -145,7 +145,7 @@ def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
 
 
 def tests_made(tests: Iterable[PairedTest]) -> int:
-    """Return the number for which Holm's correction adjusts: pairs without a test count for none."""
+    """Return the number of tests for which Holm's correction adjusts; a pair without a test is none."""
     return sum(test.p is not None for test in tests)
 
 

@@ -216,7 +216,7 @@ class Claim:
         )  # fmt: skip
 
     def give_back(self) -> None:
-        """Queue the job again, as if it had not been claimed; valid only before any work on it."""
+        """Queue the job again before any work on it, as if it had not been claimed; its rest begins anew."""
         self.update(
             "status='queued', attempt=attempt-1, owner=NULL, device=NULL, pid=NULL, heartbeat_at=NULL, "
             "finished_at=CASE WHEN started_at IS NULL THEN NULL ELSE :now END, status_text=NULL",

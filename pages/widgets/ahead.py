@@ -1,6 +1,6 @@
 """Loads the pages' libraries in a thread when the server starts, so that the first visitor does not wait.
 
-Classes of libraries and methods take a second of the processor, and a page's own work a tenth of it.
+Loading libraries and methods takes a second of the processor, and a page's own work a tenth of that.
 """
 
 import ast
@@ -21,12 +21,12 @@ from pages.widgets import session
 
 def load() -> None:
     """Load what the pages import, the methods, and the classes of a chart."""
-    importlib.import_module("pandas")  # before plotly, as in dashboard.py
+    importlib.import_module("pandas")  # whole, before plotly first looks for it, as in dashboard.py
     for page in session.PAGES:
         load_imports((session.ASSETS.parent / f"{page.file}.py").read_text(encoding="utf-8"))
     registry.load_built_in()
     draw()
-    inspect.stack()  # as Streamlit does for its first element; Python then looks for the files of all modules
+    inspect.stack()  # finds the file of every module once, as Streamlit's first element would
 
 
 def load_imports(code: str) -> None:

@@ -249,7 +249,7 @@ def test_a_process_that_cannot_import_torch_trains_no_other_run(db, queued):
     assert row(db, second).status == "queued"
 
 
-# --- supervisors, dashboards, clones
+# --- supervisors
 
 
 @pytest.mark.slow

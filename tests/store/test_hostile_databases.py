@@ -185,8 +185,8 @@ def test_what_is_no_file_is_refused(ours, path):
     ("statement", "reason"),
     [
         ("config='{\"name\": 1}'", "name: Input should be a valid string"),
-        ("config='[]'", ""),
-        ("tags='[[1]]'", ""),
+        ("config='[]'", "Input should be an object"),
+        ("tags='[[1]]'", "0: Input should be a valid string"),
     ],
 )
 def test_an_unreadable_experiment_leaves_the_others_readable(ours, theirs, statement, reason):

@@ -1,4 +1,4 @@
-"""Helpers for tests of methods: build one, and feed an oracle the batches that the engine draws."""
+"""Helpers for tests of methods: train one in the engine and naively, on equal batches, and compare both."""
 
 from collections.abc import Callable, Sequence
 

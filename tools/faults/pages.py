@@ -44,7 +44,8 @@ def spoil(db: Path, before: Path, kind: str, rng: np.random.Generator) -> str:
         cut = 0 if kind == "lost" else SECTOR * int(rng.integers(1, size // SECTOR))
         pages[one][cut:] = former[one][cut:]
     db.write_bytes(b"".join(pages))
-    return f"{kind}: page {one} of {len(pages)}" + f" and {other}" * (kind in ("misdirected", "swapped"))
+    both = f" and {other}" if kind in ("misdirected", "swapped") else ""
+    return f"{kind}: page {one} of {len(pages)}{both}"
 
 
 def _without_digest(db: Path, rng: np.random.Generator) -> str:
@@ -55,7 +56,7 @@ def _without_digest(db: Path, rng: np.random.Generator) -> str:
         if change:
             statement = "UPDATE accuracy SET correct=abs(correct-1) WHERE run_id=1 AND round=?"
             connection.execute(statement, [number])
-    return f"round {number} without digest" + ", its numbers changed" * change
+    return f"round {number} without digest" + (", its numbers changed" if change else "")
 
 
 def judge_export(db: Path, done: str, expected: str) -> Verdict:

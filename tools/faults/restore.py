@@ -147,7 +147,7 @@ def attempt_full(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         for each in (ballast, disk / "more"):
             each.unlink(missing_ok=True)
         check_kept(lab, db, said)
-        return Verdict(said.outcome, f"{room:,} bytes of room{', then none' * gradual}: {said.what}")
+        return Verdict(said.outcome, f"{room:,} bytes of room{', then none' if gradual else ''}: {said.what}")
 
 
 def _keep_open(db: Path) -> None:

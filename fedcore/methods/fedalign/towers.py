@@ -90,7 +90,7 @@ class Towers:
         self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
         self.lower = LowerLayers(backbone.image.between, self.start, self.start + low)
-        self._entered: dict[tuple[str, ...], EnteredTexts] = {}
+        self._entered: tuple[list[str], EnteredTexts] | None = None
 
     def first_image(self, generator: Generators) -> Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
@@ -145,10 +145,9 @@ class Towers:
         tower, gamma = self.backbone.text, self.config.gamma
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
         if not self.everything:  # the layers below the adapted ones never change
-            if tuple(texts) not in self._entered:
-                entered = enter_texts(self.backbone, texts, self.text_start, together=False)
-                self._entered = {tuple(texts): entered}
-            of = self._entered[tuple(texts)]
+            if self._entered is None or self._entered[0] != texts:
+                self._entered = texts, enter_texts(self.backbone, texts, self.text_start, together=False)
+            of = self._entered[1]
             out = tower.tail((of.prefix, of.suffix), of.eot, of.start, lora=lora)
             return F.normalize(out[0], dim=-1)
 
