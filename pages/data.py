@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from pages.data_view import backbones, datasets, encodings
+from pages.data_view import backbones, checkpoints, datasets, encodings
 from pages.widgets import markup, session
 
 SECTIONS = {
     "Data sets": datasets.section,
     "Encodings": encodings.section,
-    "Checkpoints": backbones.checkpoints,
-    "Backbones": backbones.backbones,
+    "Checkpoints": checkpoints.section,
+    "Backbones": backbones.section,
 }
 
 
