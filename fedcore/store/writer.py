@@ -156,7 +156,7 @@ def insert_record(
         if row["status"] in ("queued", "running", "stopping"):
             values |= {"status": "stopped", "status_text": text}
             if values.get("started_at") is not None and values.get("finished_at") is None:
-                values["finished_at"] = time.time()  # its rest begins now, which is no time of the run
+                values["finished_at"] = time.time()  # or its clock would go on
         run_id = insert_row(database, "runs", values)
         if isinstance(recorded, AttachedRun):
             _insert_attached(database, run_id, recorded.id)
