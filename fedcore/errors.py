@@ -184,19 +184,33 @@ _BY_SQLITE_CODE = {
     sqlite3.SQLITE_PERM: "read-only", sqlite3.SQLITE_CORRUPT: "damaged", sqlite3.SQLITE_NOTADB: "damaged",
 }  # fmt: skip
 _BY_SQLITE_TEXT = {
-    "no such table": "empty", "no such column": "changed", "Could not decode to UTF-8": "damaged",
-}  # fmt: skip
+    "no such table": "empty",
+    "no such column": "changed",
+    "Could not decode to UTF-8": "damaged",
+}
 _QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
 _QUOTED_TEXTS = {
-    "CUDA out of memory": "GPU memory", "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
+    "CUDA out of memory": "GPU memory",
+    "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
     **dict.fromkeys(
-        ("Found no NVIDIA driver", "CUDA driver initialization failed", "No CUDA GPUs are available",
-         "no CUDA-capable device", "CUDA driver version is insufficient", "uncorrectable ECC error",
-         "CUDA unknown error", "GPU is lost"), "driver"),
-    "can't start new thread": "processes", "can't allocate memory": "memory", "std::bad_alloc": "memory",
+        (
+            "Found no NVIDIA driver",
+            "CUDA driver initialization failed",
+            "No CUDA GPUs are available",
+            "no CUDA-capable device",
+            "CUDA driver version is insufficient",
+            "uncorrectable ECC error",
+            "CUDA unknown error",
+            "GPU is lost",
+        ),
+        "driver",
+    ),
+    "can't start new thread": "processes",
+    "can't allocate memory": "memory",
+    "std::bad_alloc": "memory",
     "failed to map segment": "memory",  # the dynamic loader, where a library is imported
     **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
-}  # fmt: skip
+}
 """An error of the operating system as libraries in other languages (safetensors, torch) quote it."""
 RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""

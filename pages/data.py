@@ -17,9 +17,14 @@ def page() -> None:
     """Draw the page."""
     st.title("Data & models")
     shown = st.segmented_control(
-        "Section", list(SECTIONS), default="Data sets", required=True, key="section", bind="query-params",
+        "Section",
+        list(SECTIONS),
+        default="Data sets",
+        required=True,
+        key="section",
+        bind="query-params",
         label_visibility="collapsed",
-    )  # fmt: skip
+    )
     with markup.errors_shown():
         SECTIONS[shown]()
 

@@ -76,9 +76,12 @@ def page() -> None:
     by_title = {s.title: s for s in settings}
     with places[0]:
         title = st.selectbox(
-            "Setting", list(by_title), key="setting", bind="query-params",
+            "Setting",
+            list(by_title),
+            key="setting",
+            bind="query-params",
             help="Rows are ranked together if they have the same data set, partition, backbone and rounds",
-        )  # fmt: skip
+        )
     with places[1]:
         titles = {name: facts.title for name, facts in METRICS.items()}
         metric: Metric = session.choose(
@@ -88,9 +91,12 @@ def page() -> None:
         rule: Rule = session.choose(st.selectbox, "Reported round", RULES, "rule")
     with places[3]:
         where = st.text_input(
-            "Filter", key="where", bind="query-params", placeholder="not label contains ablation",
+            "Filter",
+            key="where",
+            bind="query-params",
+            placeholder="not label contains ablation",
             help="Keeps the runs that match this expression, as on Compare",
-        )  # fmt: skip
+        )
     marks = repr([(r.starred, r.tags, r.notes) for r in runs]) if where else ""
     made, costs = board_of(store, by_title[title], metric, rule, where or "", token + marks)
     if not made.rows:
@@ -164,10 +170,14 @@ def _budget(costs: Sequence[Cost]) -> tuple[CostAxis, float | None]:
             return against, None
         steps: list[float | None] = [*measured[:-1], None]
         limit = st.select_slider(
-            "At most", steps, value=None, key=f"budget_{against}", bind="query-params",
+            "At most",
+            steps,
+            value=None,
+            key=f"budget_{against}",
+            bind="query-params",
             format_func=lambda value: "no limit" if value is None else budget_text(value, against),
             help="The cost of a whole run, mean over its seeds; all clients, up and down",
-        )  # fmt: skip
+        )
     return against, None if limit is None else limit + 0.0005
 
 
@@ -203,10 +213,13 @@ def offer_decisive(store: Store, board: Board) -> None:
             f"Make this ranking decisive: {counted(_number(plan), 'run')}{f', {needed}' if needed else ''}"
         )
         _queue_button(
-            store, plan, label, "decisive",
+            store,
+            plan,
+            label,
+            "decisive",
             f"Gives every row {MIN_PAIRS} seeds, and neighbours the seeds that separate them with a power of "
             f"{100 * POWER:.0f} % if they differ as measured so far. They join their experiments. {texts}",
-        )  # fmt: skip
+        )
     if undecided:
         pairs = undecided[:MOST_NAMES]
         pairs += [f"{len(undecided) - MOST_NAMES} more"] if undecided[MOST_NAMES:] else []
@@ -285,9 +298,13 @@ def _target(a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> int:
 def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None:
     common = len(set(a.seeds) & set(b.seeds))
     wanted = st.number_input(
-        "Seeds in common to reach", min_value=common + 1, max_value=max(MOST_SEEDS, common + 1),
-        value=max(total, common + 1), key=f"separate_total_{a.key}_{b.key}", width=220,
-    )  # fmt: skip
+        "Seeds in common to reach",
+        min_value=common + 1,
+        max_value=max(MOST_SEEDS, common + 1),
+        value=max(total, common + 1),
+        key=f"separate_total_{a.key}_{b.key}",
+        width=220,
+    )
     try:
         plans = missing_runs(store, a, b, int(wanted))
     except FedLensError as error:
@@ -304,9 +321,13 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
 
 def _queue_button(store: Store, plan: RunsByRow, label: str, key: str, help_: str | None = None) -> None:
     if st.button(
-        label, type="primary", icon=":material/playlist_add:", disabled=not session.writable(),
-        key=f"{key}_queue", help=None if help_ is None else markup.md(help_),
-    ):  # fmt: skip
+        label,
+        type="primary",
+        icon=":material/playlist_add:",
+        disabled=not session.writable(),
+        key=f"{key}_queue",
+        help=None if help_ is None else markup.md(help_),
+    ):
         number = queue(store, plan)
         jobs.ensure_worker(store)
         st.toast(f"{counted(number, 'run')} queued.", icon=":material/playlist_add_check:")

@@ -50,9 +50,11 @@ def choose_table() -> PrintedTable:
         st.session_state["table_shown"] = next(iter(named))
     with right:
         chosen = st.selectbox(
-            "Table", list(named), key="table_shown",
+            "Table",
+            list(named),
+            key="table_shown",
             format_func=lambda name: f"{named[name].title}: {named[name].caption}",
-        )  # fmt: skip
+        )
     st.session_state["papers_last"] = st.query_params["table"] = chosen
     return named[chosen]
 
@@ -164,9 +166,14 @@ def page() -> None:
     st.title("Papers")
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         view = st.segmented_control(
-            "View", VIEWS, default="Tables", required=True, key="papers_view", bind="query-params",
+            "View",
+            VIEWS,
+            default="Tables",
+            required=True,
+            key="papers_view",
+            bind="query-params",
             label_visibility="collapsed",
-        )  # fmt: skip
+        )
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
         if view == "Map":
             charts.table_switch()

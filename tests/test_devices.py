@@ -31,8 +31,12 @@ def groups(tmp_path: Path, own: str) -> list[ControlGroup]:
 def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
     inner = tmp_path / "fs" / "user" / "job"
     write(inner, memory__max="max\n", memory__current="700\n")
-    write(inner.parent, memory__max="1000\n", memory__current="800\n",
-          memory__stat="anon 500\ninactive_file 250\nactive_file 50\n")  # fmt: skip
+    write(
+        inner.parent,
+        memory__max="1000\n",
+        memory__current="800\n",
+        memory__stat="anon 500\ninactive_file 250\nactive_file 50\n",
+    )
     assert groups(tmp_path, "0::/user/job\n") == [ControlGroup(1000, 550)]
 
 

@@ -104,8 +104,11 @@ def test_libraries_that_do_not_say_what_failed_are_understood(small_disk):
     from safetensors.torch import save_file
 
     data = torch.zeros(2 * small_disk.size // 4)
-    for write in (lambda path: save_file({"a": data}, path), lambda path: torch.save(data, path),
-                  data.numpy().tofile):  # fmt: skip
+    for write in (
+        lambda path: save_file({"a": data}, path),
+        lambda path: torch.save(data, path),
+        data.numpy().tofile,
+    ):
         path = small_disk.path / "file"
         path.write_bytes(b"")
         small_disk.fill()

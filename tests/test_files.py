@@ -50,9 +50,12 @@ def every_lock(folder: Path) -> Iterator[list[Path]]:
             writer.close()
         mapped = arrays.open_mapped(array)
         yield [
-            db.with_name("runs.db.lock"), db.with_name(f"runs.db{NEXT}"), lock_path(db, "us/1"),
-            array.with_suffix(".lock"), array,
-        ]  # fmt: skip
+            db.with_name("runs.db.lock"),
+            db.with_name(f"runs.db{NEXT}"),
+            lock_path(db, "us/1"),
+            array.with_suffix(".lock"),
+            array,
+        ]
         del mapped
 
 

@@ -43,10 +43,21 @@ GOOD = {
     "sweep": {"rounds": [1, 2]},
 }
 PATHS = [(k,) for k in GOOD] + [
-    ("data", "root"), ("data", "template"), ("partition", "alpha"), ("methods", 0, "config"),
-    ("methods", 0, "config", "blocks"), ("methods", 0, "file"), ("methods", 1, "label"), ("seeds", 0),
-    ("sweep", "rounds"), ("sweep", "methods.*.lr"), ("held_out",), ("cohorts",), ("tags",), ("time_limit",),
-]  # fmt: skip
+    ("data", "root"),
+    ("data", "template"),
+    ("partition", "alpha"),
+    ("methods", 0, "config"),
+    ("methods", 0, "config", "blocks"),
+    ("methods", 0, "file"),
+    ("methods", 1, "label"),
+    ("seeds", 0),
+    ("sweep", "rounds"),
+    ("sweep", "methods.*.lr"),
+    ("held_out",),
+    ("cohorts",),
+    ("tags",),
+    ("time_limit",),
+]
 
 
 def one_line(error: FedLensError) -> None:

@@ -85,8 +85,10 @@ def film(db: Path, path: Path) -> None:
     """
     training = subprocess.Popen(
         [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     frames: list[Image.Image] = []
     with browsing(db) as (server, _, browser):
         page = browser.new_page(viewport={"width": FILM_WIDTH, "height": FILM_HEIGHT})

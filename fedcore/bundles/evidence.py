@@ -172,10 +172,19 @@ def counts_csv(evidence: Evidence, counts: Mapping[CellKey, Count]) -> str:
         run, round_, model, test_set = key
         one, other = names[run][model], names[run][test_set]
         return [
-            run, round_, model, one.kind, one.name, test_set, other.kind, other.name, count.correct,
-            count.total, f"{100 * count.correct / count.total:.4f}",
+            run,
+            round_,
+            model,
+            one.kind,
+            one.name,
+            test_set,
+            other.kind,
+            other.name,
+            count.correct,
+            count.total,
+            f"{100 * count.correct / count.total:.4f}",
             "predictions" if count.predicted else "counts",
-        ]  # fmt: skip
+        ]
 
     return exports.csv_text(COUNT_COLUMNS, (row(key, count) for key, count in sorted(counts.items())))
 

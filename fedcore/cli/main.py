@@ -17,8 +17,15 @@ from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printa
 from fedcore.devices import PATIENT_THREADS
 
 for _module in (
-    "experiments", "serving", "results", "bundles", "database", "data", "catalog", "papers",
-):  # fmt: skip
+    "experiments",
+    "serving",
+    "results",
+    "bundles",
+    "database",
+    "data",
+    "catalog",
+    "papers",
+):
     import_module(f"fedcore.cli.{_module}")  # adds its commands, which the help lists in this order
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")

@@ -138,5 +138,8 @@ def _trial(device: str) -> str | None:
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """Describe the versions in which a node differs, in the order of ``versions``."""
-    return [f"{name} {theirs.get(name, 'missing')} instead of {value}"
-            for name, value in ours.items() if theirs.get(name) != value]  # fmt: skip
+    return [
+        f"{name} {theirs.get(name, 'missing')} instead of {value}"
+        for name, value in ours.items()
+        if theirs.get(name) != value
+    ]

@@ -69,8 +69,14 @@ def _defaults(model: type[MethodConfig]) -> dict[str, Any]:
 
 PROTOCOLS, FORMER_PROTOCOLS = ASSETS / "frozen.json", ASSETS / "frozen"
 _NOT_THE_PROTOCOL = (
-    "name", "seeds", "notes", "tags", "reproduces", "time_limit", "keep_checkpoints",
-)  # fmt: skip
+    "name",
+    "seeds",
+    "notes",
+    "tags",
+    "reproduces",
+    "time_limit",
+    "keep_checkpoints",
+)
 """Fields that a user may change without leaving the protocol."""
 
 

@@ -36,8 +36,15 @@ _MAY_DIFFER = ("device_name", "processor_features", "torch", "code")
 """Those of them in which the processes of one run may differ; ``code`` only where the user allows it."""
 MIXED_CODE = "FEDLENS_MIXED_CODE"
 """Environment variable: 1 lets machines with other code of FedLens train, and marks their runs."""
-_OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
-                     "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
+_OTHER_REPOSITORY = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_NAMESPACE",
+)
 """Environment variables that make git read another repository than the folder's."""
 _CONTENT = {
     "weights": "the weights or their preprocessing",
@@ -187,8 +194,12 @@ def _filters_off(folder: Path) -> list[str]:
     named = r"^filter\..*\.(clean|process|required)$"
     listed = _git(folder, "config", "--show-scope", "--name-only", "--get-regexp", named, fails_with=1)
     scopes = (line.split("\t", 1) for line in listed.splitlines())
-    return [part for scope, name in scopes if scope in ("local", "worktree")
-            for part in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")]  # fmt: skip
+    return [
+        part
+        for scope, name in scopes
+        if scope in ("local", "worktree")
+        for part in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")
+    ]
 
 
 def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:

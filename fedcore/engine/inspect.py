@@ -373,8 +373,12 @@ def disagreement(first: RunSnapshot, second: RunSnapshot, model: int, test_set: 
     kinds = (right_first & ~right_second, ~right_first & right_second, ~right_first & ~right_second)
     shown = np.concatenate([np.flatnonzero(kind)[:SHOWN] for kind in kinds])
     arrays = {
-        "sample": rows[0].numpy(), "label": label, "first": by_first, "second": by_second, "shown": shown,
-    }  # fmt: skip
+        "sample": rows[0].numpy(),
+        "label": label,
+        "first": by_first,
+        "second": by_second,
+        "shown": shown,
+    }
     if shown.size:
         for done, (name, snapshot) in enumerate((("first", first), ("second", second)), 2):
             yield Progress("explaining", done, 4)

@@ -321,8 +321,9 @@ def serve_on_cluster(
         if before is not None and before.shared is not None and shared is None:
             logger.warning(
                 "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
-                "them through Ray", before.shared,
-            )  # fmt: skip
+                "them through Ray",
+                before.shared,
+            )
         if slots is not None:
             for kind in NODE_KINDS:
                 store.queue.set_slots(f"{NODES}/{kind}", slots)

@@ -117,14 +117,19 @@ def notification(store: Store, row: ExperimentRow) -> dict[str, Any]:
         "states": dict(states),
         "runs": [
             {
-                "run": run.id, "method": run.method, "label": run.label, "seed": run.seed,
-                "held_out": run.held_out, "state": run.state, "rounds": run.rounds_done,
+                "run": run.id,
+                "method": run.method,
+                "label": run.label,
+                "seed": run.seed,
+                "held_out": run.held_out,
+                "state": run.state,
+                "rounds": run.rounds_done,
                 "personal_accuracy": None if run.last_test is None else round(100 * run.last_test, 2),
                 "reason": run.status_text,
             }
             for run in row.runs
         ],
-    }  # fmt: skip
+    }
 
 
 def sender(target: str) -> Send:

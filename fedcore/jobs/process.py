@@ -174,9 +174,15 @@ def run_local(
                     outcomes[claim.id] = "lost"  # stopped from the browser, or for a fault of its method
                 else:
                     outcomes[claim.id] = execute(
-                        claim, heartbeat, handler=handler, device=device, terminated=terminated,
-                        ends_as="stopped", listen=partial(listen, claim.id), queues_again=False,
-                    )  # fmt: skip
+                        claim,
+                        heartbeat,
+                        handler=handler,
+                        device=device,
+                        terminated=terminated,
+                        ends_as="stopped",
+                        listen=partial(listen, claim.id),
+                        queues_again=False,
+                    )
                     if is_half_imported("torch"):
                         raise SystemFault(
                             f"torch could not be imported (the log of run {claim.id} says why), so this "

@@ -188,10 +188,14 @@ def several() -> dict[tuple[str, str], Pair]:
 def protocol_text(protocol: Protocol) -> str:
     """Return a protocol in one line; empty if the source says nothing."""
     parts = [
-        protocol.training, protocol.classes, protocol.partition,
+        protocol.training,
+        protocol.classes,
+        protocol.partition,
         protocol.clients and f"{protocol.clients} clients",
         protocol.participation and f"{protocol.participation} take part",
-        protocol.shots and f"{protocol.shots} shots", protocol.rounds and f"{protocol.rounds} rounds",
-        protocol.detail, protocol.origin,
-    ]  # fmt: skip
+        protocol.shots and f"{protocol.shots} shots",
+        protocol.rounds and f"{protocol.rounds} rounds",
+        protocol.detail,
+        protocol.origin,
+    ]
     return ", ".join(filter(None, parts))

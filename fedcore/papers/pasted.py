@@ -30,8 +30,12 @@ _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 """A comma that separates thousands in one country and decimals in another."""
 AVERAGE = "avg"
 _HEADINGS: dict[str, Role] = {
-    "data": "dataset", "setting": "setting", "backbone": "backbone", "domain": "target", "metric": "metric",
-}  # fmt: skip
+    "data": "dataset",
+    "setting": "setting",
+    "backbone": "backbone",
+    "domain": "target",
+    "metric": "metric",
+}
 """Word in the heading of a column of texts -> the role of the column."""
 _GROUPS = {"base": "base", "seen": "base", "new": "new", "novel": "new", "unseen": "new"}
 """First word of the heading of a column of values -> the group of classes."""

@@ -33,11 +33,18 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     )
     figure = go.Figure(
         go.Heatmap(
-            z=np.round(shares, 2), colorscale=ACCURACY_SCALE, zmin=0, zmax=100, xgap=1, ygap=1,
-            customdata=custom, hovertemplate=hover(_SHARE % "z"), hoverongaps=False,
+            z=np.round(shares, 2),
+            colorscale=ACCURACY_SCALE,
+            zmin=0,
+            zmax=100,
+            xgap=1,
+            ygap=1,
+            customdata=custom,
+            hovertemplate=hover(_SHARE % "z"),
+            hoverongaps=False,
             colorbar={"title": {"text": "% of the true class", "side": "top"}, "thickness": 12} | place,
         )
-    )  # fmt: skip
+    )
     if n <= _NUMBERS_UP_TO:
         y, x = np.nonzero(matrix.counts)
         colours = np.where(shares[y, x] >= DARK_TEXT_FROM["accuracy"], "#000000", "#ffffff")
@@ -174,10 +181,15 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
     x = [str(f.setting) for f in rows]
     figure = go.Figure()
     figure.add_trace(
-        go.Bar(x=x, y=[f.recorded for f in rows], name=name, yaxis="y2",
-               marker={"color": theme.no_data, "line": {"color": theme.faint, "width": 1}},
-               hovertemplate=hover(f"%{{y:,}} {name}"))
-    )  # fmt: skip
+        go.Bar(
+            x=x,
+            y=[f.recorded for f in rows],
+            name=name,
+            yaxis="y2",
+            marker={"color": theme.no_data, "line": {"color": theme.faint, "width": 1}},
+            hovertemplate=hover(f"%{{y:,}} {name}"),
+        )
+    )
     figure.add_trace(
         go.Scatter(
             x=x,

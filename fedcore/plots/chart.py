@@ -69,9 +69,15 @@ def annotation(text: str, x: float, y: float, axes: str = "paper", **more: Any) 
 def legend_key(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trace without points, which explains a mark in the legend."""
     return {
-        "type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": name,
-        "marker": dict(marker), "hoverinfo": "skip", "showlegend": True,
-    }  # fmt: skip
+        "type": "scatter",
+        "x": [None],
+        "y": [None],
+        "mode": "markers",
+        "name": name,
+        "marker": dict(marker),
+        "hoverinfo": "skip",
+        "showlegend": True,
+    }
 
 
 def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:

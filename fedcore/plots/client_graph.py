@@ -52,12 +52,16 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
         top = 1 - row * (PANEL_HEIGHT + TITLE_SPACE) / height - TITLE_SPACE / height
         hidden = {"visible": False, "range": [-REACH, REACH], "fixedrange": True}
         layout[f"xaxis{nth}"] = {
-            **hidden, "domain": [column / columns, (column + 1) / columns], "anchor": f"y{nth}",
-        }  # fmt: skip
+            **hidden,
+            "domain": [column / columns, (column + 1) / columns],
+            "anchor": f"y{nth}",
+        }
         layout[f"yaxis{nth}"] = {
-            **hidden, "domain": [max(0.0, top - PANEL_HEIGHT / height), top], "anchor": f"x{nth}",
+            **hidden,
+            "domain": [max(0.0, top - PANEL_HEIGHT / height), top],
+            "anchor": f"x{nth}",
             "scaleanchor": f"x{nth}",
-        }  # fmt: skip
+        }
         place = {"xanchor": "center", "yanchor": "bottom"}
         font = {"size": 14, "color": theme.ink}
         title = f"<b>{escape(panel.title)}</b>"
@@ -123,17 +127,31 @@ def _arrow(
     colour = theme.gain if edge.gain >= 0 else theme.loss
     axes = {"xref": f"x{nth}", "yref": f"y{nth}", "axref": f"x{nth}", "ayref": f"y{nth}"}
     arrow = {
-        **axes, "x": end[0], "y": end[1], "ax": begin[0], "ay": begin[1], "text": "", "showarrow": True,
-        "arrowhead": 2, "arrowsize": 1, "arrowcolor": colour, "opacity": 0.85,
+        **axes,
+        "x": end[0],
+        "y": end[1],
+        "ax": begin[0],
+        "ay": begin[1],
+        "text": "",
+        "showarrow": True,
+        "arrowhead": 2,
+        "arrowsize": 1,
+        "arrowcolor": colour,
+        "opacity": 0.85,
         "arrowwidth": THINNEST + (THICKEST - THINNEST) * abs(edge.gain) / most,
-    }  # fmt: skip
+    }
     font = {"size": 11, "color": colour}
     number = annotation(f"{edge.gain:+.1f}", at[0], at[1], nth, font=font, bgcolor=theme.paper, borderpad=1)
     mark = {
-        "type": "scatter", "x": [at[0]], "y": [at[1]], "xaxis": f"x{nth}", "yaxis": f"y{nth}",
-        "mode": "markers", "marker": {"size": 18, "opacity": 0, "color": colour},
+        "type": "scatter",
+        "x": [at[0]],
+        "y": [at[1]],
+        "xaxis": f"x{nth}",
+        "yaxis": f"y{nth}",
+        "mode": "markers",
+        "marker": {"size": 18, "opacity": 0, "color": colour},
         "hovertemplate": hover(
             f"{escape(edge.giver)}'s model on {escape(edge.taker)}<br><b>{edge.gain:+.1f} points</b>"
         ),
-    }  # fmt: skip
+    }
     return arrow, number, mark

@@ -72,21 +72,35 @@ def specification_chart(
     inner = CURVE_PIXELS + GAP_PIXELS + matrix
     room = NARROW_LETTERS if narrow else NAME_LETTERS
     apply_layout(
-        figure, theme, TOOLBAR + inner + BOTTOM_PIXELS,
+        figure,
+        theme,
+        TOOLBAR + inner + BOTTOM_PIXELS,
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
-    )  # fmt: skip
+    )
     ends = [-0.9, len(found) - 0.1]
     across = {**theme.axis, "range": ends, "showgrid": False, "tickvals": [], "ticktext": []}
     figure.update_layout(
         xaxis=across,
         xaxis2={**across, "anchor": "y2", "matches": "x"},
-        yaxis={"domain": [1 - CURVE_PIXELS / inner, 1], "title": "points", "zeroline": True,
-               "zerolinecolor": theme.faint},
-        yaxis2={**theme.axis, "domain": [0, matrix / inner], "range": [len(rows) - 0.4, -0.6],
-                "showgrid": False, "tickmode": "array", "tickvals": list(range(len(rows))),
-                "ticktext": [f"{'' if place else '<b>'}{short_name(name, room)}{'' if place else '</b>'} "
-                             for name, place in rows]},
-    )  # fmt: skip
+        yaxis={
+            "domain": [1 - CURVE_PIXELS / inner, 1],
+            "title": "points",
+            "zeroline": True,
+            "zerolinecolor": theme.faint,
+        },
+        yaxis2={
+            **theme.axis,
+            "domain": [0, matrix / inner],
+            "range": [len(rows) - 0.4, -0.6],
+            "showgrid": False,
+            "tickmode": "array",
+            "tickvals": list(range(len(rows))),
+            "ticktext": [
+                f"{'' if place else '<b>'}{short_name(name, room)}{'' if place else '</b>'} "
+                for name, place in rows
+            ],
+        },
+    )
     return Chart(figure, curve_text(found, quantity))
 
 

@@ -20,9 +20,13 @@ A new one gets a function that returns its shapes, such as ``scatter_shapes``, a
 ``still.still``; it also gets one in ``axes._values`` if an axis has to show more than its ``x`` and ``y``.
 """
 DASHES = {
-    "solid": (), "dot": (2, 3), "dash": (7, 4), "longdash": (12, 4), "dashdot": (7, 3, 2, 3),
+    "solid": (),
+    "dot": (2, 3),
+    "dash": (7, 4),
+    "longdash": (12, 4),
+    "dashdot": (7, 3, 2, 3),
     "longdashdot": (12, 3, 2, 3),
-}  # fmt: skip
+}
 
 
 def scale_colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
@@ -162,10 +166,14 @@ def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colo
         base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
         ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})
         trace |= {
-            "along": along, "length": length, "base": base, "unit": unit, "thick": room / len(beside),
+            "along": along,
+            "length": length,
+            "base": base,
+            "unit": unit,
+            "thick": room / len(beside),
             "offset": room * (beside.index(number) / len(beside) - 0.5),
             "colours": [colour] * len(length) if isinstance(colour, str) else list(colour),
-        }  # fmt: skip
+        }
 
 
 def bar_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, theme: Theme) -> list[Shape]:

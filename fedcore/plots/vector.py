@@ -31,8 +31,10 @@ _DRAWING = threading.Lock()  # matplotlib's settings are shared by all threads
 _SETTINGS: Any = {
     "pdf.fonttype": 42,  # TrueType, as conferences ask for
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "font.family": "DejaVu Sans", "path.sketch": None, "savefig.bbox": None,
-}  # fmt: skip
+    "font.family": "DejaVu Sans",
+    "path.sketch": None,
+    "savefig.bbox": None,
+}
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -245,10 +247,18 @@ def _add(figure: Figure, picture: Picture, shape: Shape, order: int) -> None:
         x, y = shape.x / picture.width, 1 - shape.y / picture.height
         across = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
         figure.text(
-            x, y, shape.text, size=0.93 * shape.size * POINTS, color=shape.colour, ha=across,
-            va="center_baseline", rotation=-shape.angle, rotation_mode="anchor",
-            weight="bold" if shape.bold else "normal", zorder=order,
-        )  # fmt: skip
+            x,
+            y,
+            shape.text,
+            size=0.93 * shape.size * POINTS,
+            color=shape.colour,
+            ha=across,
+            va="center_baseline",
+            rotation=-shape.angle,
+            rotation_mode="anchor",
+            weight="bold" if shape.bold else "normal",
+            zorder=order,
+        )
         return
     if isinstance(shape, Image):
         left, width = shape.x / picture.width, shape.width / picture.width

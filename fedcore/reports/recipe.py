@@ -223,9 +223,16 @@ def round_digests(store: Store, run_id: int) -> dict[int, str]:
         for stage, stage_name in enumerate(STAGES):
             for c in store.cells.of_runs([run_id], split, stage):
                 row = [
-                    split_name, stage_name, c.model_kind, c.model, c.test_set_kind, c.test_set, c.correct,
-                    c.total, c.loss,
-                ]  # fmt: skip
+                    split_name,
+                    stage_name,
+                    c.model_kind,
+                    c.model,
+                    c.test_set_kind,
+                    c.test_set,
+                    c.correct,
+                    c.total,
+                    c.loss,
+                ]
                 rows.setdefault(c.round, []).append(row)
     return {
         number: hashlib.sha256(json.dumps(cells, ensure_ascii=False).encode()).hexdigest()[:32]

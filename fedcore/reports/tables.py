@@ -175,9 +175,15 @@ def runs_table(report: Report) -> TextTable:
         accuracy = TextCell(NONE) if personal is None else TextCell(f"{personal:.{DIGITS}f}", personal)
         rows.append([*(TextCell(str(text)) for text in texts), accuracy])
     columns = [
-        ("Run", True), ("Experiment", True), ("Method", False), ("Seed", True), ("Held out", False),
-        ("State", False), ("Reported round", False), ("Personal accuracy, %", True),
-    ]  # fmt: skip
+        ("Run", True),
+        ("Experiment", True),
+        ("Method", False),
+        ("Seed", True),
+        ("Held out", False),
+        ("State", False),
+        ("Reported round", False),
+        ("Personal accuracy, %", True),
+    ]
     return TextTable("All runs", columns, rows)
 
 

@@ -271,13 +271,33 @@ def clients_csv(store: Store, comparison: Comparison) -> str:
             for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
                 part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
                 yield [
-                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
-                    round_, client.name, client.domain or "", _blank(client.samples), int(part is not None),
-                    *([part.steps, _blank(part.train_loss, ".4f"), _blank(part.bytes_up),
-                       _blank(part.bytes_down)] if part else [""] * 4),
-                    *([score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
-                      if score else [""] * 3),
-                ]  # fmt: skip
+                    names[run.experiment_id],
+                    run.id,
+                    run.method,
+                    run.label,
+                    run.seed,
+                    run.held_out or "",
+                    round_,
+                    client.name,
+                    client.domain or "",
+                    _blank(client.samples),
+                    int(part is not None),
+                    *(
+                        [
+                            part.steps,
+                            _blank(part.train_loss, ".4f"),
+                            _blank(part.bytes_up),
+                            _blank(part.bytes_down),
+                        ]
+                        if part
+                        else [""] * 4
+                    ),
+                    *(
+                        [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+                        if score
+                        else [""] * 3
+                    ),
+                ]
 
     return csv_text(CLIENT_FIELDS, rows())
 
@@ -306,13 +326,20 @@ def summary_json(store: Store, summary: Summary) -> str:
         "breakdowns": breakdown_rows(comparison),
         "runs": [
             {
-                "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
-                "seed": r.seed, "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
-                "config": configs[r.id].model_dump(mode="json"), "environment": store.runs.environment(r.id),
+                "id": r.id,
+                "experiment": r.experiment_id,
+                "method": r.method,
+                "label": r.label,
+                "seed": r.seed,
+                "held_out": r.held_out,
+                "state": r.state,
+                "rounds_done": r.rounds_done,
+                "config": configs[r.id].model_dump(mode="json"),
+                "environment": store.runs.environment(r.id),
             }
             for r in comparison.runs
         ],
-    }  # fmt: skip
+    }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

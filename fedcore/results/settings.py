@@ -15,9 +15,15 @@ from fedcore.results.statistics import group_by
 from fedcore.store import RunRow, Store
 
 NOT_COMPARED = (
-    "seed", "held_out", "method.label", "method.file", "data.root", "time_limit", "keep_checkpoints",
+    "seed",
+    "held_out",
+    "method.label",
+    "method.file",
+    "data.root",
+    "time_limit",
+    "keep_checkpoints",
     *(f"method.tuned.{name}" for name in Tuned.model_fields if name not in ("search", "draws", "sampler")),
-)  # fmt: skip
+)
 """Fields that never make rows differ: the seed, names and places of things, what changes no number, and what
 follows from a search."""
 _OTHER_ROOT = re.compile(r"(transfer|further_data)\.\d+\.root")

@@ -52,9 +52,16 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
                     twice = c.test_set_kind == "domain" and c.test_set in clients
                     if c.test_set_kind in ("client", "domain") and not twice:
                         yield [
-                            protocol, row.label, result.run.seed, c.round, c.model, c.test_set, c.correct,
-                            c.total, c.domain or "",
-                        ]  # fmt: skip
+                            protocol,
+                            row.label,
+                            result.run.seed,
+                            c.round,
+                            c.model,
+                            c.test_set,
+                            c.correct,
+                            c.total,
+                            c.domain or "",
+                        ]
 
     return csv_text(BOARD_FIELDS, rows())
 

@@ -17,8 +17,14 @@ FieldValue = str | int | float | bool | tuple[Any, ...] | None
 NAMED_LEVEL = 3
 """Maximum number of rows that a finding names beside the highest one."""
 _NEVER_SWEPT = (
-    "seed", "held_out", "method.name", "method.label", "method.file", "method.sha256", "data.root",
-)  # fmt: skip
+    "seed",
+    "held_out",
+    "method.name",
+    "method.label",
+    "method.file",
+    "method.sha256",
+    "data.root",
+)
 
 
 @dataclass(frozen=True)

@@ -261,8 +261,11 @@ def held_open(db: Path) -> Iterator[None]:
 
 def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF in (
-        sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL
-    )  # fmt: skip
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+    )
 
 
 @contextmanager

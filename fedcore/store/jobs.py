@@ -180,15 +180,20 @@ class Claim:
         hold(self.db, self.owner)
         self.update(
             "pid=:pid, started_at=coalesce(started_at, :now), heartbeat_at=:now",
-            pid=None if elsewhere else os.getpid(), now=time.time(),
-        )  # fmt: skip
+            pid=None if elsewhere else os.getpid(),
+            now=time.time(),
+        )
 
     def progress(self, step: Progress) -> None:
         """Record the progress of the job, without waiting long for a locked database."""
         self.update(
-            f"{self.table.progress}, heartbeat_at=:now", PROGRESS_PATIENCE,
-            message=step.message, done=int(step.done), total=int(step.total), now=time.time(),
-        )  # fmt: skip
+            f"{self.table.progress}, heartbeat_at=:now",
+            PROGRESS_PATIENCE,
+            message=step.message,
+            done=int(step.done),
+            total=int(step.total),
+            now=time.time(),
+        )
 
     def finish(
         self,
@@ -208,12 +213,14 @@ class Claim:
             patience: seconds to wait while another program has locked the database; default: minutes.
         """
         self.update(
-            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, "
-            "pid=NULL",
+            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, pid=NULL",
             patience,
-            status=status, error=error, traceback=traceback, now=time.time(),
+            status=status,
+            error=error,
+            traceback=traceback,
+            now=time.time(),
             result=None if result is None else json.dumps(result, allow_nan=False),
-        )  # fmt: skip
+        )
 
     def give_back(self) -> None:
         """Queue the job again before any work on it, as if it had not been claimed; its rest begins anew."""
@@ -375,10 +382,13 @@ class Jobs(Queries):
                     f"finished_at=coalesce(heartbeat_at, :now), {table.outcome}, pid=NULL "
                     "WHERE id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')",
                     {
-                        **row, "now": time.time(), "error": f"{reason}; {table.remedy}",
-                        "traceback": None, "result": None,
+                        **row,
+                        "now": time.time(),
+                        "error": f"{reason}; {table.remedy}",
+                        "traceback": None,
+                        "result": None,
                     },
-                )  # fmt: skip
+                )
                 marked += [row["id"]] if cursor.rowcount else []
         for row in dead:
             remove_dead_lock(self._file.path, row["owner"])

@@ -210,11 +210,13 @@ class Runs(Queries):
                 "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "
                 "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL)) RETURNING id",
                 {
-                    "run": run_id, "owner": owner, "now": time.time(),
+                    "run": run_id,
+                    "owner": owner,
+                    "now": time.time(),
                     "why": f"not begun: the method itself failed in run {run_id}, which names the line; "
                     "correct its file, then resume this run",
                 },
-            ).fetchall()  # fmt: skip
+            ).fetchall()
         return [row["id"] for row in rows]
 
     def resume(self, run_ids: Iterable[int]) -> list[int]:

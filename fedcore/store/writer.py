@@ -347,12 +347,17 @@ def insert_entities(database: sqlite3.Connection, run_id: int, entities: Iterabl
         "VALUES (?,?,?,?,?,?,?)",
         [
             (
-                run_id, _plain(e.code), e.kind, e.name, e.domain, _plain(e.samples),
+                run_id,
+                _plain(e.code),
+                e.kind,
+                e.name,
+                e.domain,
+                _plain(e.samples),
                 None if e.class_counts is None else json.dumps([int(n) for n in e.class_counts]),
             )
             for e in entities
         ],
-    )  # fmt: skip
+    )
 
 
 def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished) -> None:

@@ -126,25 +126,35 @@ def _choices(
         charts.table_switch()
     with places[0]:
         rule = session.choose(
-            st.selectbox, "Reported round", RULES, "rule",
+            st.selectbox,
+            "Reported round",
+            RULES,
+            "rule",
             help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
             "mean validation accuracy, the earliest one if several are equal.",
-        )  # fmt: skip
+        )
     with places[3]:
         where = st.text_input(
-            "Filter", key="where", bind="query-params", placeholder="method = fedot and alpha < 0.5",
+            "Filter",
+            key="where",
+            bind="query-params",
+            placeholder="method = fedot and alpha < 0.5",
             help="Keeps the runs that match this expression: a field of a run or its config (the end of its "
             "name is enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by "
             "`and`, `or`, `not` and brackets. Accuracy cannot be filtered on: runs would then be chosen by "
             "their result.",
-        )  # fmt: skip
+        )
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
     with places[1]:
         available = available_metrics(shown) or ["personal"]
         metric: Metric = st.selectbox(
-            "Compare by", available, format_func=lambda m: METRICS[m].title, key="by", bind="query-params",
+            "Compare by",
+            available,
+            format_func=lambda m: METRICS[m].title,
+            key="by",
+            bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
-        )  # fmt: skip
+        )
     with places[2]:
         pinned = choose_baseline(shown.rows)
     test: Test = "t"
@@ -203,10 +213,16 @@ def choose_baseline(rows: Sequence[ComparisonRow]) -> str | None:
     labels = list(dict.fromkeys(row.label for row in rows))
     lost = _follow_baseline(rows, labels)
     chosen: str | None = st.selectbox(
-        "Baseline", labels, index=None, placeholder="none", key=BASELINE, bind="query-params",
-        on_change=st.session_state.pop, args=(PINNED, None),
+        "Baseline",
+        labels,
+        index=None,
+        placeholder="none",
+        key=BASELINE,
+        bind="query-params",
+        on_change=st.session_state.pop,
+        args=(PINNED, None),
         help="Shows differences from this method in points, on the same data, clients and backbone",
-    )  # fmt: skip
+    )
     if chosen is not None:
         st.session_state[PINNED] = chosen, tuple(row.key for row in rows if row.label == chosen)
     elif lost:
@@ -243,8 +259,11 @@ def saved_views() -> None:
             address = f"{session.base_path()}/{PAGE}?{view.query}"
             st.html(f'<a href="{markup.esc(address)}" target="_self">{markup.esc(view.name)}</a>')
             if writable and st.button(
-                "Delete", icon=":material/delete:", type="tertiary", key=f"view_delete_{view.id}",
-            ):  # fmt: skip
+                "Delete",
+                icon=":material/delete:",
+                type="tertiary",
+                key=f"view_delete_{view.id}",
+            ):
                 store.saved_views.delete(view.id)
                 st.rerun()
     if not writable:

@@ -21,16 +21,25 @@ def draw(shown: ShownComparison) -> None:
             st.segmented_control, "Against", titles, "cost", default="megabytes", required=True
         )
         scale = session.choose(
-            st.segmented_control, "Axis of the cost", SCALES, "cost_scale",
-            default="automatic", required=True,
+            st.segmented_control,
+            "Axis of the cost",
+            SCALES,
+            "cost_scale",
+            default="automatic",
+            required=True,
             help="Automatic: logarithmic if the costs span a factor of ten. A logarithmic axis draws a cost "
             "of 0 at its left edge.",
-        )  # fmt: skip
+        )
         shares = {share: f"{share} %" for share in SHARES}
         share = session.choose(
-            st.segmented_control, "Cost to reach", shares, "cost_share", default=USUAL_SHARE, required=True,
+            st.segmented_control,
+            "Cost to reach",
+            shares,
+            "cost_share",
+            default=USUAL_SHARE,
+            required=True,
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
-        )  # fmt: skip
+        )
     for i, (setting, title) in enumerate(compared.settings.items()):
         costs = curves.row_costs(shown.store, compared, setting, metric)
         figure = cost_figure(shown.source, costs, against, scale)

@@ -27,10 +27,14 @@ def draw(shown: ShownComparison) -> None:
         axis = session.choose(st.selectbox, "Against", AXES, "axis")
         band: Band = session.choose(st.selectbox, "Band", BANDS, "band")
         highlighted = st.selectbox(
-            "Highlight", list(dict.fromkeys(row.drawn_label for row in compared.rows)), index=None,
-            key="highlight", bind="query-params", placeholder="none",
+            "Highlight",
+            list(dict.fromkeys(row.drawn_label for row in compared.rows)),
+            index=None,
+            key="highlight",
+            bind="query-params",
+            placeholder="none",
             help="This line stands out, and the others fade. The pointer over a line does so for a moment.",
-        )  # fmt: skip
+        )
         end = "lowest" if value == LOSS else "highest"
         best = best_lines(max(len(compared.rows_in(s)) for s in compared.settings), end)
         with st.popover("Axes and smoothing", icon=":material/show_chart:"):
@@ -38,9 +42,15 @@ def draw(shown: ShownComparison) -> None:
             scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
             scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
             weight = st.slider(
-                "Smoothing", 0.0, 0.95, 0.0, 0.05, key="smoothing", bind="query-params",
+                "Smoothing",
+                0.0,
+                0.95,
+                0.0,
+                0.05,
+                key="smoothing",
+                bind="query-params",
                 help="Exponential moving average; the raw line stays visible behind it.",
-            )  # fmt: skip
+            )
     in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
     for i, (setting, title) in enumerate(compared.settings.items()):
         st.markdown(f"**{markup.md(title)}**")
@@ -52,9 +62,19 @@ def draw(shown: ShownComparison) -> None:
             st.info("No row here has recorded this value.", icon=":material/hourglass_empty:")
             continue
         figure = Curves(
-            "curves", titles[value], tuple(lines), AXES[axis], titles[value], in_per_cent, 460, best, scales,
-            lower_is_better=value == LOSS, band=band, highlighted=highlighted,
-        )  # fmt: skip
+            "curves",
+            titles[value],
+            tuple(lines),
+            AXES[axis],
+            titles[value],
+            in_per_cent,
+            460,
+            best,
+            scales,
+            lower_is_better=value == LOSS,
+            band=band,
+            highlighted=highlighted,
+        )
         charts.draw_figure(figure, f"compare_curves_{i}", with_alt=True)
     st.caption(_caption(band, weight, recorded.get(value)))
 
@@ -78,8 +98,13 @@ def best_lines(lines: int, end: str) -> int | None:
     if lines <= FEW_LINES:
         return None
     return st.number_input(
-        "Best rows shown", min_value=1, max_value=lines, value=FEW_LINES, key="best_lines",
-        bind="query-params", width=160,
+        "Best rows shown",
+        min_value=1,
+        max_value=lines,
+        value=FEW_LINES,
+        key="best_lines",
+        bind="query-params",
+        width=160,
         help=f"The rows with the {end} last values. A click on a name in the legend shows or hides a row, a "
         "double click shows it alone; the pointer over a line or a name brings it out.",
-    )  # fmt: skip
+    )

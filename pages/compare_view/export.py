@@ -49,30 +49,45 @@ def draw(shown: ShownComparison) -> None:
     wanted, choice = True, shown.choice
     with st.container(horizontal=True, vertical_alignment="bottom"):
         digits = st.segmented_control(
-            "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
-        )  # fmt: skip
+            "Decimals in the LaTeX table",
+            [0, 1, 2, 3],
+            default=2,
+            required=True,
+            key="latex_digits",
+        )
         choice = replace(choice, digits=2 if digits is None else digits)
         if shown.printed.values:
             wanted = st.toggle(
-                "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
+                "Published values in the LaTeX table",
+                value=True,
+                key="latex_printed",
+                bind="query-params",
                 help="Adds a column with the values that the papers print, as in the summary",
-            )  # fmt: skip
+            )
     shown = replace(shown, choice=choice)
     with st.container(horizontal=True):
         about = "The table below, with booktabs"
         _file_button(shown, "LaTeX table", "summary", "latex", about, with_printed=wanted)
         _archive(
-            shown, "figures", "Figures (ZIP)",
+            shown,
+            "figures",
+            "Figures (ZIP)",
             "All charts as PDF and SVG at the width of one column and of two, the table, and BibTeX",
-            _for_paper, with_printed=wanted,
-        )  # fmt: skip
+            _for_paper,
+            with_printed=wanted,
+        )
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
     values = shown.printed if wanted else PrintedValues()
     summary = summarise(
-        shown.comparison, choice.baseline, choice.test, values,
-        metric=shown.metric, tested=[shown.metric], digits=choice.digits,
-    )  # fmt: skip
+        shown.comparison,
+        choice.baseline,
+        choice.test,
+        values,
+        metric=shown.metric,
+        tested=[shown.metric],
+        digits=choice.digits,
+    )
     st.code(summary_latex(summary), language="latex", wrap_lines=True)
     st.subheader("For pandas", anchor=False)
     with st.container(horizontal=True):
@@ -81,14 +96,20 @@ def draw(shown: ShownComparison) -> None:
     st.subheader("For my supervisor", anchor=False)
     with st.container(horizontal=True):
         _archive(
-            shown, "report", "Report folder (ZIP)",
+            shown,
+            "report",
+            "Report folder (ZIP)",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            _whole, wording(shown.experiments),
-        )  # fmt: skip
+            _whole,
+            wording(shown.experiments),
+        )
         _file_button(
-            shown, "Whole experiment JSON", "experiment", "json",
+            shown,
+            "Whole experiment JSON",
+            "experiment",
+            "json",
             "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
-        )  # fmt: skip
+        )
     st.caption(
         "*Report*, at the top of this page, makes the page alone; the folder has the same title and notes."
     )

@@ -29,9 +29,14 @@ def draw(shown: ShownComparison) -> None:
         )
         return
     only = st.segmented_control(
-        "Values", ["all", "with ours"], default="all", required=True, key="published_only",
-        label_visibility="collapsed", format_func=lambda o: {"all": "All", "with ours": "With ours"}[o],
-    )  # fmt: skip
+        "Values",
+        ["all", "with ours"],
+        default="all",
+        required=True,
+        key="published_only",
+        label_visibility="collapsed",
+        format_func=lambda o: {"all": "All", "with ours": "With ours"}[o],
+    )
     every = tuple(r.version for e in store.experiments.all() for r in e.runs)
     for experiment in naming:
         st.markdown(f"**{markup.md(experiment.name)}**")

@@ -59,9 +59,14 @@ def draw_findings(shown: ShownComparison) -> None:
 def _summary(shown: ShownComparison) -> Summary:
     choice = shown.choice
     return summarise(
-        shown.comparison, choice.baseline, choice.test, shown.printed,
-        metric=shown.metric, tested=[shown.metric], digits=DIGITS,
-    )  # fmt: skip
+        shown.comparison,
+        choice.baseline,
+        choice.test,
+        shown.printed,
+        metric=shown.metric,
+        tested=[shown.metric],
+        digits=DIGITS,
+    )
 
 
 def draw(shown: ShownComparison) -> None:
@@ -117,20 +122,33 @@ def _columns(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
     return [
         *columns,
         SummaryColumn(
-            "seeds", "Seeds (n)", lambda r: r.seeds,
+            "seeds",
+            "Seeds (n)",
+            lambda r: r.seeds,
             lambda r: max((r.means[m].stat.n for m in table.metrics if m in r.means), default=0),
             "Number of seeds behind each mean",
         ),
         SummaryColumn(
-            "rounds", "Rounds", lambda r: r.rounds, lambda r: r.row.config.rounds,
+            "rounds",
+            "Rounds",
+            lambda r: r.rounds,
+            lambda r: r.row.config.rounds,
             "Rounds that the runs have done, of those that their config asks for",
         ),
-        *([SummaryColumn(
-            "tuning", "Tuning", lambda r: budget_text(r.row.config) or "-",
-            lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
-            "Draws of the search that selected the hyper-parameters on validation samples",
-        )] if any(r.row.config.method.tuned for r in table.rows) else []),
-    ]  # fmt: skip
+        *(
+            [
+                SummaryColumn(
+                    "tuning",
+                    "Tuning",
+                    lambda r: budget_text(r.row.config) or "-",
+                    lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
+                    "Draws of the search that selected the hyper-parameters on validation samples",
+                )
+            ]
+            if any(r.row.config.method.tuned for r in table.rows)
+            else []
+        ),
+    ]
 
 
 def _name(row: ComparisonRow) -> str:
@@ -209,17 +227,22 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
 
     return [
         SummaryColumn(
-            "difference", f"{METRICS[metric].heading}: difference, points", lambda r: _difference(r, metric),
+            "difference",
+            f"{METRICS[metric].heading}: difference, points",
+            lambda r: _difference(r, metric),
             lambda r: r.differences[metric].points,
             "Mean minus the baseline's. Rows with other test sets, rounds or participation, or with "
             "unfinished runs, are not compared with the baseline.",
         ),
         SummaryColumn(
-            "p", "p", lambda r: _p(r, metric), adjusted,
+            "p",
+            "p",
+            lambda r: _p(r, metric),
+            adjusted,
             f"{TESTS[summary.test]}, two-sided, over the seeds that both rows have, Holm-corrected for all "
             "tested rows of the table. With fewer than three seeds nothing is called significant.",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _difference(row: SummaryRow, metric: Metric) -> str:
@@ -247,9 +270,14 @@ def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
         return
     with box:
         part: Breakdown = st.segmented_control(
-            "Numbers", recorded, default=recorded[0], required=True, format_func=BREAKDOWNS.__getitem__,
-            key=f"part_{number}", label_visibility="collapsed",
-        )  # fmt: skip
+            "Numbers",
+            recorded,
+            default=recorded[0],
+            required=True,
+            format_func=BREAKDOWNS.__getitem__,
+            key=f"part_{number}",
+            label_visibility="collapsed",
+        )
         stats = [row.breakdowns.get(part, {}) for row in rows]
         names = list(dict.fromkeys(name for by_name in stats for name in by_name))
         if len(names) > MANY_NAMES:

@@ -73,14 +73,22 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
         st.multiselect, "Hidden columns", standard, "hidden_columns", placeholder="none"
     )
     hidden_rows = st.multiselect(
-        "Hidden rows", list(dict.fromkeys(g.label for g in compared.rows)), key="hidden_rows",
-        bind="query-params", placeholder="none",
+        "Hidden rows",
+        list(dict.fromkeys(g.label for g in compared.rows)),
+        key="hidden_rows",
+        bind="query-params",
+        placeholder="none",
         help="Hidden rows still count for the best value and for the correction of p.",
-    )  # fmt: skip
+    )
     group = session.choose(
-        st.selectbox, "Sections by", titles, "sections", index=None, placeholder="none",
+        st.selectbox,
+        "Sections by",
+        titles,
+        "sections",
+        index=None,
+        placeholder="none",
         help="Puts the rows of each value of a config field under a heading.",
-    )  # fmt: skip
+    )
     return SummaryLayout(
         tuple(hidden_rows), tuple(hidden_columns), tuple(fields), group or "", st.query_params.get(SORT, "")
     )
@@ -107,10 +115,13 @@ def field_column(name: str) -> SummaryColumn:
     """Return the column of a config field or mark; a method without the field has a dash."""
     if name in MARKS:
         return SummaryColumn(
-            name, MARKS[name], lambda r: markup.esc(_marks(r.row, name)) or "-",
+            name,
+            MARKS[name],
+            lambda r: markup.esc(_marks(r.row, name)) or "-",
             lambda r: _marks(r.row, name) or None,
-            f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'", "wide",
-        )  # fmt: skip
+            f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'",
+            "wide",
+        )
 
     def value(row: SummaryRow) -> float | str | None:
         raw = row.row.fields.get(name)

@@ -29,9 +29,13 @@ def section() -> None:
     store = session.store()
     left, right = st.columns([2, 1])
     keep = left.segmented_control(
-        "Keep", list(KEEP), format_func=KEEP.__getitem__, default="all", required=True,
+        "Keep",
+        list(KEEP),
+        format_func=KEEP.__getitem__,
+        default="all",
+        required=True,
         key="checkpoints_keep",
-    )  # fmt: skip
+    )
     quota = right.number_input(
         "Quota of all files (GB)",
         min_value=0.0,

@@ -135,9 +135,13 @@ def tag(items: Items) -> None:
     every = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
     shared = [name for name in every if all(name in i.row.tags for i in items)]
     chosen = st.multiselect(
-        f"Tags that {'this experiment has' if single(items) else 'all of them have'}", every, default=shared,
-        accept_new_options=True, key="tags_chosen", placeholder="choose, or type a new one",
-    )  # fmt: skip
+        f"Tags that {'this experiment has' if single(items) else 'all of them have'}",
+        every,
+        default=shared,
+        accept_new_options=True,
+        key="tags_chosen",
+        placeholder="choose, or type a new one",
+    )
     st.caption("Tags serve as folders: choose one beside the search to list its experiments only.")
     if st.button("Save", type="primary", key="tags_saved"):
         with markup.errors_shown():
@@ -180,15 +184,23 @@ def confirm_delete_damaged(item: UnreadableExperiment) -> None:
 
 ACTIONS = (
     Action(
-        "Live", "monitoring", single,
-        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}), writes=False,
+        "Live",
+        "monitoring",
+        single,
+        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}),
+        writes=False,
     ),
     Action(
-        "Compare", "compare", bool,
-        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}), writes=False,
+        "Compare",
+        "compare",
+        bool,
+        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}),
+        writes=False,
     ),
     Action(
-        "Clone", "content_copy", single,
+        "Clone",
+        "content_copy",
+        single,
         lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
     ),
     Action("Edit", "edit", single, edit),
@@ -200,7 +212,7 @@ ACTIONS = (
     Action("Archive", "archive", lambda items: not all(i.row.archived for i in items), _archive),
     Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
     Action("Delete", "delete", single, confirm_delete),
-)  # fmt: skip
+)
 OPEN = ":material/monitoring: Live"
 """Label of the action that a click on an experiment's name runs."""
 

@@ -53,9 +53,14 @@ def section() -> None:
             st.caption("Launched runs wait here while others train.")
             return
         unit = st.segmented_control(
-            "Move", ["Runs", "Experiments"], default="Runs", required=True, key="queue_of",
-            label_visibility="collapsed", bind="query-params",
-        )  # fmt: skip
+            "Move",
+            ["Runs", "Experiments"],
+            default="Runs",
+            required=True,
+            key="queue_of",
+            label_visibility="collapsed",
+            bind="query-params",
+        )
         if unit == "Experiments":
             _experiments(waiting)
         else:
@@ -186,15 +191,22 @@ def cluster(joined: bool) -> None:
 def _connect() -> None:
     with st.form("cluster", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
         address = st.text_input(
-            "Ray cluster", placeholder="host:port of its head; empty: on this machine", key="cluster_address",
-            width=360, help="Queued runs then train on its nodes. Start it with `ray start --head`; the "
+            "Ray cluster",
+            placeholder="host:port of its head; empty: on this machine",
+            key="cluster_address",
+            width=360,
+            help="Queued runs then train on its nodes. Start it with `ray start --head`; the "
             "token in ~/.ray/auth_token must be the same on every node (docs/cluster.md).",
-        )  # fmt: skip
+        )
         over = st.number_input(
-            "Devices per run", 1, choice.MAX_OVER, key="cluster_over", width=150,
+            "Devices per run",
+            1,
+            choice.MAX_OVER,
+            key="cluster_over",
+            width=150,
             help="1: each device trains whole runs. More: each run is spread over this many GPUs, or CPUs if "
             "no node has a GPU; the results are the same.",
-        )  # fmt: skip
+        )
         connect = st.form_submit_button("Connect", icon=":material/hub:", disabled=not session.writable())
     if not connect:
         return
@@ -238,9 +250,11 @@ def _chosen(address: str, joined: bool) -> None:
             choice.choose(store.path, address, choice.chosen_over(store.path))
             _start()
         if st.button(
-            "Disconnect", icon=":material/link_off:", disabled=not session.writable(),
+            "Disconnect",
+            icon=":material/link_off:",
+            disabled=not session.writable(),
             help="Runs on the nodes finish there; queued runs then train on this machine.",
-        ):  # fmt: skip
+        ):
             choice.leave(store.path)
             st.rerun()
 

@@ -139,9 +139,14 @@ def choose_columns() -> list[str]:
     """Draw the choice of columns, kept in the URL, and return them in their order."""
     with st.popover("Columns", icon=":material/view_column:"):
         chosen = st.multiselect(
-            "Columns", list(COLUMNS), default=DEFAULT, key="columns", bind="query-params", width=320,
+            "Columns",
+            list(COLUMNS),
+            default=DEFAULT,
+            key="columns",
+            bind="query-params",
+            width=320,
             help="Status, name and menu are always the first columns.",
-        )  # fmt: skip
+        )
     return [name for name in COLUMNS if name in chosen]
 
 
@@ -162,14 +167,24 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
     config: dict[str, Any] = {
         "Status": _text(width=WIDTHS[archived][0]),
         "Experiment": button(
-            width=WIDTHS[archived][1], type="tertiary", alignment="left", key=OPEN, on_click=_remember,
-            args=(OPEN,), help="Click the name to open the experiment on Live",
+            width=WIDTHS[archived][1],
+            type="tertiary",
+            alignment="left",
+            key=OPEN,
+            on_click=_remember,
+            args=(OPEN,),
+            help="Click the name to open the experiment on Live",
         ),
         "": button(
-            "", type="tertiary", width=MENU_WIDTH, help="Actions for this experiment", key=MENU,
-            on_click=_remember, args=(MENU,),
+            "",
+            type="tertiary",
+            width=MENU_WIDTH,
+            help="Actions for this experiment",
+            key=MENU,
+            on_click=_remember,
+            args=(MENU,),
         ),
-    }  # fmt: skip
+    }
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
     config["Best"] = _text(width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))))
     selected = selectable_table(

@@ -145,9 +145,13 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErro
     unedited = st.session_state[f"{place}.edits"] is None
     with st.container(horizontal=True):
         st.button(
-            "Reset to the data set's texts", key=f"{place}.reset", icon=":material/restart_alt:",
-            disabled=unedited, on_click=_restart_table, args=(place, None),
-        )  # fmt: skip
+            "Reset to the data set's texts",
+            key=f"{place}.reset",
+            icon=":material/restart_alt:",
+            disabled=unedited,
+            on_click=_restart_table,
+            args=(place, None),
+        )
         saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
         markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
         with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):

@@ -82,9 +82,11 @@ def _columns(backbones: list[str]) -> dict[str, Any]:
     for name, width in zip(NUMBER_COLUMNS, (80, 104, 84, 100), strict=True):
         columns[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
-            help=budget[name].description, step=1, width=width,
+            help=budget[name].description,
+            step=1,
+            width=width,
             default=1 if name == "clients" else None,
-        )  # fmt: skip
+        )
     names = fields.backbone_names()
     columns["backbone"] = st.column_config.SelectboxColumn(
         "CLIP",

@@ -435,14 +435,23 @@ def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
     if domains:
         single = len(domains) == 1 and not start
         held_out = dataset.domain_picker(
-            "Held-out domains", domains, start, f"{key}.choice", each=True, help=help_, disabled=single,
+            "Held-out domains",
+            domains,
+            start,
+            f"{key}.choice",
+            each=True,
+            help=help_,
+            disabled=single,
             placeholder="only one domain" if single else "none",
-        )  # fmt: skip
+        )
     else:
         text = st.text_input(
-            "Held-out domains", value=", ".join(start), key=f"{key}.{name}", placeholder="none",
+            "Held-out domains",
+            value=", ".join(start),
+            key=f"{key}.{name}",
+            placeholder="none",
             help=f"{help_}. Separate names with commas, or write each for all of them in turn",
-        )  # fmt: skip
+        )
         held_out = [part.strip() for part in text.split(",") if part.strip()]
     st.session_state[key] = name, held_out
     return held_out

@@ -17,9 +17,13 @@ from pages.widgets import background, charts, markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 COLUMNS = (
-    ("Method", "wide"), ("Draws done", "num"), ("Failed", "num"), ("Best draw", "num"),
-    ("Its values", "prose"), ("Validation, %", "num"),
-)  # fmt: skip
+    ("Method", "wide"),
+    ("Draws done", "num"),
+    ("Failed", "num"),
+    ("Best draw", "num"),
+    ("Its values", "prose"),
+    ("Validation, %", "num"),
+)
 
 
 ShownSearch = tuple[object, str | None, str | None]

@@ -69,9 +69,11 @@ def _source() -> tuple[dict[str, object], str]:
     chosen = NEW
     if added:
         chosen = st.selectbox(
-            "Add to", [NEW, *added], key="add_to",
+            "Add to",
+            [NEW, *added],
+            key="add_to",
             format_func=lambda k: added[k].title if k else "a new paper",
-        )  # fmt: skip
+        )
     if chosen:
         paper = added[chosen]
         own = {"key", "folder", "tables", "settings"}
@@ -85,10 +87,13 @@ def _source() -> tuple[dict[str, object], str]:
     link = right.text_input("Link", key="add_link", placeholder="https://arxiv.org/abs/...")
     licence = st.text_input("Licence note", value=LICENCE, key="add_licence")
     fields = {
-        "title": title.strip(), "citation": citation.strip(), "link": link.strip(),
+        "title": title.strip(),
+        "citation": citation.strip(),
+        "link": link.strip(),
         "licence": licence.strip(),
-        "kind": kind, "why_not_run": "added without runs",
-    }  # fmt: skip
+        "kind": kind,
+        "why_not_run": "added without runs",
+    }
     return fields, adding.key_of(title) if title.strip() else ""
 
 
@@ -143,15 +148,22 @@ def _columns(table: PastedTable) -> list[PastedColumn]:
         name = f"add_column_{i}_{title}"
         with st.container(horizontal=True, vertical_alignment="bottom"):
             role: Role = st.selectbox(
-                f"Column {i + 1}: {markup.md(title) or 'without a heading'}", list(ROLES), key=name,
-                index=list(ROLES).index(guessed.role), format_func=lambda r: ROLES[r], width=260,
-            )  # fmt: skip
+                f"Column {i + 1}: {markup.md(title) or 'without a heading'}",
+                list(ROLES),
+                key=name,
+                index=list(ROLES).index(guessed.role),
+                format_func=lambda r: ROLES[r],
+                width=260,
+            )
             if role == "value":
                 dataset = st.text_input("Data set", value=guessed.dataset, key=f"{name}_dataset", width=190)
                 target = st.text_input(
-                    "Domain or class group", value=guessed.target, key=f"{name}_target", width=190,
+                    "Domain or class group",
+                    value=guessed.target,
+                    key=f"{name}_target",
+                    width=190,
                     help="A domain, base, new or all; avg for the mean over clients or domains",
-                )  # fmt: skip
+                )
                 metric = st.text_input(
                     "Metric", value=guessed.metric, key=f"{name}_metric", width=190, placeholder="as above"
                 )

@@ -108,9 +108,13 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     seeds = most
     if most > 1:
         seeds = st.segmented_control(
-            "Seeds", range(1, most + 1), default=most, required=True, key="papers_seeds",
+            "Seeds",
+            range(1, most + 1),
+            default=most,
+            required=True,
+            key="papers_seeds",
             format_func=lambda n: f"first {n}" if n < most else f"all {most}",
-        )  # fmt: skip
+        )
     every = fillings.fillings(cells, snapshot.available, seeds)
     for lack in dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data"):
         st.warning(

@@ -35,9 +35,11 @@ def choose_pair() -> Pair:
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     with right:
         only = st.toggle(
-            "Several sources", value=True, key="pairs_several",
+            "Several sources",
+            value=True,
+            key="pairs_several",
             help=f"{len(several)} of {len(every):,} pairs of baseline and data set have more than one source",
-        )  # fmt: skip
+        )
     offered = several if only else every
     asked = (st.query_params.get("baseline", ""), st.query_params.get("dataset", ""))
     if asked in every and "pair_baseline" not in st.session_state:
@@ -54,9 +56,11 @@ def choose_pair() -> Pair:
         st.session_state["pair_dataset"] = "Food101" if "Food101" in datasets else datasets[0]
     with middle:
         dataset = st.selectbox(
-            "Data set", datasets, key="pair_dataset",
+            "Data set",
+            datasets,
+            key="pair_dataset",
             format_func=lambda d: f"{d} ({counted(len(every[baseline, d].works), 'source')})",
-        )  # fmt: skip
+        )
     st.query_params["baseline"], st.query_params["dataset"] = baseline, dataset
     return every[baseline, dataset]
 
@@ -109,8 +113,14 @@ def _row(value: PublishedValue, cell: TableCell) -> str:
     clients = literature.protocol_text(stated.model_copy(update={"shots": "", "rounds": ""}))
     selection = stated.selection or (paper.rule_text if paper.reported_round else "")
     said = (
-        value.backbone, clients, stated.shots, stated.rounds, selection, stated.seeds, paper.kind,
-    )  # fmt: skip
+        value.backbone,
+        clients,
+        stated.shots,
+        stated.rounds,
+        selection,
+        stated.seeds,
+        paper.kind,
+    )
     found = "<br>".join(f"⚠ {esc(f.kind)}: {esc(f.text)}" for f in audits.findings_of(value))
     texts = [
         f'<td><button data-choice="table {esc(named)}" tabindex="-1">{esc(paper.title)}</button></td>',

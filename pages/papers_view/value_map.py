@@ -18,15 +18,21 @@ MARKS: dict[CellStatus, tuple[str, str, str]] = {
     "with a caveat": (f"m0 {SIDE}v-{SIDE}h{SIDE}z", "fill:#0072B2", "fill:#56B4E9"),
     "not comparable": (f"l{SIDE} {SIDE}m-{SIDE} 0l{SIDE} -{SIDE}", "stroke:#D55E00;stroke-width:2", ""),
     "rehearsed": (f"m0 {SIDE}l{SIDE} -{SIDE}", "stroke:currentColor;stroke-width:2.5", ""),
-    "in progress": (f"m0 {_HALF}a{_HALF} {_HALF} 0 1 0 {SIDE} 0a{_HALF} {_HALF} 0 1 0 -{SIDE} 0",
-                    "fill:#B8860B", "fill:#F0E442"),
+    "in progress": (
+        f"m0 {_HALF}a{_HALF} {_HALF} 0 1 0 {SIDE} 0a{_HALF} {_HALF} 0 1 0 -{SIDE} 0",
+        "fill:#B8860B",
+        "fill:#F0E442",
+    ),
     "can be run": (_SQUARE, "fill:none;stroke:currentColor;stroke-width:1.2", ""),
-    "needs weights": (f"m0.5 0.5h{SIDE - 1}v{SIDE - 1}h-{SIDE - 1}z",
-                      "fill:none;stroke:currentColor;stroke-width:0.8;stroke-dasharray:1.5 1", ""),
+    "needs weights": (
+        f"m0.5 0.5h{SIDE - 1}v{SIDE - 1}h-{SIDE - 1}z",
+        "fill:none;stroke:currentColor;stroke-width:0.8;stroke-dasharray:1.5 1",
+        "",
+    ),
     "needs data": ("m1.5 1.5h3v3h-3z", "fill:currentColor;opacity:0.45", ""),
     "not implemented": (f"m0 {_HALF}h{SIDE}", "stroke:currentColor;stroke-width:1;opacity:0.6", ""),
     "no single run": ("m2.2 2.2h1.6v1.6h-1.6z", "fill:currentColor;opacity:0.45", ""),
-}  # fmt: skip
+}
 """Status -> the path of its mark, its style, and its style in the dark theme if that differs."""
 CellsByTable = Mapping[str, Sequence[TableCell]]
 

@@ -92,8 +92,10 @@ def test_layers_that_all_clients_share_see_an_image_once(monkeypatch, alike):
     assert layers == 4
     generator = torch_generator(0, "shared layers")
     hidden = torch.randn(1, 5, 5, 24, dtype=torch.float64, generator=generator).expand(clients, -1, -1, -1)
-    a, b = (torch.randn(clients, 3, 3, *size, dtype=torch.float64, generator=generator)
-            for size in ((2, 24), (24, 2)))  # fmt: skip
+    a, b = (
+        torch.randn(clients, 3, 3, *size, dtype=torch.float64, generator=generator)
+        for size in ((2, 24), (24, 2))
+    )
     a[:, :alike], b[:, :alike] = a[:1, :alike], b[:1, :alike]
     lora = Lora(a, b, 0.25, 1)
     seen = []

@@ -327,9 +327,12 @@ def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(FedLensError("a wrong value", "rounds"), FedLensError), (ConnectionResetError(104, "gone"), Transient),
-     (ZeroDivisionError("no"), stream.NodeError)],
-)  # fmt: skip
+    [
+        (FedLensError("a wrong value", "rounds"), FedLensError),
+        (ConnectionResetError(104, "gone"), Transient),
+        (ZeroDivisionError("no"), stream.NodeError),
+    ],
+)
 def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, expected):
     try:
         raise error

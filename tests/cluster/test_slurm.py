@@ -47,10 +47,18 @@ def submit(tmp_path: Path):
 
     def start(**variables: str) -> tuple[subprocess.Popen[str], Path, Path]:
         environment = {
-            "PATH": f"{commands}:{os.environ['PATH']}", "HOME": str(home), "SLURM_TMPDIR": str(tmp_path),
-            "SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "1", "SLURMD_NODENAME": "a",
-            "CALLS": str(tmp_path / "calls"), "HEAD": "works", "WORKER": "ends", "FEDLENS_HEAD_SECONDS": "1",
-        }  # fmt: skip
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "SLURM_TMPDIR": str(tmp_path),
+            "SLURM_JOB_ID": "7",
+            "SLURM_NNODES": "2",
+            "SLURM_CPUS_PER_TASK": "1",
+            "SLURMD_NODENAME": "a",
+            "CALLS": str(tmp_path / "calls"),
+            "HEAD": "works",
+            "WORKER": "ends",
+            "FEDLENS_HEAD_SECONDS": "1",
+        }
         command = ["bash", str(SCRIPT), str(folder), "3"]
         process = subprocess.Popen(
             command, env=environment | variables, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -106,8 +106,16 @@ def test_whatever_goes_wrong_in_one_look_the_next_is_taken(watched, caplog):
 
 def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:
     """Nodes as Ray describes them: id, host, port."""
-    return [{"NodeID": i, "NodeName": "a", "NodeManagerAddress": "a", "NodeManagerHostname": host,
-             "NodeManagerPort": port} for i, host, port in nodes]  # fmt: skip
+    return [
+        {
+            "NodeID": i,
+            "NodeName": "a",
+            "NodeManagerAddress": "a",
+            "NodeManagerHostname": host,
+            "NodeManagerPort": port,
+        }
+        for i, host, port in nodes
+    ]
 
 
 def test_a_node_that_is_started_again_has_its_name():

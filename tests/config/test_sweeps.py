@@ -45,8 +45,11 @@ def test_every_combination_is_run_and_no_method_is_repeated_for_values_of_others
         (rounds, blocks, lr) for rounds in (5, 2) for blocks in (1, 2, 4) for lr in (0.1, 0.01)
     ]
     assert [(r.rounds, *values(r, "lr")) for r in by_method["promptfl"]] == [
-        (5, 0.1), (5, 0.01), (2, 0.1), (2, 0.01)
-    ]  # fmt: skip
+        (5, 0.1),
+        (5, 0.01),
+        (2, 0.1),
+        (2, 0.01),
+    ]
     assert [r.rounds for r in by_method["zero-shot"]] == [5, 2]
 
 
@@ -89,15 +92,21 @@ def test_every_setting_is_planned_with_its_own_clients():
     """blocks is checked against the swept backbone, alpha and clients against the samples there are."""
     found = plan(of('"partition.clients" = [2, 5]\n"partition.kind" = ["iid", "dirichlet"]')).runs
     assert {(r.partition.clients, r.partition.kind) for r in found} == {
-        (2, "iid"), (2, "dirichlet"), (5, "iid"), (5, "dirichlet")
-    }  # fmt: skip
+        (2, "iid"),
+        (2, "dirichlet"),
+        (5, "iid"),
+        (5, "dirichlet"),
+    }
 
 
 def test_toml_round_trip_with_dotted_and_quoted_paths():
     experiment = of('methods.fedot.blocks = [1, 2]\n"methods.*.lr" = [1, 0.5]\nparticipation = [1, 0.5]')
     assert list(experiment.sweep) == [
-        "partition.alpha", "methods.fedot.blocks", "methods.*.lr", "participation"
-    ]  # fmt: skip
+        "partition.alpha",
+        "methods.fedot.blocks",
+        "methods.*.lr",
+        "participation",
+    ]
     again = config.loads(config.dumps(experiment))
     assert again == experiment and list(again.sweep) == list(experiment.sweep)
     assert "sweep" not in config.dumps(preset("demo"))
@@ -196,7 +205,7 @@ def test_a_sweep_that_is_wrong_by_itself_is_refused_when_it_is_read(line, field,
         ("partition.classes_per_client = [1, 2]", "partition.classes_per_client", "does not use"),
         ("data.shots = [" + ",".join(map(str, range(1, 4001))) + "]", None, "12,000 combinations"),
     ],
-)  # fmt: skip
+)
 def test_a_sweep_that_does_not_fit_the_experiment_is_refused_when_it_is_planned(line, field, message):
     with pytest.raises(FedLensError) as caught:
         plan(of(line))

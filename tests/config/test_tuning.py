@@ -11,8 +11,14 @@ from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.results.settings import row_key
 
 TUNED = {
-    "draws": 2, "sampler": "random", "search": "5" * 32, "seed": 0, "draw": 1, "validation": 0.5, "rounds": 2,
-}  # fmt: skip
+    "draws": 2,
+    "sampler": "random",
+    "search": "5" * 32,
+    "seed": 0,
+    "draw": 1,
+    "validation": 0.5,
+    "rounds": 2,
+}
 
 
 def experiment(**changes: object) -> Experiment:
@@ -67,19 +73,34 @@ def test_whole_numbers_and_choices_are_drawn_evenly_and_a_special_table_wins():
         ({"held_out": ["0°"]}, "tuning", "held-out domain"),
         ({"methods": [{"name": "zero-shot"}]}, "tuning", "none of these methods"),
         ({"methods": [{"name": "fedot"}, {"name": "fedot"}]}, "methods", "each its own label"),
-        ({"tuning": {"space": {"fedot": {"lr": {"low": 0, "high": 1, "log": True}}}}},
-         "tuning.space.fedot.lr", "begins above 0"),
+        (
+            {"tuning": {"space": {"fedot": {"lr": {"low": 0, "high": 1, "log": True}}}}},
+            "tuning.space.fedot.lr",
+            "begins above 0",
+        ),
         ({"tuning": {"space": {"fedot": {"lr": {"low": 1}}}}}, "tuning.space.fedot.lr", "low and high"),
-        ({"tuning": {"space": {"fedot": {"lr": {"low": 0.01, "high": True}}}}},
-         "tuning.space.fedot.lr.high", "true is not a number"),
-        ({"tuning": {"space": {"fedot": {"lr": {"low": 1, "high": 900}}}}},
-         "tuning.space.fedot.lr", "900 cannot be tried"),
-        ({"tuning": {"space": {"fedot": {"blocs": {"choices": [1]}}}}},
-         "tuning.space.fedot.blocs", "did you mean 'blocks'"),
-        ({"tuning": {"space": {"sdfed": {"lr": {"low": 1, "high": 2}}}}},
-         "tuning.space.sdfed", "no method 'sdfed'"),
+        (
+            {"tuning": {"space": {"fedot": {"lr": {"low": 0.01, "high": True}}}}},
+            "tuning.space.fedot.lr.high",
+            "true is not a number",
+        ),
+        (
+            {"tuning": {"space": {"fedot": {"lr": {"low": 1, "high": 900}}}}},
+            "tuning.space.fedot.lr",
+            "900 cannot be tried",
+        ),
+        (
+            {"tuning": {"space": {"fedot": {"blocs": {"choices": [1]}}}}},
+            "tuning.space.fedot.blocs",
+            "did you mean 'blocks'",
+        ),
+        (
+            {"tuning": {"space": {"sdfed": {"lr": {"low": 1, "high": 2}}}}},
+            "tuning.space.sdfed",
+            "no method 'sdfed'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_search_names_the_field_and_the_remedy(changes, field, words):
     with pytest.raises(FedLensError, match=words) as caught:
         expand(experiment(**changes))

@@ -74,8 +74,12 @@ def own_data(folder: Path) -> dict[str, str]:
                     column.append(value)
     (folder / "set" / "list.csv").write_text("\n".join(["path,label,domain,client", *rows]))
     text = datasets.Value("string")
-    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES)),
-                "domain": text, "writer": text}  # fmt: skip
+    features = {
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=list(CLASSES)),
+        "domain": text,
+        "writer": text,
+    }
     data = datasets.Dataset.from_dict(content, features=datasets.Features(features))
     data.save_to_disk(str(folder / "saved"))
     return {

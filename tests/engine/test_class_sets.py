@@ -112,9 +112,16 @@ def _images(domains=("photo",), per_class=10, classes=4):
     domain = np.repeat(np.arange(len(domains)), per_class * classes)
     keys = tuple(f"{d}/{i}" for i, d in enumerate(domain))
     images = ImageSet(
-        name="made-up", classes=tuple("abcd"[:classes]), domains=tuple(domains), labels=labels, domain=domain,
-        keys=keys, template="a {}", fingerprint="f", read=lambda i: None,
-    )  # fmt: skip
+        name="made-up",
+        classes=tuple("abcd"[:classes]),
+        domains=tuple(domains),
+        labels=labels,
+        domain=domain,
+        keys=keys,
+        template="a {}",
+        fingerprint="f",
+        read=lambda i: None,
+    )
     split = np.tile(np.array([TRAIN] * 6 + [VALIDATION] * 2 + [TEST] * 2), len(labels) // 10)
     return images, split
 

@@ -42,13 +42,18 @@ def proxied(folder: Path) -> Iterator[Server]:
         folder / "proxied.db",
         folder / "proxied.log",
         [
-            "--server.address", "::1", "--server.baseUrlPath", "fed/lens",
-            "--server.allowedHosts", "lens.example.org",
-            "--server.corsAllowedOrigins", "https://public.example",
+            "--server.address",
+            "::1",
+            "--server.baseUrlPath",
+            "fed/lens",
+            "--server.allowedHosts",
+            "lens.example.org",
+            "--server.corsAllowedOrigins",
+            "https://public.example",
         ],
         "http://[::1]:{port}/fed/lens/_stcore/health",
         FEDLENS_STATE=str(folder / "state"),
-    )  # fmt: skip
+    )
     yield running
     running.stop()
     end_workers(running.db)

@@ -72,8 +72,11 @@ def test_the_other_seeds_of_that_config_stop_and_nothing_else(db, queued):
     stopped = {r.seed: r.status_text for r in others if r.state == "stopped"}
     assert stopped.keys() == {2, 3} and all("failed in run 1" in why for why in stopped.values())
     assert [(r.method, r.seed) for r in others if r.state == "queued"] == [
-        ("promptfl", 1), ("promptfl", 2), ("promptfl", 3), ("fedot", 4),
-    ]  # fmt: skip
+        ("promptfl", 1),
+        ("promptfl", 2),
+        ("promptfl", 3),
+        ("fedot", 4),
+    ]
     assert sorted(Store(db).runs.resume(range(1, 20))) == [
         r.id for r in (one, *others) if r.seed < 4 and r.method == "fedot"
     ]

@@ -32,10 +32,22 @@ def end_draw(writer: RunWriter, validation: int, test: int = 30) -> None:
     """Record one round of a claimed run: ``validation`` and ``test`` of 60 samples correct."""
     writer.started(Started(entities=fill.entities(("a",), ("a",)), rounds_total=1, environment={}))
     cells = (fill.cell(1, 1, validation, 60, split=1), fill.cell(1, 1, test, 60))
-    writer.write_round(RoundFinished(
-        round=1, train_loss=1.0, seconds_train=2.0, seconds_aggregate=0.5, seconds_evaluate=9.0,
-        scalars_up=1, scalars_down=1, bytes_up=40, bytes_down=60, clients=(), cells=cells, diagnostics=(),
-    ))  # fmt: skip
+    writer.write_round(
+        RoundFinished(
+            round=1,
+            train_loss=1.0,
+            seconds_train=2.0,
+            seconds_aggregate=0.5,
+            seconds_evaluate=9.0,
+            scalars_up=1,
+            scalars_down=1,
+            bytes_up=40,
+            bytes_down=60,
+            clients=(),
+            cells=cells,
+            diagnostics=(),
+        )
+    )
     writer.claim.finish("done")
 
 
@@ -86,9 +98,11 @@ def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own
     final = final_of(store, number)
     draws, runs = store.searches.draws(number)["FedOT"], store.runs.configs([r.id for r in final.runs])
     assert [(r.label, r.seed, r.status) for r in final.runs] == [
-        ("FedOT", 1, "queued"), ("Zero-shot CLIP", 1, "queued"),
-        ("FedOT", 2, "queued"), ("Zero-shot CLIP", 2, "queued"),
-    ]  # fmt: skip
+        ("FedOT", 1, "queued"),
+        ("Zero-shot CLIP", 1, "queued"),
+        ("FedOT", 2, "queued"),
+        ("Zero-shot CLIP", 2, "queued"),
+    ]
     assert final.name == "tuned" and store.experiments.get(number).name == "Search: tuned"
     tuned = next(iter(runs.values())).method
     assert tuned.config == draws[2].config.method.config != draws[0].config.method.config

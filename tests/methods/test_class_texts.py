@@ -35,8 +35,10 @@ def run_context(
 
 def experiment(folder: str, texts: object = None, class_text: str = "description", name: str = "fedalign"):
     own = {} if texts is None else {"descriptions": texts}
-    data, partition = ({k: json.loads(v) for k, _, v in (line.partition(" = ") for line in part.splitlines())}
-                       for part in (folder, 'kind = "iid"\nclients = 2'))  # fmt: skip
+    data, partition = (
+        {k: json.loads(v) for k, _, v in (line.partition(" = ") for line in part.splitlines())}
+        for part in (folder, 'kind = "iid"\nclients = 2')
+    )
     entry = MethodEntry(name=name, config={"class_text": class_text, **own})
     return config.Experiment(data=data, partition=partition, rounds=1, methods=(entry,))
 

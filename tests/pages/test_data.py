@@ -190,9 +190,13 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
     button(app, "Encode now").click().run()
     (task,) = Store(db).tasks.recent("encode")
     assert task.args == {
-        "name": "shapes", "root": None, "backbone": "mini-vit", "pretrained": None, "reads": "embedding",
+        "name": "shapes",
+        "root": None,
+        "backbone": "mini-vit",
+        "pretrained": None,
+        "reads": "embedding",
         "precision": "fp32",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,27 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
     store = Store(filled)
     mixed, done = summaries_of(store, store.experiments.all())
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
-        "Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete",
-    ]  # fmt: skip
-    assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
-        "Live", "Compare", "Clone", "Edit", "Tag", "Stop", "Run next", "Resume", "Retry failed", "Archive",
+        "Live",
+        "Compare",
+        "Clone",
+        "Edit",
+        "Tag",
+        "Archive",
         "Delete",
-    ]  # fmt: skip
+    ]
+    assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
+        "Live",
+        "Compare",
+        "Clone",
+        "Edit",
+        "Tag",
+        "Stop",
+        "Run next",
+        "Resume",
+        "Retry failed",
+        "Archive",
+        "Delete",
+    ]
     monkeypatch.setattr(actions.session, "writable", lambda: False)
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == ["Live", "Compare"]
 
@@ -130,12 +145,16 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(actions, "ACTIONS", tuple(
-        actions.Action(
-            a.label, a.icon, a.applies, lambda items, a=a: asked.append((a.label, items[0].row.id))
-        )
-        for a in actions.ACTIONS
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        actions,
+        "ACTIONS",
+        tuple(
+            actions.Action(
+                a.label, a.icon, a.applies, lambda items, a=a: asked.append((a.label, items[0].row.id))
+            )
+            for a in actions.ACTIONS
+        ),
+    )
     app = open_page()
     app.session_state["clicked_action"] = (":material/edit: Edit", 2)  # as the table's callback does
     app.run()
@@ -190,8 +209,14 @@ def test_actions_appear_with_a_selection_and_only_those_that_are_possible(
     assert not names & {b.label for b in app.button}
     app = select(app, TABLE, 1)
     assert {b.label for b in app.button} & names == {
-        "Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete"
-    }  # fmt: skip
+        "Live",
+        "Compare",
+        "Clone",
+        "Edit",
+        "Tag",
+        "Archive",
+        "Delete",
+    }
     app = select(app, TABLE, 0, 1)
     assert "Stop" in {b.label for b in app.button} and "Delete" not in {b.label for b in app.button}
 

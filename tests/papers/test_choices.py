@@ -52,8 +52,11 @@ def folder(tmp_path: Path, text: str) -> library.Paper:
     made = tmp_path / "mine"
     made.mkdir(exist_ok=True)
     for name, content in (
-        ("paper.toml", PAPER), ("values.csv", VALUES), ("runs.toml", RUNS), ("choices.toml", text),
-    ):  # fmt: skip
+        ("paper.toml", PAPER),
+        ("values.csv", VALUES),
+        ("runs.toml", RUNS),
+        ("choices.toml", text),
+    ):
         (made / name).write_text(content, encoding="utf-8")
     return library.read_paper(made)
 

@@ -100,14 +100,20 @@ def test_the_command_lists_every_comparable_value_below_its_evidence(capsys) -> 
 @pytest.mark.parametrize(
     ("method", "said", "fields"),
     [
-        ("fedgh", "momentum 0.9, weight decay 1e-3 and ten local epochs are its public code's",
-         {"momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10, "batch_size": 32}),
-        ("facmic", "which weights clients by their samples and keeps Adam's state",
-         {"weighting": "samples", "optimiser_state": "kept", "optimiser": "adam", "target": "none"}),
+        (
+            "fedgh",
+            "momentum 0.9, weight decay 1e-3 and ten local epochs are its public code's",
+            {"momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10, "batch_size": 32},
+        ),
+        (
+            "facmic",
+            "which weights clients by their samples and keeps Adam's state",
+            {"weighting": "samples", "optimiser_state": "kept", "optimiser": "adam", "target": "none"},
+        ),
         ("fedapt", "random keys that are never trained or sent", {"keys": "frozen"}),
         ("clip-fc", "momentum 0.9 and weight decay 5e-4", {"momentum": 0.9, "weight_decay": 5e-4}),
     ],
-)  # fmt: skip
+)
 def test_what_a_reason_says_of_a_baseline_is_what_it_trains_with(
     method: str, said: str, fields: dict
 ) -> None:

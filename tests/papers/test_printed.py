@@ -125,13 +125,23 @@ def test_values_of_single_domains_and_of_models_before_aggregation_have_no_colum
         and f.method in ("FedAlign", "PromptFL")
     }
     assert local == {
-        ("IID", "FedAlign"): "classes", ("Dir", "FedAlign"): "classes", ("Path", "FedAlign"): None,
-        ("IID", "PromptFL"): None, ("Dir", "PromptFL"): None, ("Path", "PromptFL"): None,
-    }  # fmt: skip
+        ("IID", "FedAlign"): "classes",
+        ("Dir", "FedAlign"): "classes",
+        ("Path", "FedAlign"): None,
+        ("IID", "PromptFL"): None,
+        ("Dir", "PromptFL"): None,
+        ("Path", "PromptFL"): None,
+    }
     by_domain = presets.value_of("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
     assert column_of(by_domain) is None
-    assert column_of(presets.value_of("fedot", table="7", dataset="PACS", method="FedOT",
-                                            setting="held out A", target="avg")) is None  # fmt: skip
+    assert (
+        column_of(
+            presets.value_of(
+                "fedot", table="7", dataset="PACS", method="FedOT", setting="held out A", target="avg"
+            )
+        )
+        is None
+    )
 
 
 def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:

@@ -54,8 +54,11 @@ def test_rows_and_columns_stand_as_printed() -> None:
     (first,) = by_name["fedot-1"].panels
     assert first.rows[0].heads == ("generalization", "Zero-Shot CLIP")
     assert [row.heads[0] for row in first.rows][::9] == [
-        "generalization", "generalization", "personalization", "comprehensive",
-    ]  # fmt: skip
+        "generalization",
+        "generalization",
+        "personalization",
+        "comprehensive",
+    ]
     assert [column[0] for column in first.columns] == [
         "FEMNIST",
         "PACS",

@@ -31,9 +31,15 @@ def accuracies(clients: int) -> Panel:
     values[np.arange(1, clients + 1), np.arange(clients)] = np.linspace(100, 0, clients)
     counts = np.ones(values.shape, int)
     return Panel(
-        "FedOT: round 2/2", "fedot", ("global", *names), names, values, counts, counts,
+        "FedOT: round 2/2",
+        "fedot",
+        ("global", *names),
+        names,
+        values,
+        counts,
+        counts,
         (-1, *range(clients)),
-    )  # fmt: skip
+    )
 
 
 def frames(panel: Panel, width: int = 1200) -> dict[tuple[int, int], str]:
@@ -124,13 +130,13 @@ def linear(rgb: np.ndarray) -> np.ndarray:
 
 def cielab(light: np.ndarray) -> np.ndarray:
     """Return L*, a* and b* of linear sRGB under D65 (CIE 15; IEC 61966-2-1). Shape: (points, 3)."""
-    xyz = light @ np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    ).T / [0.9505, 1.0, 1.089]  # fmt: skip
+    xyz = (
+        light
+        @ np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]).T
+        / [0.9505, 1.0, 1.089]
+    )
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
-    return np.stack(
-        [116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=-1
-    )  # fmt: skip
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=-1)
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -319,8 +319,9 @@ def test_the_recipe_has_the_runs_behind_the_numbers_only(db: Path) -> None:
         database.execute("UPDATE runs SET status='stopped' WHERE id = 2")
     (experiment,) = content(db).recipe.experiments
     assert [(r.number, r.origin, r.label) for r in experiment.runs] == [
-        (1, "engine", "FedOT"), (2, "recorder", "Mine"),
-    ]  # fmt: skip
+        (1, "engine", "FedOT"),
+        (2, "recorder", "Mine"),
+    ]
     assert [r.config.seed for r in content(db, unfinished=True).recipe.runs if r.origin == "engine"] == [1, 2]
 
 
@@ -374,8 +375,9 @@ def test_a_report_that_is_cut_off_leaves_nothing_and_can_be_repeated(tmp_path: P
     assert not folder.exists() or not any(folder.iterdir())
     write_folder({"figures/a.svg": b"a", "README.txt": b"b"}, folder)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
-        "new/report/figures/a.svg", "new/report/README.txt",
-    }  # fmt: skip
+        "new/report/figures/a.svg",
+        "new/report/README.txt",
+    }
 
 
 def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:

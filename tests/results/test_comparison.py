@@ -178,8 +178,11 @@ def test_no_difference_across_rounds_or_participation(db: Path) -> None:
     assert reason_not_comparable(rows["sdfed"], base) == "rounds 3 against 2"
     assert reason_not_comparable(rows["promptfl"], base) == "participation 0.5 against 1"
     assert {m: difference(g, base, "personal") is None for m, g in rows.items()} == {
-        "fedot": True, "zero-shot": False, "sdfed": True, "promptfl": True
-    }  # fmt: skip
+        "fedot": True,
+        "zero-shot": False,
+        "sdfed": True,
+        "promptfl": True,
+    }
     tested = significance(found.rows, base, "personal")
     assert list(tested) == [rows["zero-shot"].key]
     assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
@@ -297,8 +300,11 @@ def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
     found = significance(list(groups.values()), baseline, "personal")
     assert baseline.key not in found and len(found) == len(groups) - 1
     ours, theirs = (list(value_per_seed(groups[m].runs, "personal").values()) for m in ("FedOT", "PromptFL"))
-    raw = {k: stats.ttest_rel(list(value_per_seed(g.runs, "personal").values()), theirs).pvalue
-           for k, g in groups.items() if k != "PromptFL"}  # fmt: skip
+    raw = {
+        k: stats.ttest_rel(list(value_per_seed(g.runs, "personal").values()), theirs).pvalue
+        for k, g in groups.items()
+        if k != "PromptFL"
+    }
     fedot = found[groups["FedOT"].key]
     assert fedot.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
     assert fedot.p == pytest.approx(raw["FedOT"])

@@ -48,9 +48,15 @@ def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float 
 def test_the_front_by_hand():
     """b costs more than a and does worse; d equals c; e has no accuracy; f costs nothing known."""
     found = [
-        a_cost("c", 80.0, 10.0), a_cost("a", 70.0, 1.0), a_cost("b", 69.0, 2.0), a_cost("d", 80.0, 10.0),
-        a_cost("e", None, 0.1), a_cost("f", 99.0, None), a_cost("g", 80.0, 11.0), a_cost("h", 79.0, 10.0),
-    ]  # fmt: skip
+        a_cost("c", 80.0, 10.0),
+        a_cost("a", 70.0, 1.0),
+        a_cost("b", 69.0, 2.0),
+        a_cost("d", 80.0, 10.0),
+        a_cost("e", None, 0.1),
+        a_cost("f", 99.0, None),
+        a_cost("g", 80.0, 11.0),
+        a_cost("h", 79.0, 10.0),
+    ]
     assert [c.label for c in curves.pareto_front(found, "megabytes")] == ["a", "c", "d"]
     assert [c.label for c in curves.pareto_front(found, "seconds")] == ["f"], "all took one second"
     assert curves.pareto_front([], "seconds") == []
@@ -107,9 +113,13 @@ def test_names_of_marks_that_lie_close_do_not_cover_each_other(
 ) -> None:
     """Six methods of which four reach the same for the same; the front's two keep their names."""
     found = [
-        a_cost("Zero-shot CLIP", 52.0, 0.0), a_cost("FedOT", 86.0, 1.0), a_cost("FedDEAP", 85.8, 1.02),
-        a_cost("FedAlign", 85.9, 1.03), a_cost("SDFed", 85.7, 1.01), a_cost("PromptFL", 66.0, 0.4),
-    ]  # fmt: skip
+        a_cost("Zero-shot CLIP", 52.0, 0.0),
+        a_cost("FedOT", 86.0, 1.0),
+        a_cost("FedDEAP", 85.8, 1.02),
+        a_cost("FedAlign", 85.9, 1.03),
+        a_cost("SDFed", 85.7, 1.01),
+        a_cost("PromptFL", 66.0, 0.4),
+    ]
     figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", widths, scale).figure
     assert not any(covered(figure, width) for width in widths), "a window of any size shows this chart"
     named = [t.text[0] for t in figure.data if t.text and t.text[0]]
@@ -121,9 +131,13 @@ def test_names_of_marks_that_lie_close_do_not_cover_each_other(
 @pytest.mark.parametrize("widths", [WIDE_COST_PLOTS, NARROW_COST_PLOTS])
 def test_every_method_of_the_demonstration_has_its_name(widths: tuple[float, ...]) -> None:
     found = [
-        a_cost("Zero-shot CLIP", 47.7, 0.0), a_cost("FedOT", 92.4, 0.46), a_cost("PromptFL", 83.7, 0.74),
-        a_cost("FedDEAP", 80.4, 25.2), a_cost("SDFed", 84.3, 0.74), a_cost("FedAlign", 89.4, 6.05),
-    ]  # fmt: skip
+        a_cost("Zero-shot CLIP", 47.7, 0.0),
+        a_cost("FedOT", 92.4, 0.46),
+        a_cost("PromptFL", 83.7, 0.74),
+        a_cost("FedDEAP", 80.4, 25.2),
+        a_cost("SDFed", 84.3, 0.74),
+        a_cost("FedAlign", 89.4, 6.05),
+    ]
     figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", widths).figure
     named = {markup.text(t.text[0]) for t in figure.data if t.text}
     assert named == {c.label for c in found}
@@ -180,13 +194,19 @@ def test_a_table_of_lines_has_what_the_chart_has_and_no_empty_column() -> None:
     reach = curves.Series("a", "fedot", (1.0, 2.0), (9.1e-7, 0.5), (None, None), 1, (8e-7, 0.4), (1e-6, 0.6))
     table = series_table([reach], "round")
     assert table == {
-        "line": ["a", "a"], "round": [1.0, 2.0], "mean": [9.1e-7, 0.5],
-        "minimum": [8e-7, 0.4], "maximum": [1e-6, 0.6],
-    }  # fmt: skip
+        "line": ["a", "a"],
+        "round": [1.0, 2.0],
+        "mean": [9.1e-7, 0.5],
+        "minimum": [8e-7, 0.4],
+        "maximum": [1e-6, 0.6],
+    }
     seeds = curves.Series("a", "fedot", (1.0,), (70.123,), (0.456,), 3)
     assert series_table([seeds], "Round", "%") == {
-        "line": ["a"], "Round": [1.0], "mean, %": [70.12], "std": [0.46],
-    }  # fmt: skip
+        "line": ["a"],
+        "Round": [1.0],
+        "mean, %": [70.12],
+        "std": [0.46],
+    }
 
 
 def variants(count: int) -> list[curves.Series]:

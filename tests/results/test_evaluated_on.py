@@ -178,8 +178,10 @@ def test_without_a_row_of_fedlens_most_rows_decide(db: Path, tmp_path: Path) -> 
     sets = {"a": {"x": 10}, "b": {"x": 10, "y": 10}, "c": {"x": 10, "y": 10}}
     imported(store, tmp_path, "Own", sets)  # type: ignore[arg-type]
     assert {g.label: g.other_tests for g in compare(store, [1]).rows} == {
-        "a": "evaluated on 1 of 2 clients", "b": "", "c": ""
-    }  # fmt: skip
+        "a": "evaluated on 1 of 2 clients",
+        "b": "",
+        "c": "",
+    }
 
 
 def test_totals_that_are_drawn_with_the_seed_are_compared_seed_by_seed(tmp_path: Path) -> None:
@@ -207,8 +209,10 @@ def test_a_mean_over_fewer_held_out_domains_is_another_quantity(tmp_path: Path) 
     rows = {g.label: g for g in compare(store, [1, 2, 3]).rows}
     assert len({g.setting for g in rows.values()}) == 1
     assert {label: g.other_tests for label, g in rows.items()} == {
-        "FedOT": "", "PromptFL": "", "FedAlign": "evaluated on 1 of 2 held-out domains"
-    }  # fmt: skip
+        "FedOT": "",
+        "PromptFL": "",
+        "FedAlign": "evaluated on 1 of 2 held-out domains",
+    }
 
 
 def test_a_merged_run_on_other_clients_is_outvoted(tmp_path: Path) -> None:

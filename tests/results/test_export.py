@@ -44,8 +44,12 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
             assert (row["n"], row["baseline"], row["method"]) == (3, "PromptFL", group.method)
     first = frame.iloc[0]
     assert (first["experiment"], first["data"], first["backbone"], first["partition"], first["clients"]) == (
-        "Rotated digits, made up", "rotated-digits", "mini-vit", "domain", 6,
-    )  # fmt: skip
+        "Rotated digits, made up",
+        "rotated-digits",
+        "mini-vit",
+        "domain",
+        6,
+    )
     numbers = ("clients", "rounds", "mean", "std", "n", "difference", "pairs", "p", "p_holm")
     assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in numbers)
     assert frame["held_out"].dtype == bool

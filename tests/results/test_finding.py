@@ -139,8 +139,11 @@ def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(db: Path
     store = Store(db)
     runs = more_seeds(store, store.experiments.get(number))
     assert [(run.method.name, run.seed) for run in runs] == [
-        ("fedot", 2), ("promptfl", 2), ("fedot", 3), ("promptfl", 3)
-    ]  # fmt: skip
+        ("fedot", 2),
+        ("promptfl", 2),
+        ("fedot", 3),
+        ("promptfl", 3),
+    ]
     added = store.experiments.extend(number, runs)
     experiment = store.experiments.get(number)
     assert [run.id for run in experiment.runs][-4:] == list(added.run_ids)

@@ -56,8 +56,11 @@ def test_a_rank_is_an_interval_of_what_is_not_ruled_out() -> None:
     }
     ranks = rank_intervals(list(values), pairwise_tests(values))
     assert {k: r.text for k, r in ranks.items()} == {
-        "best": "1 to 3", "close": "1 to 3", "one seed": "1 to 4", "worse": "3 to 4"
-    }  # fmt: skip
+        "best": "1 to 3",
+        "close": "1 to 3",
+        "one seed": "1 to 4",
+        "worse": "3 to 4",
+    }
 
 
 def test_intervals_cover_the_true_ranks() -> None:
@@ -140,9 +143,11 @@ def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> No
     (setting,) = boards.board_settings(store, store.runs.of_experiments(ids))
     shown = boards.board(store, setting, "personal")
     assert [(g.label, shown.rank_text(g)) for g in shown.rows] == [
-        ("PromptFL", "1"), ("Zero-shot CLIP", "2"), ("FedOT", "not ranked yet, 1 more seed"),
+        ("PromptFL", "1"),
+        ("Zero-shot CLIP", "2"),
+        ("FedOT", "not ranked yet, 1 more seed"),
         ("FedAlign", "not ranked yet, 2 more seeds"),
-    ]  # fmt: skip
+    ]
     assert shown.rows[2].stats["personal"].mean > shown.rows[0].stats["personal"].mean, "though it looks best"
     assert shown.finding == (
         "PromptFL is first: significantly better than the other ranked row. 2 rows are not ranked; the table "

@@ -50,8 +50,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
             if round_ in evaluated:
                 own = [fill.cell(i, i, evaluated[round_], 20) for i in (1, 2)]
                 cells = (*own, *(fill.cell(0, i, GLOBAL, 20) for i in (1, 2)))
-            measured = {"seconds_train": 2.0, "seconds_aggregate": 1.0, "bytes_up": 2_000_000,
-                        "bytes_down": 1_000_000} if round_ else {}  # fmt: skip
+            measured = (
+                {
+                    "seconds_train": 2.0,
+                    "seconds_aggregate": 1.0,
+                    "bytes_up": 2_000_000,
+                    "bytes_down": 1_000_000,
+                }
+                if round_
+                else {}
+            )
             writer.write_round(RoundFinished(round=round_, cells=cells, **measured))
         writer.claim.finish("done")
     return Store(db)

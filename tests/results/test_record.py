@@ -60,8 +60,12 @@ def test_a_comparison_cites_its_methods_data_and_model_once(db: Path) -> None:
     )
     text = bibtex(compare(Store(db), [number]).rows)
     assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
-        "fedlens", "radford2021clip", "alpaydin1998digits", "kong2025fedot", "guo2022promptfl",
-    ]  # fmt: skip
+        "fedlens",
+        "radford2021clip",
+        "alpaydin1998digits",
+        "kong2025fedot",
+        "guo2022promptfl",
+    ]
 
 
 def test_every_paper_has_an_entry_and_a_key_of_its_own() -> None:

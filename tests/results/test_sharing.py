@@ -164,8 +164,11 @@ def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
             eval_results(checked.summary, "Nothing", "personal", "me/digits", "default")
     lines = text.splitlines()
     assert lines[:4] == [
-        "- dataset:", '    id: "me/digits"', '    task_id: "default"', f"  value: {round(mean, 4)}",
-    ]  # fmt: skip
+        "- dataset:",
+        '    id: "me/digits"',
+        '    task_id: "default"',
+        f"  value: {round(mean, 4)}",
+    ]
     assert lines[5:7] == ["  source:", '    url: "https://x.org/b.zip"']
     notes = json.loads(lines[-1].removeprefix("  notes: "))
     assert "mean over 3 seeds ±" in notes and "protocol demo@1" in notes

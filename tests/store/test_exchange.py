@@ -61,8 +61,12 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
         assert contents(ours, number + 1) == contents(theirs, number)
         old, new = Store(theirs).experiments.get(number), Store(ours).experiments.get(number + 1)
         assert (new.name, new.uuid, new.config, new.tags, new.notes) == (
-            old.name, old.uuid, old.config, old.tags, old.notes
-        )  # fmt: skip
+            old.name,
+            old.uuid,
+            old.config,
+            old.tags,
+            old.notes,
+        )
         for before, after in zip(old.runs, new.runs, strict=True):
             assert Store(ours).runs.config(after.id) == Store(theirs).runs.config(before.id)
             assert Store(ours).runs.environment(after.id) == Store(theirs).runs.environment(before.id)
@@ -85,9 +89,12 @@ def test_what_had_not_ended_is_stopped(tmp_path, file):
     Store(db).imports.json(file)
     runs = {r.label: r for r in Store(db).experiments.get(2).runs}
     assert {label: r.state for label, r in runs.items()} == {
-        "Zero-shot CLIP": "done", "FedOT": "stopped", "PromptFL": "failed", "SDFed": "stopped",
+        "Zero-shot CLIP": "done",
+        "FedOT": "stopped",
+        "PromptFL": "failed",
+        "SDFed": "stopped",
         "FedAlign": "stopped",
-    }  # fmt: skip
+    }
     assert runs["FedOT"].status_text == "imported from a file before it had ended"
     assert runs["PromptFL"].status_text.startswith("CUDA out of memory")
 

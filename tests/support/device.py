@@ -32,9 +32,14 @@ class OnDevice(torch.Tensor):
     @staticmethod
     def __new__(cls, real: torch.Tensor) -> Self:
         made = torch.Tensor._make_wrapper_subclass(
-            cls, real.size(), strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype,
-            device=DEVICE, requires_grad=False,
-        )  # fmt: skip
+            cls,
+            real.size(),
+            strides=real.stride(),
+            storage_offset=real.storage_offset(),
+            dtype=real.dtype,
+            device=DEVICE,
+            requires_grad=False,
+        )
         made.held = real
         return made
 

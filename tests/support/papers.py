@@ -55,11 +55,19 @@ def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFin
             if test_code == code:
                 cells.append(fill.cell(code, code, 90 if round_ == 2 else 10, 100, 1.0, split=1))
     return RoundFinished(
-        round=round_, train_loss=1.0, seconds_train=0.1, seconds_aggregate=0.1, seconds_evaluate=0.1,
-        scalars_up=4_000_000, scalars_down=0, bytes_up=16_000_000, bytes_down=0, clients=(),
+        round=round_,
+        train_loss=1.0,
+        seconds_train=0.1,
+        seconds_aggregate=0.1,
+        seconds_evaluate=0.1,
+        scalars_up=4_000_000,
+        scalars_down=0,
+        bytes_up=16_000_000,
+        bytes_down=0,
+        clients=(),
         cells=tuple(cells),
         diagnostics=tuple(Diagnostic("condition_number", 1.0 + c, client_a=c) for c in range(1, len(models))),
-    )  # fmt: skip
+    )
 
 
 def train(

@@ -67,8 +67,9 @@ def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
 
     with tempfile.TemporaryDirectory(prefix="fedlens-scale-") as folder, two_nodes(Path(folder)) as cluster:
         ray = connect(cluster.address)
-        started = [ray.remote(Actor).options(num_cpus=2 / count, max_restarts=0).remote(make)
-                   for _ in range(count)]  # fmt: skip
+        started = [
+            ray.remote(Actor).options(num_cpus=2 / count, max_restarts=0).remote(make) for _ in range(count)
+        ]
         try:
             yield Parallel([submit_to(actor) for actor in started], torch.device(CPU))
             seconds = ray.get([actor.spent.remote() for actor in started])

@@ -154,19 +154,31 @@ def rivals_table(of: Openness) -> str:
             ]
         )
     headings = [
-        f"{of.ranking.own.method} minus", "printed", "FedLens's reading (95 % interval)", "could have seen",
-        "all readings", "ahead in", "moved most by", "sign of the printed difference",
-    ]  # fmt: skip
+        f"{of.ranking.own.method} minus",
+        "printed",
+        "FedLens's reading (95 % interval)",
+        "could have seen",
+        "all readings",
+        "ahead in",
+        "moved most by",
+        "sign of the printed difference",
+    ]
     return markdown(headings, lines)
 
 
 def effects_table(of: Openness) -> str:
     """Return what each alternative moves the paper's own method, and how often it changes the order."""
     lines = [
-        [choice, alternative, signed(effect.mean, 2), f"{effect.largest:.2f}", str(effect.pairs),
-         f"{effect.reordered} of {effect.pairs}"]
+        [
+            choice,
+            alternative,
+            signed(effect.mean, 2),
+            f"{effect.largest:.2f}",
+            str(effect.pairs),
+            f"{effect.reordered} of {effect.pairs}",
+        ]
         for choice, alternative, effect in of.named_effects()
-    ]  # fmt: skip
+    ]
     return markdown(
         ["choice", "alternative", f"moves {of.ranking.own.method} by", "at most", "pairs", "order changes"],
         lines,
@@ -234,9 +246,13 @@ def survey(store: Store) -> str:
                 ]
             )
     headings = [
-        "values", "readings", "a choice moves the own method", "own method first", "same order",
+        "values",
+        "readings",
+        "a choice moves the own method",
+        "own method first",
+        "same order",
         "could have seen",
-    ]  # fmt: skip
+    ]
     counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(every).items())
     return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} printed differences: {counts}.\n"
 

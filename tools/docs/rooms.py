@@ -27,8 +27,14 @@ PURPOSES = {
     "cache": "large arrays on disk and their digests, resumable and shared",
     "data": "catalog, readers, checks, splits, partitions",
     "records": "events, codes and presentations that rooms share",
-    "linalg": "", "seeds": "", "devices": "", "errors": "", "files": "", "lazy": "", "progress": "",
-}  # fmt: skip
+    "linalg": "",
+    "seeds": "",
+    "devices": "",
+    "errors": "",
+    "files": "",
+    "lazy": "",
+    "progress": "",
+}
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),

@@ -268,8 +268,16 @@ def _cifar_file(path: Path) -> dict[bytes, Any]:
     """Read one pickled file; depending on the tool that wrote it, its keys are text or bytes."""
     try:
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except (OSError, EOFError, ValueError, AttributeError, LookupError, TypeError, ImportError,
-            pickle.UnpicklingError) as error:  # fmt: skip
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ImportError,
+        pickle.UnpicklingError,
+    ) as error:
         raise damaged(path, f"damaged ({error})") from error
     if not isinstance(content, dict):
         raise damaged(path, "damaged (no table of arrays)")

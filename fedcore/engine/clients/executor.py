@@ -205,9 +205,16 @@ class Worker:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
         optimiser.lr_factors = method.lr_factors()
         trained = train_clients(
-            method, params, data, chunk.round, optimiser, should_stop, cohort.max_steps, set(received),
+            method,
+            params,
+            data,
+            chunk.round,
+            optimiser,
+            should_stop,
+            cohort.max_steps,
+            set(received),
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
-        )  # fmt: skip
+        )
         with torch.no_grad():
             held = method.after_training(trained.params, received, data, chunk.round)
             trained = replace(trained, params=check_after_training(method, held, trained.params))

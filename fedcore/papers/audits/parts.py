@@ -166,9 +166,10 @@ def _does_not_combine(
         single = _averaged(printed, _same_row(printed, values))
         if len(single) > 1 and follows(printed, single, _mean):
             yield Finding(
-                printed, "other rule",
+                printed,
+                "other rule",
                 f"prints {printed.value:.2f}, the mean of {len(single)} values of the data sets; {named}",
-            )  # fmt: skip
+            )
             return
     copied = _copied(parts, values)
     yield Finding(printed, "does not follow", f"prints {printed.value:.2f}, and {named}{copied}")
@@ -203,10 +204,11 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         for value, number in given.items():
             if abs(number - value.value) > 2 * rounding(value) + 1e-9:
                 yield Finding(
-                    value, "does not follow",
+                    value,
+                    "does not follow",
                     f"prints {value.value:.2f}, and {name} of the means over "
                     f"{', '.join(chosen)} is {number:.2f}; {right} other rows of the table follow from these",
-                )  # fmt: skip
+                )
 
 
 def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list[PublishedValue]:
@@ -248,10 +250,11 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             both = other is not None and None not in (value.std, other.std)
             if other is not None and (value.value != other.value or both):
                 yield Finding(
-                    value, "printed twice",
+                    value,
+                    "printed twice",
                     f"prints {value.text} in this table and {other.text} in "
                     f"{library.find(value.paper).title_of(other.table)}",
-                )  # fmt: skip
+                )
 
 
 def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:

@@ -115,9 +115,10 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
     Methods are rows. Base and new accuracies stand side by side, below each other for several data sets.
     """
     several = {
-        name for name in ("dataset", "setting", "backbone", "target", "metric")
+        name
+        for name in ("dataset", "setting", "backbone", "target", "metric")
         if len({getattr(value, name) for value in values}) > 1
-    }  # fmt: skip
+    }
     metrics = {(value.metric, value.target) for value in values}
     if len({metric for metric, _ in metrics}) == len(metrics):
         several.discard("target")  # such as the metric "base accuracy" with the target "base"

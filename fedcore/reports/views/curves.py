@@ -42,10 +42,17 @@ class Curves:
 
     def chart(self, theme: Theme, width: int) -> Chart:
         return line_chart(
-            self.series, theme, self.x_title, self.y_title, per_cent=self.per_cent, height=self.height,
-            best=self.best, logarithmic=self.logarithmic, lower_is_better=self.lower_is_better,
+            self.series,
+            theme,
+            self.x_title,
+            self.y_title,
+            per_cent=self.per_cent,
+            height=self.height,
+            best=self.best,
+            logarithmic=self.logarithmic,
+            lower_is_better=self.lower_is_better,
             highlighted=self.highlighted,
-        )  # fmt: skip
+        )
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
         unit = "%" if self.per_cent else ""

@@ -112,9 +112,10 @@ def accuracy_panel(
     clients = {name for name, kind in named if kind == "client"}
     models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client", "adapted")]
     test_sets = [
-        i for i, (name, kind) in enumerate(named)
+        i
+        for i, (name, kind) in enumerate(named)
         if kind in ("client", *FURTHER) or (kind == "domain" and name not in clients)
-    ]  # fmt: skip
+    ]
     if cells.size:
         evaluated = set(cell_models.tolist())
         models = [i for i in models if i in evaluated]

@@ -45,9 +45,17 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
         names, values = (), np.zeros((0, 0))
     counts = np.zeros(values.shape, dtype=np.int64)
     return replace(
-        now, rows=names, columns=names, values=values, correct=counts, total=counts, own_columns=(),
-        row_title="model of", column_title="test samples of", empty_text=EMPTY,
-    )  # fmt: skip
+        now,
+        rows=names,
+        columns=names,
+        values=values,
+        correct=counts,
+        total=counts,
+        own_columns=(),
+        row_title="model of",
+        column_title="test samples of",
+        empty_text=EMPTY,
+    )
 
 
 def edges(panel: Panel) -> list[Edge]:

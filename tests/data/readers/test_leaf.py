@@ -45,8 +45,9 @@ def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
     )
     wrote = follow(images)
     assert {images.domains[d]: w for d, w in zip(images.domain, wrote, strict=True)} == {
-        "2": WRITERS[2], "f0000_14": WRITERS[0],
-    }  # fmt: skip
+        "2": WRITERS[2],
+        "f0000_14": WRITERS[0],
+    }
     assert images.owner is None and len(images) == 40
 
 

@@ -205,9 +205,9 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
         errors.append(float(lost.mean()))
         if aggregation == "fair":
             before = b
-            b = torch.stack([
-                torch.stack([refined(a[i, j], b[i, j], target[i, j]) for j in range(3)]) for i in range(3)
-            ])  # fmt: skip
+            b = torch.stack(
+                [torch.stack([refined(a[i, j], b[i, j], target[i, j]) for j in range(3)]) for i in range(3)]
+            )
             assert (b - before).abs().max() > 1e-4, "it is refined"
     loop = run_rounds(method, federation, 2)
     torch.testing.assert_close(loop.state.shared["image_a"], a, **NEAR)

@@ -39,14 +39,25 @@ def run_oracle(federation, method, rounds, **values) -> oracle.World:
     text = tuple(v for n, v in state.server.items() if n.startswith("text_"))
     kind = config.similarity if config.euclidean == "plain" else f"negated {config.similarity}"
     settings = {
-        "start": 1, "text_start": 1, "gamma": config.gamma, "mu": config.orthogonality,
+        "start": 1,
+        "text_start": 1,
+        "gamma": config.gamma,
+        "mu": config.orthogonality,
         "boundary": {2: 0, 9: 2, 12: 3}[config.boundary_layer],  # of the three adapted layers of four
         "weighting": config.weighting,
-        "scale": method.scale, "lr": config.lr, "optimiser": config.optimiser,
-        "renormalise": config.renormalise, "norm": config.orthogonality_norm,
-        "server_lr": config.server_lr, "server_batch_size": config.server_batch_size, "similarity": kind,
-        "reduce": config.reduce, "average": config.average, "ex_query": config.ex_query, **values,
-    }  # fmt: skip
+        "scale": method.scale,
+        "lr": config.lr,
+        "optimiser": config.optimiser,
+        "renormalise": config.renormalise,
+        "norm": config.orthogonality_norm,
+        "server_lr": config.server_lr,
+        "server_batch_size": config.server_batch_size,
+        "similarity": kind,
+        "reduce": config.reduce,
+        "average": config.average,
+        "ex_query": config.ex_query,
+        **values,
+    }
 
     def shuffles(round_: int, pairs: int) -> list[list[int]]:
         draws = [problem.generator("server", round_, "text", epoch) for epoch in range(config.server_epochs)]

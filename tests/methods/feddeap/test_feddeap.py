@@ -36,11 +36,15 @@ def run_oracle(federation, method, rounds, domains) -> oracle.World:
     ]
     backbone = problem.backbone
     settings = {
-        "lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay,
-        "scale": backbone.logit_scale, "normalise": config.phi_input == "normalised",
+        "lr": config.lr,
+        "momentum": config.momentum,
+        "weight_decay": config.weight_decay,
+        "scale": backbone.logit_scale,
+        "normalise": config.phi_input == "normalised",
         "etf_scale": backbone.logit_scale if config.etf_temperature == "1/s" else 1.0,
-        "lambda": config.semantic_weight, "eta": config.domain_weight,
-    }  # fmt: skip
+        "lambda": config.semantic_weight,
+        "eta": config.domain_weight,
+    }
     batches = engine_batches(federation, method, rounds)
     model, tokenizer = backbone.model, backbone.tokenizer
     xs, labels = samples(federation)
@@ -229,8 +233,10 @@ def test_alignment_and_accuracy_are_those_of_single_images():
                 shared_hits.append(int(shared.argmax()) == target)
             last = loop.finished[-1]
             for figure, values in (
-                ("etf_cosine", cosines), ("network_accuracy", hits), ("shared_accuracy", shared_hits)
-            ):  # fmt: skip
+                ("etf_cosine", cosines),
+                ("network_accuracy", hits),
+                ("shared_accuracy", shared_hits),
+            ):
                 found = diagnostics(last, f"{name}_{figure}")[client]
                 assert found == pytest.approx(sum(values) / len(values), abs=1e-9), (name, figure)
 

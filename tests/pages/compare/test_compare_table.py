@@ -72,9 +72,12 @@ def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: 
 
 def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None:
     app = open_page(
-        "compare", ids=["1"], fields=["Blocks", "Rounds"], hidden_columns=["Worst client", "Rounds"],
+        "compare",
+        ids=["1"],
+        fields=["Blocks", "Rounds"],
+        hidden_columns=["Worst client", "Rounds"],
         hidden_rows=["SDFed"],
-    )  # fmt: skip
+    )
     head, *rows = summary(app)
     assert "Blocks" in head and "Worst client, %" not in head and head.count("Rounds") == 1
     assert [r[head.index("Blocks")] for r in rows] == ["1", "2", "-"]
@@ -111,8 +114,11 @@ def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) 
     (view,) = swept.saved_views.of_page("compare")
     assert link.endswith(f"?{view.query}") and view.name == "<b>Two</b> blocks"
     assert parse_qs(view.query) == {
-        "ids": ["1"], "where": ["blocks = 2"], "sort": ["-personal"], "by": ["Worst client"]
-    }  # fmt: skip
+        "ids": ["1"],
+        "where": ["blocks = 2"],
+        "sort": ["-personal"],
+        "by": ["Worst client"],
+    }
     app = open_page("compare", **parse_qs(view.query))
     assert names(app) == ["FedOT (blocks 2)"]
     (anchor,) = [e for e in elements(html(app)) if (e.attributes.get("href") or "").startswith("/compare?")]
@@ -134,9 +140,14 @@ def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: St
 
 def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: Opened, swept: Store) -> None:
     app = open_page(
-        "compare", ids=["1"], tab="Curves", curve="Training loss", band="Standard error", log_y="true",
+        "compare",
+        ids=["1"],
+        tab="Curves",
+        curve="Training loss",
+        band="Standard error",
+        log_y="true",
         smoothing="0.5",
-    )  # fmt: skip
+    )
     (chart,) = app.get("plotly_chart")
     layout = json.loads(chart.proto.spec)["layout"]
     assert layout["yaxis"]["type"] == "log" and layout["yaxis"]["title"]["text"] == "Training loss"

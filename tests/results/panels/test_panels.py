@@ -267,12 +267,13 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
 def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally() -> None:
     known = {
         1: [EntityRow(0, "global", "global", None, None), EntityRow(1, "client", "a", None, 9)],
-        2: [EntityRow(0, "global", "global", None, None), EntityRow(7, "client", "b", None, 9),
-            EntityRow(8, "client", "a", None, 9)],
-    }  # fmt: skip
-    cells = [
-        (1, 0, 1, 1, 2), (1, 1, 1, 1, 4), (1, 1, 1, 2, 4), (2, 8, 8, 9, 10), (2, 7, 8, 0, 10)
-    ]  # fmt: skip
+        2: [
+            EntityRow(0, "global", "global", None, None),
+            EntityRow(7, "client", "b", None, 9),
+            EntityRow(8, "client", "a", None, 9),
+        ],
+    }
+    cells = [(1, 0, 1, 1, 2), (1, 1, 1, 1, 4), (1, 1, 1, 2, 4), (2, 8, 8, 9, 10), (2, 7, 8, 0, 10)]
     panel = accuracy_panel("", "fedot", coded(*cells), known)
     assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
     assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]

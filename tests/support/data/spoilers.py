@@ -66,9 +66,10 @@ def _dataset(base: Path, **change: Any) -> datasets.Dataset:
         "domain": [f.parent.parent.name for f in files],
     }
     features = {
-        "image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES)),
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=list(CLASSES)),
         "domain": datasets.Value("string"),
-    }  # fmt: skip
+    }
     content.update({k: v[0] for k, v in change.items()})
     features.update({k: v[1] for k, v in change.items()})
     return datasets.Dataset.from_dict(content, features=datasets.Features(features))

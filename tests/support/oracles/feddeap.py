@@ -123,9 +123,18 @@ def run(
         sent_p, sent_s, sent_d, kept = [], [], [], []
         for client, steps in enumerate(steps_of):
             p_s, p_d, (phi_s, phi_d) = train_client(
-                model, tokenizer, classes, world, client, xs[client], labels[client], steps, frames,
-                domains[client], config,
-            )  # fmt: skip
+                model,
+                tokenizer,
+                classes,
+                world,
+                client,
+                xs[client],
+                labels[client],
+                steps,
+                frames,
+                domains[client],
+                config,
+            )
             sent_p.append(p_s)
             sent_s.append(phi_s)
             sent_d.append(phi_d)

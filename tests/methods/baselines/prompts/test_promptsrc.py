@@ -52,8 +52,14 @@ def test_agrees_with_the_naive_implementation():
     start, rounds = list(first.values()), []
     batches = engine_batches(federation, method, 3)
     for done in (1, 2, 3):
-        given = fedavg.run(loss, start if done == 1 else rounds[-1], *samples(federation),
-                           batches[done - 1 : done], optimiser, [1.0] * 3)  # fmt: skip
+        given = fedavg.run(
+            loss,
+            start if done == 1 else rounds[-1],
+            *samples(federation),
+            batches[done - 1 : done],
+            optimiser,
+            [1.0] * 3,
+        )
         rounds.append(given[0])
     loop = run_rounds(method, federation, 3)
     for name, value, before in zip(first, rounds[-1], start, strict=True):
