@@ -40,6 +40,7 @@ def bundle(
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.store import Store
 
+    common.refuse_standard_output(output, "name a file, such as results.zip")
     common.check_baseline(baseline, test)
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
     with checked_comparison(Store(db), ids, choice) as checked:

@@ -71,6 +71,7 @@ def presets(
             for version in numbers[1:]:
                 print(f"    @{version.number} corrects @{version.number - 1}: {version.erratum}")
         return common.DONE
+    common.refuse_standard_output(write, "name a folder", "write")
     files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
         if file.exists():

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
+STANDARD_OUTPUT = "-"
+"""The name of standard output where an option names a file."""
 application = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -170,6 +172,11 @@ def refuse_if(condition: bool, message: str, option: str) -> None:
     """Refuse options that contradict each other, or one that would have no effect."""
     if condition:
         raise FedLensError(message, option)
+
+
+def refuse_standard_output(path: Path | None, remedy: str, option: str = "output") -> None:
+    """Refuse ``-`` as the name of an output that is not one text."""
+    refuse_if(str(path) == STANDARD_OUTPUT, f"this is not a text to print; {remedy}", option)
 
 
 def print_note(line: str) -> None:

@@ -58,6 +58,7 @@ def backup(
     from fedcore.store.backup import back_up
     from fedcore.store.database import resolve
 
+    common.refuse_standard_output(target, "name a new file, such as backup.db", "target")
     file = None if target is None else user_path(target, "target").resolve()
     copy = back_up(resolve(db), file)
     print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")

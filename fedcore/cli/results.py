@@ -37,7 +37,7 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            help="File, or folder to put it in; a new folder ends with / (default: print it)",
+            help="File, or folder to put it in; a new folder ends with / (default, or -: print it)",
         ),
     ] = None,
     baseline: Annotated[
@@ -75,7 +75,7 @@ def export(
         rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits
     )
     with checked_comparison(Store(db), ids, choice) as checked:
-        if output is None:
+        if output in (None, common.STANDARD_OUTPUT):
             common.write_data(write(checked))
             return common.DONE
         path = user_path(output, "output")
@@ -124,6 +124,7 @@ def report(
     from fedcore.reports.page import report_html
     from fedcore.store import Store
 
+    common.refuse_standard_output(output, "name a new folder, or FILE.html for the page alone")
     common.check_baseline(baseline, test)
     by = None if metric is None else _metric(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
@@ -241,7 +242,7 @@ def import_results(
 def leaderboard(
     ids: common.ExperimentIds,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default: print it)")
+        Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
     ] = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
@@ -271,7 +272,8 @@ def hub(
     rule: common.ReportedRound = "last",
     url: Annotated[str, typer.Option(metavar="URL", help="Where the evidence is, such as a bundle")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.yaml", help="File (default: print it)")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.yaml", help="File (default, or -: print it)"),
     ] = None,
     db: common.Database = None,
 ) -> int:
@@ -291,7 +293,7 @@ def hub(
 
 
 def _write_or_print(output: Path | None, text: str) -> None:
-    if output is None:
+    if output is None or str(output) == common.STANDARD_OUTPUT:
         common.write_data([text])
     else:
         common.write_file(output, text.encode())

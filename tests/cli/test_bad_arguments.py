@@ -1,9 +1,12 @@
 """The command line refuses bad input in one line that names the field."""
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from fedcore.store import Store
 from tests.support.command_line import run
+from tools.benchmarks import browser
 
 
 @pytest.mark.parametrize(
@@ -86,12 +89,24 @@ def test_debug_shows_the_traceback(db, capsys):
         (["worker", "--shared", "/tmp"], "shared: --shared needs --ray"),
         (["export", 1, "--table", "rounds", "--baseline", "FedOT"], "baseline: only the summary compares"),
         (["export", 1, "--test", "wilcoxon"], "test: name the method to test against with --baseline"),
+        (["report", 1, "-o", "-"], "output: this is not a text to print; name a new folder"),
+        (["bundle", 1, "-o", "-"], "output: this is not a text to print; name a file"),
+        (["backup", "-"], "target: this is not a text to print; name a new file"),
+        (["presets", "--write", "-"], "write: this is not a text to print; name a folder"),
         (["import", "x.json", "--dataset", "pacs"], "dataset: leave this out"),
         (["data", "check", "/nowhere", "--root", "x"], "root: '/nowhere' is not a built-in data set"),
     ],
 )
-def test_an_option_that_would_have_no_effect_is_refused(db, capsys, arguments, line):
+def test_an_option_without_an_effect_or_a_meaning_is_refused(db, capsys, arguments, line):
     Store(db).prepare()
-    more = [] if arguments[0] == "data" else ["--db", db]
+    more = [] if arguments[0] in ("data", "presets") else ["--db", db]
     assert run(*arguments, *more) == 2
     assert capsys.readouterr().err.startswith(f"error: {line}")
+
+
+def test_the_benchmark_of_pages_lists_the_pages_that_it_can_visit(tmp_path):
+    tool, db = typer.Typer(), tmp_path / "large.db"
+    tool.command()(browser.main)
+    db.touch()
+    found = CliRunner().invoke(tool, [str(db), "wrongkey"])
+    assert found.exit_code == 2 and "no page 'wrongkey'" in found.output

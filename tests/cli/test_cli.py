@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 from typer.core import TyperCommand
 from typer.main import get_command
@@ -184,6 +185,11 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     assert run("export", 1, "--db", db) == 0
     printed = capsys.readouterr().out
     assert "FedOT" in printed and printed.count("\n") > 2
+    for command in (("export", 1), ("leaderboard", 1)):
+        assert run(*command, "--db", db) == 0
+        by_default = capsys.readouterr().out
+        assert run(*command, "--db", db, "-o", "-") == 0
+        assert capsys.readouterr().out == by_default and not Path("-").exists(), command
     for table, kind in (
         *((table, "csv") for table in ("domains", "configs", "breakdowns", "costs", "rounds", "clients")),
         ("summary", "latex"),

@@ -141,12 +141,21 @@ def _address(port: int) -> str:
     raise SystemExit(f"Chromium does not answer on port {port}")
 
 
-def main(db: Path, pages: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+def _page(name: str) -> str:
+    if name not in VISITS:
+        raise typer.BadParameter(f"no page '{name}'; choose from {'; '.join(VISITS)}")
+    return name
+
+
+def main(
+    db: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    pages: Annotated[list[str] | None, typer.Argument(parser=_page, metavar="PAGE")] = None,
+) -> None:
     """Print for each page when text and charts stand: first visit, then the quickest of three more.
 
     Args:
         db: a store.
-        pages: keys of ``VISITS``; default: all.
+        pages: the pages to visit; default: all.
     """
     server = start_server(db, db.with_suffix(".app.log"))
     try:
