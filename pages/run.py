@@ -17,7 +17,7 @@ from fedcore.results.panels.run_panels import PanelView, run_panel
 from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow, Store
 from pages.forms import drafts
-from pages.run_view import analyses, record
+from pages.run_view import again, analyses, record
 from pages.widgets import background, charts, marks, markup, session
 
 POLL_SECONDS = 5
@@ -25,7 +25,7 @@ LABEL = 100
 """Characters of a label in the heading; the tab *Reproduce* has all of it."""
 
 
-def header(run: RunRow) -> None:
+def header(run: RunRow, next_attempt: again.Again | None) -> None:
     """Draw the title, the status, why the run ended, and its main results."""
     experiment = session.store().experiments.get(run.experiment_id)
     st.title(f"{markup.md(shortened(run.label, LABEL))}, seed {run.seed}")
@@ -41,7 +41,7 @@ def header(run: RunRow) -> None:
     parts += [text] if (text := marks.marks_html(run)) else []
     parts += [markup.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
-    why_it_ended(run)
+    why_it_ended(run, next_attempt)
     best = f"at round {run.best_round}" if run.best_round is not None else None
     values = [
         ("Last round, %", markup.per_cent(run.last_test), None),
@@ -57,23 +57,21 @@ def header(run: RunRow) -> None:
         st.caption("Accuracy: each client's own model on its own test samples, averaged over clients.")
 
 
-def why_it_ended(run: RunRow) -> None:
+def why_it_ended(run: RunRow, next_attempt: again.Again | None) -> None:
     """Show why a run ended early, and how to continue."""
     if not run.status_text or run.state in ("running", "done"):
         return
     failed = run.state == "failed"
     reason = error_text(run.status_text)
     text = markup.md(reason if failed else reason[:1].upper() + reason[1:])
-    if failed and run.origin == "engine":
-        checkpoint = session.store().runs.newest_checkpoint(run.id)
-        effect = f"continues after round {checkpoint[0]}" if checkpoint else "starts from the beginning"
-        if not checkpoint and run.rounds_done:
-            command = f"`fedlens resume {run.id} --restart`"
-            effect = f"needs its checkpoints, which are gone: {command} trains it from the start"
+    if failed and next_attempt is not None:
         text += (
-            "\n\n*Log and files* has the traceback. "
-            f"If the config is to blame, *Clone* opens it in the form to correct it; *Resume* {effect}."
+            "\n\n*Log and files* has the traceback. If the config is to blame, *Clone* opens it in the form "
+            "to correct it"
         )
+        if session.store().runs.config(run.id).method.file:
+            text += "; if the method is, correct its file, and this page offers to run it"
+        text += f". {next_attempt.effect}."
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
 
 
@@ -87,19 +85,17 @@ def confirm_stop(run: RunRow) -> None:
         st.rerun()
 
 
-def actions(run: RunRow) -> None:
+def actions(run: RunRow, next_attempt: again.Again | None) -> None:
     """Draw the buttons that clone, stop and resume the run."""
-    store, locked = session.store(), not session.writable()
+    locked = not session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=locked):
             drafts.fill(as_experiment(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
         if background.can_stop(run) and st.button("Stop", icon=":material/stop_circle:", disabled=locked):
             confirm_stop(run)
-        if background.can_resume(run) and st.button("Resume", icon=":material/resume:", disabled=locked):
-            store.runs.resume([run.id])
-            jobs.ensure_worker(store)
-            st.rerun()
+        if next_attempt is not None:
+            again.draw_button(run, next_attempt)
         if st.button("Star, tags and notes", icon=":material/sell:", disabled=locked):
             marks.dialog(run)
         if not run.ended:
@@ -222,8 +218,9 @@ def page() -> None:
         return
     run = runs[0]
     with markup.errors_shown():
-        header(run)
-        actions(run)
+        next_attempt = again.offer(run)
+        header(run, next_attempt)
+        actions(run, next_attempt)
         draw = {"Accuracy": accuracy, "Clients": record.clients}
         if session.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded

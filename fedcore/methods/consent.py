@@ -30,7 +30,7 @@ class NotAgreed(FedLensError):
     def __init__(self, file: Path, sha256: str) -> None:
         super().__init__(
             f"the experiment names the method file {file}, which you have not agreed to run as it is now; "
-            f"read it, then agree on the page New, or name it with --methods {file}",
+            f"read it, then agree on the page New or Run, or name it with --methods {file}",
             "methods",
         )
         self.file = file

@@ -144,8 +144,8 @@ def _agreed(path: str | Path, sha256: str | None) -> tuple[Path, bytes]:
     now = consent.digest(content)
     if sha256 is not None and now != sha256:
         raise FedLensError(
-            f"{path} has changed since this run was planned; clone the run to use the new file, "
-            "or put the old one back",
+            f"{path} has changed since this run was planned; clone or restart it to use the "
+            "new file, or put the old one back",
             "method.file",
         )
     if not consent.is_agreed(file, now):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -168,15 +169,20 @@ def _value(entry: MethodDraft, name: str, values: Mapping[str, Any], paper: Mapp
     return f'<b class="fl-nowrap" title="paper: {printed}">{text} *</b>'
 
 
+def show_file(file: Path, content: bytes, sentence: str) -> None:
+    """Show a method file before the user agrees to run it; the sentence ends in its name."""
+    st.markdown(
+        f"{sentence} {markup.md(str(file))}. It runs with the rights of your account and can do whatever you "
+        "can do. Read it first, especially if you did not write it."
+    )
+    with st.expander("Read the file", icon=":material/code:", key=f"method_file_{consent.digest(content)}"):
+        st.code(content.decode("utf-8", "replace"), language="python", wrap_lines=True)
+
+
 def ask_to_run_file(error: consent.NotAgreed) -> None:
     """Show a method file that the experiment names, and let the user agree to run it as it is."""
     with st.container(border=True):
         st.markdown(f"**Run {markup.md(error.file.name)}?**")
-        st.markdown(
-            f"The experiment names the method file {markup.md(str(error.file))}. It runs with "
-            "the rights of your account and can do whatever you can do. Read it first, especially if you did "
-            "not write it."
-        )
         try:
             content = error.file.read_bytes()
         except OSError:
@@ -185,8 +191,7 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
         if consent.digest(content) != error.sha256:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
-        with st.expander("Read the file", icon=":material/code:", key=f"method_file_{error.sha256}"):
-            st.code(content.decode("utf-8", "replace"), language="python", wrap_lines=True)
+        show_file(error.file, content, "The experiment names the method file")
         if st.button(
             "I have read it: run it",
             icon=":material/check:",

@@ -4,6 +4,8 @@
 """
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from fedcore.files import PROJECT
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 from tests.support.web.browser import Server, Tab
@@ -75,6 +78,55 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     wait_for(lambda: Store(server.db).runs.get([failed[0].id])[0].state == "done", seconds=240)
     page.goto(f"{server.url}/run?id={failed[0].id}")
     expect(page.get_by_text("✓ done")).to_be_visible()
+
+
+OWN_METHOD = """
+from fedcore.methods import About, method
+from fedcore.methods.baselines.prompts.promptfl import PromptFL
+
+@method
+class Mine(PromptFL):
+    name = "mine"
+    about = About(title="Mine", source="a test", summary="Prompts that are learned with a slip.")
+
+    def after_training(self, trained, received, data, round_):
+        assert round_ < 2, "a slip"
+        return trained
+"""
+OWN_EXPERIMENT = """
+name = "A slip in round 2"
+rounds = 2
+seeds = [1]
+
+[data]
+name = "rotated-digits"
+domains = ["rot0", "rot75"]
+shots = 2
+
+[[methods]]
+name = "mine"
+"""
+
+
+@pytest.mark.slow
+def test_the_corrected_file_of_a_method_runs_after_one_button(
+    server: Server, tab: Tab, tmp_path: Path
+) -> None:
+    page, file, toml = tab.page, tmp_path / "mine.py", tmp_path / "mine.toml"
+    file.write_text(OWN_METHOD)
+    toml.write_text(OWN_EXPERIMENT)
+    command = ["run", str(toml), "--methods", str(file), "--db", str(server.db)]
+    assert subprocess.run([sys.executable, "-m", "fedcore", *command], cwd=PROJECT, check=False).returncode
+    failed = next(r for e in Store(server.db).experiments.all() for r in e.runs if r.method == "mine")
+    assert (failed.state, failed.rounds_done) == ("failed", 1)
+    page.goto(f"{server.url}/run?id={failed.id}")
+    expect(page.get_by_text("Resume continues after round 1", exact=False)).to_be_visible()
+    file.write_text(OWN_METHOD.replace("round_ < 2", "round_ < 3"))
+    page.reload()
+    page.get_by_role("button", name="Restart").click()
+    expect(page.get_by_text("The records of 1 round are deleted", exact=False)).to_be_visible()
+    page.get_by_role("button", name="I have read it: run it").click()
+    wait_for(lambda: Store(server.db).runs.get([failed.id])[0].state == "done", seconds=240)
 
 
 @pytest.mark.slow

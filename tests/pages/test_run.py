@@ -1,12 +1,16 @@
 """The Run page in the states that a run can be in."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.methods import registry
 from fedcore.store import RunRow, Store
+from fedcore.store.writer import set_config
 from tests.support import fill
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
 
@@ -35,13 +39,41 @@ def test_without_an_id_nothing_is_missing(open_page: Opened, filled: Path) -> No
 
 def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
-    assert "*Resume* needs its checkpoints, which are gone" in open_page("run", id=str(run)).error[0].value
+    app = open_page("run", id=str(run))
+    assert "*Restart* trains it again from the beginning, because its ch" in app.error[0].value
+    app = button(app, "Restart").click().run()
+    assert any("3 rounds are deleted" in c.value for c in app.caption)
+    assert of_state(filled, "failed").rounds_done == 3, "nothing was deleted yet"
     keep_checkpoint(filled, run, 3)
     app = open_page("run", id=str(run))
     (said,) = app.error
     assert "choose a smaller batch" in said.value.replace("\\", "")
     assert "continues after round 3" in said.value
     assert {"Clone", "Resume"} <= set(labels(app))
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_one_button_runs_the_corrected_file_of_a_method(
+    open_page: Opened, filled: Path, tmp_path: Path, rounds: int
+) -> None:
+    file, run = tmp_path / "mine.py", of_state(filled, "failed").id
+    file.write_text("# wrong")
+    config = Store(filled).runs.config(run)
+    planned = {"file": str(file), "sha256": registry.file_hash(file)}
+    method = config.method.model_copy(update=planned)
+    with closing(sqlite3.connect(filled)) as database, database:
+        set_config(database, run, config.model_copy(update={"method": method}))
+        database.execute("UPDATE runs SET rounds_done=? WHERE id=?", [rounds, run])
+    keep_checkpoint(filled, run, 3)
+    app = open_page("run", id=str(run))
+    assert "correct its file, and this page offers to run it" in app.error[0].value
+    assert "Resume" in labels(app) and "Restart" not in labels(app)
+
+    file.write_text("# right")
+    app = button(app.run(), "Restart" if rounds else "Resume").click().run()
+    assert "# right" in [c.value for c in app.code]
+    assert any("3 rounds are deleted" in c.value for c in app.caption) == bool(rounds)
+    assert "I have read it: run it" in labels(app), "tests/browser/test_journeys.py presses it"
 
 
 def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> None:
