@@ -87,7 +87,7 @@ def run(
         common.print_note(lack)
     if not queue:
         handler = None if over is None else process.spread_over(over, device, ray)
-        return train_in_process(store, experiment, checked.runs, device, handler, debug)[1]
+        return train_in_process(store, experiment, checked.runs, device, handler, debug, checked.warnings)[1]
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
@@ -110,14 +110,19 @@ def train_in_process(
     device: str | None,
     handler: Handler | None,
     debug: bool,
+    warnings: Sequence[str] = (),
 ) -> tuple[dict[int, str], int]:
-    """Train runs in this process and print how they ended; return that by run, and the exit status."""
+    """Train runs in this process and print how they ended; return that by run, and the exit status.
+
+    Args:
+        warnings: those of the plan, which are printed already.
+    """
     from fedcore.cli.progress import RunBars
     from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
     from fedcore.results.search import methods_of
 
-    with RunBars() as bars:
+    with RunBars(warnings=warnings) as bars:
         experiment_id, outcomes = run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig
+from fedcore.methods import registry
 from fedcore.progress import Progress, Work, counted, prepare_then, result_of
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Event, Notice, RoundFinished, Started
@@ -45,9 +46,15 @@ def _terminal() -> Console:
 
 
 class RunBars(_Bars):
-    """One bar per run, with the rounds done and the latest personal test accuracy."""
+    """One bar per run, with the rounds done and the latest personal test accuracy.
 
-    def __init__(self, console: Console | None = None) -> None:
+    A warning about a method that several runs repeat before they train is printed once.
+
+    Args:
+        warnings: those of the plan, which are printed already.
+    """
+
+    def __init__(self, console: Console | None = None, warnings: Sequence[str] = ()) -> None:
         super().__init__(
             console or _terminal(),
             rich.TextColumn("{task.description:<28}", markup=False),
@@ -58,10 +65,13 @@ class RunBars(_Bars):
         )
         self._bars: dict[int, rich.TaskID] = {}
         self._names: dict[int, str] = {}
+        self._titles: dict[int, str] = {}
+        self._warnings, self._training = set(warnings), set[int]()
 
     def add_runs(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
+            self._titles[run_id] = registry.get(run.method.name).about.title
             self._names[run_id] = printable(name + (f", without {run.held_out}" if run.held_out else ""))
             self._bars[run_id] = self.add_task(
                 self._names[run_id], total=max(1, run.rounds), start=False, status=""
@@ -71,12 +81,18 @@ class RunBars(_Bars):
     def show(self, run_id: int, event: Event) -> None:
         task = self._bars[run_id]
         if isinstance(event, Started):
+            self._training.add(run_id)
             self.start_task(task)
             self.update(task, total=max(1, event.rounds_total), status="")
         elif isinstance(event, Progress):
             self.start_task(task)
             self.update(task, status=printable(f"{event.message} {event.done}/{event.total}"))
         elif isinstance(event, Notice):
+            if run_id not in self._training:
+                warning = f"{self._titles[run_id]}: {event.message}"
+                if warning in self._warnings:
+                    return
+                self._warnings.add(warning)
             line = f"{self._names[run_id]}: {printable(event.message)}"
             self.console.print(line, highlight=False, markup=False)
         elif isinstance(event, RoundFinished):

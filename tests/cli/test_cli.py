@@ -179,6 +179,16 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     assert "stop it first" in capsys.readouterr().err
 
 
+def test_a_warning_of_the_plan_is_printed_once_and_kept_in_the_log_of_each_run(db, tmp_path, capsys):
+    toml = tmp_path / "two-seeds.toml"
+    config = 'rounds = 1\nseeds = [1, 2]\n[data]\nname = "rotated-digits"\nshots = 2\ndomains = ["rot0"]\n'
+    toml.write_text(f'name = "Slow"\n{config}[[methods]]\nname = "promptfl"\n')
+    assert run("run", toml, "--db", db) == 0
+    assert capsys.readouterr().err.count("learning rate 0.001 suits full-size models") == 1
+    logs = [Store(db).runs.log_path(i).read_text() for i in (1, 2)]
+    assert all("learning rate 0.001 suits full-size models" in log for log in logs)
+
+
 def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     run("run", toml, "--db", db)
     capsys.readouterr()
