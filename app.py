@@ -13,6 +13,9 @@ from pathlib import Path
 import streamlit as st
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedcore.files import state_folder
@@ -104,10 +107,16 @@ class EarlyCharts:
         await self.app(scope, receive, sent)
 
 
+def to_experiments(request: Request) -> RedirectResponse:
+    """Redirect from the name of the page Experiments, which has the address of the dashboard itself."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{session.base_path()}/{query}")
+
+
 limit_header_time()
 app = st.App(
     "dashboard.py",
     lifespan=announced,
-    routes=pulse.routes(),
+    routes=[Route(f"{session.base_path()}/experiments", to_experiments), *pulse.routes()],
     middleware=[Middleware(Guard), Middleware(EarlyCharts)],
 )

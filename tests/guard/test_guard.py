@@ -107,6 +107,13 @@ def test_the_account_itself_is_asked_for_nothing(server: Server) -> None:
     assert ask(server, STREAM, **WEBSOCKET, host=host, origin=f"http://{host}").status == 101
 
 
+def test_the_name_of_the_first_page_leads_there(server: Server, proxied: Server) -> None:
+    answer = ask(server, ("GET", "/experiments?archived=true"))
+    assert (answer.status, answer.getheader("Location")) == (307, "/?archived=true")
+    answer = ask(proxied, ("GET", "/fed/lens/experiments"), "::1")
+    assert (answer.status, answer.getheader("Location")) == (307, "/fed/lens/")
+
+
 def test_a_name_that_is_not_plain_is_refused(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.putrequest("GET", "/", skip_host=True)

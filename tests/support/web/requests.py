@@ -7,6 +7,7 @@ from tests.support.web.browser import Server
 ROUTES = [
     ("GET", "/"),
     ("GET", "/live?id=1"),
+    ("GET", "/experiments"),
     ("GET", "/no-such-page"),
     ("GET", "/pulse?experiment=1"),
     ("GET", "/counts?experiment=1"),
