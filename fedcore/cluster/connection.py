@@ -152,8 +152,8 @@ def connect(address: str = AUTO) -> Any:
             is_refused = b"InvalidAuthToken" in written.read()
             why = "it has another token than this machine" if is_refused else first_line(error)
             raise FedLensError(
-                f"cannot join the Ray cluster at {address} ({why}); docs/cluster.md says more of tokens and "
-                "ports",
+                f"cannot join the Ray cluster at {address} ({why}); docs/cluster.md says more about "
+                "tokens and ports",
                 "ray",
             ) from error
     return ray

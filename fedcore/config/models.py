@@ -93,8 +93,8 @@ class DataConfig(Part):
     shots_scope: Literal["client", "federation"] = Field(
         "client",
         title="shots of",
-        description="Who has the shots per class; client: each client as many; federation: all clients "
-        "together, and the partition divides them (FLiP, CoOp)",
+        description="Whose images the shots count; client: those of each client; federation: those of all "
+        "clients together, which the partition divides (FLiP, CoOp)",
         json_schema_extra={"words": {"client": "each client", "federation": "all clients together"}},
     )
     columns: dict[str, str] = Field(

@@ -38,8 +38,8 @@ class TaskResConfig(MethodConfig):
     )
     share: Literal["all", "local"] = hyper(
         "all",
-        "Residual: all, averaged by the server, or local, each client its own without a global model "
-        "(our readings; the paper has one machine)",
+        "Residual: all, averaged by the server; or local, kept by each client, without a global model (our "
+        "readings; the paper has one machine)",
         words={"all": "shared by all", "local": "each client its own"},
     )
 
