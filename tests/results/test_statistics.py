@@ -1,5 +1,7 @@
 """Paired tests against scipy's own two-sample calls, and against values worked out by hand."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -39,6 +41,34 @@ def test_wilcoxon_takes_differences_that_differ_in_their_last_bits_as_ties() -> 
     correct = np.sum(ours, axis=1) - np.sum(theirs, axis=1)
     assert correct.tolist() == [5, -3, 5, -11, -5, -5]
     assert paired_test(*means, "wilcoxon").p == pytest.approx(stats.wilcoxon(correct).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("differences", "untied"),
+    [
+        ([1, 1, 2, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0], 5),  # scipy's approximation: 0.042, below the least p
+        ([1, 0.5, 0.5, -1, 0.5, 1, 1, -1, -2, -2, -2, 0.5, -1, 3], 14),
+        ([3, -1, 4, -1, 5, 9, -2, 6, 5, -3, 5, 8], 12),
+    ],
+)
+def test_wilcoxon_is_exact_with_ties_and_zeros_for_any_number_of_seeds(
+    differences: list[float], untied: int
+) -> None:
+    """Against every choice of signs, one by one."""
+    of_rows = dict(enumerate(differences, 1)), dict.fromkeys(range(1, len(differences) + 1), 0.0)
+    found = paired_test(*of_rows, "wilcoxon")
+    ranked = np.array([d for d in differences if d])
+    ranks = stats.rankdata(np.abs(ranked))
+    sums = np.abs(np.array(list(product((1, -1), repeat=len(ranks)))) @ ranks)
+    assert len(ranks) == untied
+    assert found.p == pytest.approx(np.mean(sums >= abs(np.sign(ranked) @ ranks)))
+    assert found.p >= 2 / 2**untied
+
+
+def test_wilcoxon_without_ties_is_scipys_exact_test_for_many_seeds() -> None:
+    differences = np.random.default_rng(1).normal(0.3, 1.0, 60)
+    found = paired_test(dict(enumerate(differences)), dict.fromkeys(range(60), 0.0), "wilcoxon")
+    assert found.p == pytest.approx(stats.wilcoxon(differences.round(9), method="exact").pvalue)
 
 
 def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
