@@ -195,7 +195,8 @@ def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: f
     if not rows:
         return f"No ranked row costs at most {budget}."
     best, others = rows[0], rows[1:]
-    tied = [g for g in others if not made.tests[best.key, g.key].significant]
+    found = {g.key: made.tests[best.key, g.key] for g in others}
+    tied = [g for g in others if not (found[g.key].significant and (found[g.key].difference or 0) > 0)]
     text = "Highest" if tied else "Best"
     text += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
     if tied:

@@ -119,10 +119,17 @@ class Board:
             return "No row is ranked yet; the table shows what each row lacks."
         if len(ranked) == 1:
             said = f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
-        elif len(first) == 1:
+        elif not first:  # rows without common seeds can be separated in a circle
+            said = "No ranked row may be first: each is significantly worse than some other row."
+        elif len(first) == 1 and self.ranks[first[0].key].worst == 1:
             beaten = f"each of the other {len(ranked) - 1} ranked rows"
             beaten = "the other ranked row" if len(ranked) == 2 else beaten
             said = f"{first[0].label} is first: significantly better than {beaten}."
+        elif len(first) == 1:  # a row may be worse than the second one, and not separated from the first
+            said = (
+                f"Only {first[0].label} may be first. Each of the other {len(ranked) - 1} ranked rows is "
+                f"significantly worse than another one, but not all of them than {first[0].label}."
+            )
         elif len(first) == len(ranked):
             said = f"Nothing separates the {len(first)} ranked rows: each of them may be first."
         else:

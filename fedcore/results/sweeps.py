@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.progress import first_few
+from fedcore.progress import counted, first_few
 from fedcore.results.comparison import Comparison
-from fedcore.results.differences import reason_not_comparable, significance
-from fedcore.results.metrics import Metric
+from fedcore.results.differences import reason_not_comparable
+from fedcore.results.metrics import Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
+from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by, pairwise_tests, tests_made
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None
 NAMED_LEVEL = 3
 """Maximum number of rows that a finding names beside the highest one."""
+MOST_TESTED = 150
+"""Of more rows the pairs are not tested: 20,000 tests would find little, and take seconds."""
 _NEVER_SWEPT = (
     "seed",
     "held_out",
@@ -125,7 +127,8 @@ def findings(comparison: Comparison, family: SweepFamily, metric: Metric, test: 
     """Name the best values of a family, in a sentence per setting with several of its rows.
 
     The row with the highest mean is called the best only if the paired test separates it from every other
-    row; otherwise the sentence names the rows that the test does not separate from it.
+    row; otherwise the sentence names the rows that the test does not separate from it. As the data choose
+    that row, Holm's correction is over all pairs, as on the leaderboard.
     """
     found = group_by(family.rows, lambda row: row.group.setting)
     return [
@@ -146,23 +149,31 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
     if not like:
         return "no combination can be compared with the others."
     top = max(like, key=lambda r: r.stat.mean)
-    tests = significance([r.group for r in rows], top.group, metric, test)
     others = [r for r in rows if r is not top]
     apart = [r for r in others if reason_not_comparable(r.group, top.group)]
-    level = [r for r in others if r not in apart and not tests[r.group.key].significant]
-    level.sort(key=lambda r: -r.stat.mean)
+    compared = [top, *(r for r in others if r not in apart)]
     said = f"{name(top)} ({top.stat.text()} %)"
-    if level:
-        untested = all(tests[r.group.key].n < MIN_PAIRS for r in level)
-        named = [name(r) if untested else f"{name(r)} ({tests[r.group.key].text})" for r in level]
-        alike = first_few(named, NAMED_LEVEL, "; ")
-        said = f"the highest mean is that of {said}. It cannot be told apart from {alike}"
-        said += f", with fewer than {MIN_PAIRS} seeds in common." if untested else "."
-    elif len(others) > len(apart):
-        largest = max(tests[r.group.key].adjusted or 0.0 for r in others if r not in apart)
-        said = f"the best is {said}, significantly better than each other one (p up to {largest:.2g})."
-    else:
+    if len(compared) == 1:
         said = f"the highest mean is that of {said}."
+    elif len(compared) > MOST_TESTED:
+        said = f"the highest mean is that of {said}. The highest of {len(compared)} means is partly luck."
+    else:
+        tests = pairwise_tests({r.group.key: value_per_seed(r.group.runs, metric) for r in compared}, test)
+        against = {r.group.key: tests[top.group.key, r.group.key] for r in compared[1:]}
+        better = [found.significant and (found.difference or 0) > 0 for found in against.values()]
+        level = [r for r, is_better in zip(compared[1:], better, strict=True) if not is_better]
+        level.sort(key=lambda r: -r.stat.mean)
+        family = tests_made(tests.values())
+        how = f" after Holm's correction for {counted(family, 'pair')}" if family > 1 else ""
+        if level:
+            untested = all(against[r.group.key].n < MIN_PAIRS for r in level)
+            named = [name(r) if untested else f"{name(r)} ({against[r.group.key].text})" for r in level]
+            alike = first_few(named, NAMED_LEVEL, "; ")
+            said = f"the highest mean is that of {said}. It cannot be told apart from {alike}"
+            said += f", with fewer than {MIN_PAIRS} seeds in common." if untested else f"{how}."
+        else:
+            largest = max(found.adjusted or 0.0 for found in against.values())
+            said = f"the best is {said}, significantly better than each other one (p up to {largest:.2g}{how})."
     count = len(apart)
     return said + (f" {count} not compared: they were trained or tested in another way." if count else "")
 

@@ -218,7 +218,7 @@ def with_values(board: boards.Board, **values: Sequence[float]) -> boards.Board:
     for row in board.rows:
         mine = values[row.method]
         runs = [replace(v, values={"personal": mine[v.run.seed - 1]}) for v in row.runs]
-        stat = spread(mine)
+        stat = spread(mine[v.run.seed - 1] for v in row.runs)
         assert stat is not None
         rows.append(replace(row, runs=tuple(runs), stats={"personal": stat}))
     tests = pairwise_tests({row.key: value_per_seed(row.runs, "personal") for row in rows})
@@ -244,6 +244,31 @@ def test_neighbours_get_the_seeds_that_separate_them_or_are_named(tmp_path: Path
     assert {row.label: [run.seed for run in runs] for row, runs in plan} == {
         row.label: list(range(5, seen.total + 1)) for row in (first, second)
     }
+
+
+def test_a_row_is_better_than_all_others_only_if_each_of_them_is_tested(tmp_path: Path) -> None:
+    """PromptFL shares seeds with both others, which share none and so are not separated."""
+    store = Store(tmp_path / "runs.db")
+    seeds_of = {"fedot": (1, 2, 3), "promptfl": (1, 2, 3, 4, 5, 6), "sdfed": (4, 5, 6)}
+    for method, seeds in seeds_of.items():
+        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds, rounds=1))
+    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    measured = boards.board(store, setting, "personal")
+
+    def finding(**values: Sequence[float]) -> str:
+        shown = with_values(measured, **values)
+        return replace(shown, ranks=rank_intervals(list(shown.ranks), shown.tests)).finding
+
+    steady = (80.0, 80.1, 80.2, 80.3, 80.4, 80.5)
+    above, below = (85.0, 85.2, 85.1, 0, 0, 0), (0, 0, 0, 75.0, 75.2, 75.1)
+    assert finding(fedot=above, promptfl=steady, sdfed=below) == (
+        "Only FedOT may be first. Each of the other 2 ranked rows is significantly worse than another one, "
+        "but not all of them than FedOT."
+    )
+    low = (75.0, 75.2, 75.1, 0, 0, 0)
+    assert finding(fedot=low, promptfl=steady, sdfed=below) == (
+        "PromptFL is first: significantly better than each of the other 2 ranked rows."
+    )
 
 
 def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
@@ -128,6 +129,26 @@ def test_a_value_is_the_best_only_if_the_test_separates_it(tmp_path):
         "own: the highest mean is that of blocks 2 (81.0 ± 1.4 %). It cannot be told apart from blocks 1, "
         "with fewer than 3 seeds in common."
     )
+
+
+def test_the_best_of_several_values_is_corrected_for_all_their_pairs(tmp_path: Path) -> None:
+    """The data choose which value is the highest, so each pair could have been the one that is named."""
+    drawn = {1: (70, 74, 69), 2: (71, 76, 72), 3: (80, 85, 83)}
+    (said,) = recorded_sweep(tmp_path / "runs.db", drawn)
+    p = {
+        pair: stats.ttest_rel(drawn[pair[0]], drawn[pair[1]]).pvalue for pair in ((3, 1), (3, 2), (2, 1))
+    }
+    ordered = sorted(p, key=lambda pair: p[pair])
+    assert ordered == [(3, 2), (3, 1), (2, 1)]
+    largest = max(3 * p[ordered[0]], 2 * p[ordered[1]])
+    assert 2 * p[3, 2] < 0.05 and largest < 0.05
+    assert said.endswith(f"(p up to {largest:.2g} after Holm's correction for 3 pairs).")
+
+
+def test_a_value_is_not_the_best_if_another_is_better_on_their_common_seeds(tmp_path: Path) -> None:
+    """The highest mean is that of more seeds, the last two of them lucky."""
+    (said,) = recorded_sweep(tmp_path / "runs.db", {1: (70, 71, 72, 99, 99), 2: (80, 81, 83)})
+    assert said.startswith("own: the highest mean is that of blocks 1 (82.2 ± 15.4 %). It cannot be told apart")
 
 
 def test_no_chart_of_a_sweep_calls_a_value_the_best(swept):
