@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 
 from fedcore.config import RunConfig
-from fedcore.methods import registry
 from fedcore.records.presentation import FieldChart
 from fedcore.results.comparison import Comparison
-from fedcore.results.statistics import Stat, spread
-from fedcore.store import Store
+from fedcore.results.rows import ComparisonRow
+from fedcore.results.settings import is_compared
+from fedcore.results.statistics import Stat
+from fedcore.store import RunRow, Store
 
 GLOBAL = 0  # entity code of the global model
 
@@ -108,20 +109,29 @@ class FieldRow:
     accuracy: Stat
 
 
-def rows_by_field(store: Store, comparison: Comparison, method: str, chart: FieldChart) -> list[FieldRow]:
-    """Return a method's rows of a comparison by the field of a chart, the lowest value first."""
-    fields = registry.get(method).Config.model_fields
+def rows_by_field(store: Store, comparison: Comparison, run: RunRow, chart: FieldChart) -> list[FieldRow]:
+    """Return the rows that differ from a run's row in the field of a chart alone, its lowest value first.
+
+    If the run is not part of the comparison, they differ in this field from the first row of its method.
+    """
+    of_method = [row for row in comparison.rows if row.method == run.method]
+    own = [row for row in of_method if run.id in {result.run.id for result in row.runs}]
+    over = f"method.config.{chart.over}"
+    alike = [row for row in of_method if _all_but(row, over) == _all_but((own or of_method)[0], over)]
     rows = []
-    for row in (g for g in comparison.rows if g.method == method):
-        config = {name: f.default for name, f in fields.items()} | row.config.method.config
+    for row in alike:
         recorded = [d.value for r in row.runs for d in store.diagnostics.of_run(r.run.id, chart.value)[-1:]]
         known = [value for value in recorded if value is not None]
-        stat = spread(r.values.get("personal") for r in row.runs)
-        if known and stat is not None and chart.only.items() <= config.items():
+        fixed = {f"method.config.{name}": value for name, value in chart.only.items()}
+        if known and "personal" in row.stats and fixed.items() <= row.fields.items():
             (value,) = known[:1]
             shown = int(value) if value.is_integer() else round(value, 4)
-            rows.append(FieldRow(config[chart.over], shown, stat))
+            rows.append(FieldRow(row.fields[over], shown, row.stats["personal"]))
     return sorted(rows, key=lambda row: row.setting)
+
+
+def _all_but(row: ComparisonRow, over: str) -> tuple[str, dict[str, object]]:
+    return row.setting, {n: v for n, v in row.fields.items() if n != over and is_compared(n)}
 
 
 def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[object]]:

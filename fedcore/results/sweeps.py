@@ -173,7 +173,9 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
             said += f", with fewer than {MIN_PAIRS} seeds in common." if untested else f"{how}."
         else:
             largest = max(found.adjusted or 0.0 for found in against.values())
-            said = f"the best is {said}, significantly better than each other one (p up to {largest:.2g}{how})."
+            said = (
+                f"the best is {said}, significantly better than each other one (p up to {largest:.2g}{how})."
+            )
     count = len(apart)
     return said + (f" {count} not compared: they were trained or tested in another way." if count else "")
 

@@ -248,7 +248,7 @@ def prompt_words(run: RunRow) -> None:
 def field_chart(run: RunRow, chart: FieldChart) -> None:
     """Draw accuracy and a recorded value over the values that a field takes in the run's experiment."""
     comparison = compare(session.store(), [run.experiment_id], "last")
-    rows = rows_by_field(session.store(), comparison, run.method, chart)
+    rows = rows_by_field(session.store(), comparison, run, chart)
     if len(rows) < 2:
         field = field_phrase(chart.over)
         st.info(

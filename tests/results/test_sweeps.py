@@ -9,11 +9,14 @@ from scipy import stats
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.plots.theme import Theme
+from fedcore.records.presentation import FieldChart
 from fedcore.reports.views import ViewSource
 from fedcore.reports.views import sweep as sweep_view
 from fedcore.results import sweeps
+from fedcore.results.analyses import rows_by_field
 from fedcore.results.comparison import Comparison, compare
 from fedcore.store import Recorder, Store
+from fedcore.store.database import writing
 from tests.support import fill
 
 SWEEP = {"methods.fedot.blocks": (1, 2), "partition.alpha": (0.1, 0.5)}
@@ -135,9 +138,7 @@ def test_the_best_of_several_values_is_corrected_for_all_their_pairs(tmp_path: P
     """The data choose which value is the highest, so each pair could have been the one that is named."""
     drawn = {1: (70, 74, 69), 2: (71, 76, 72), 3: (80, 85, 83)}
     (said,) = recorded_sweep(tmp_path / "runs.db", drawn)
-    p = {
-        pair: stats.ttest_rel(drawn[pair[0]], drawn[pair[1]]).pvalue for pair in ((3, 1), (3, 2), (2, 1))
-    }
+    p = {pair: stats.ttest_rel(drawn[pair[0]], drawn[pair[1]]).pvalue for pair in ((3, 1), (3, 2), (2, 1))}
     ordered = sorted(p, key=lambda pair: p[pair])
     assert ordered == [(3, 2), (3, 1), (2, 1)]
     largest = max(3 * p[ordered[0]], 2 * p[ordered[1]])
@@ -148,7 +149,9 @@ def test_the_best_of_several_values_is_corrected_for_all_their_pairs(tmp_path: P
 def test_a_value_is_not_the_best_if_another_is_better_on_their_common_seeds(tmp_path: Path) -> None:
     """The highest mean is that of more seeds, the last two of them lucky."""
     (said,) = recorded_sweep(tmp_path / "runs.db", {1: (70, 71, 72, 99, 99), 2: (80, 81, 83)})
-    assert said.startswith("own: the highest mean is that of blocks 1 (82.2 ± 15.4 %). It cannot be told apart")
+    assert said.startswith(
+        "own: the highest mean is that of blocks 1 (82.2 ± 15.4 %). It cannot be told apart"
+    )
 
 
 def test_no_chart_of_a_sweep_calls_a_value_the_best(swept):
@@ -214,3 +217,25 @@ def test_methods_over_one_field_share_a_chart_with_zero_shot_as_its_level_line(d
     source = ViewSource(store, comparison, "personal")
     assert [f.name for f in sweep_view.figures(source, first)] == ["sweep-all-data.shots", "sweep"]
     assert sweep_view.figures(source, second) == []
+
+
+def test_a_chart_over_a_field_has_the_rows_that_differ_in_it_alone_as_the_table_has_them(db: Path) -> None:
+    """Runs that hold out another domain are not further seeds, and other partitions other points."""
+    sweep = {"methods.fedot.blocks": (1, 4), "partition.alpha": (0.1, 0.5)}
+    fill.done(db, an_experiment(sweep, ("fedot",)).model_copy(update={"held_out": fill.CLIENTS[:2]}))
+    store, chart = Store(db), FieldChart("Degrees of freedom", "degrees_of_freedom", "blocks", "r")
+    compared = compare(store, [1])
+    with writing(db) as database:
+        for row in compared.rows:
+            for result in row.runs:
+                values = (result.run.id, chart.value, 2016 / row.fields["method.config.blocks"])
+                database.execute(
+                    "INSERT INTO diagnostics(run_id, name, round, value) VALUES (?, ?, 1, ?)",
+                    values,
+                )
+    of_setting = compared.rows_in(compared.rows[-1].setting)
+    found = rows_by_field(store, compared, of_setting[0].runs[0].run, chart)
+    assert [(row.setting, row.recorded) for row in found] == [(1, 2016), (4, 504)]
+    assert {row.accuracy for row in found} == {row.stats["personal"] for row in of_setting}
+    seeds = {result.run.seed for result in of_setting[0].runs}
+    assert [row.accuracy.n for row in found] == 2 * [len(seeds)] and len(of_setting[0].runs) == 2 * len(seeds)
