@@ -145,6 +145,10 @@ class RunState:
         for round_ in sorted(set(self._written[self._written >= 0].tolist())):
             # One file at a time is read and copied: together they may not fit into memory twice.
             self._put_rows(round_, load(row_file(path.parent, round_), run, device)[0])
+        if tensors.keys() & self._rows.values.keys():
+            # An earlier version kept some of these rows whole in the checkpoint and not in row files, so the
+            # next checkpoint writes all rows.
+            self._written.fill_(-1)
 
     def _put_rows(self, round_: int, content: Params) -> None:
         """Copy the rows of a row file that no later one has."""

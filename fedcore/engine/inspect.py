@@ -123,8 +123,9 @@ class RunSnapshot:
                 f"no model {entity}; clients are 1 to {len(names)}, the global model is {GLOBAL}"
             )
         cohort = next(c for c in self.cohorts if entity - 1 in c.clients)
-        params = {n: v[entity - 1 : entity] for n, v in cohort.method.models(self.state).clients.items()}
-        head = cohort.method.head(params, cohort.federation.local_data(torch.tensor([entity - 1])))
+        client = torch.tensor([entity - 1])
+        params = cohort.method.models(self.state).of(client)
+        head = cohort.method.head(params, cohort.federation.local_data(client))
         return Model(entity, cohort.method, cohort.federation, params, head)
 
     def test_rows(self, entity: int) -> Tensor:

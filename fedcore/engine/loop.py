@@ -143,7 +143,7 @@ class Loop:
         clients, trains = self.participants(round_), self.method.trains
         self.run_state.need(clients)
         before, begin = self.state, time.perf_counter()
-        received = self.transport.down(before, clients)
+        received = self.transport.down(self.method.sends(before.server_side(), clients))
         data = self.federation.local_data(clients)
         apart = self.worker.mixed or self.cohorts[0].federation.part_of is not None
         data = without_samples(data, self.method) if apart else data

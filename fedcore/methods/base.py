@@ -10,7 +10,7 @@ when                hooks
 planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
                     ``bound_to_clients``, ``needs_one_label_space``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
-a round, clients    ``round_constants``, ``lr_factors``; for each batch every one of ``phases``
+a round, clients    ``sends``; ``round_constants``, ``lr_factors``; for each batch every one of ``phases``
                     (``train_step``), and ``combine_gradients`` if it gives guides; ``after_training``;
                     ``upload``; ``before_aggregation``
 a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``; ``downloads``, from
@@ -179,6 +179,17 @@ class Method(Generic[ConfigT]):
 
     # A round on the clients
 
+    def sends(self, state: State, clients: Tensor) -> Params:
+        """Return what the server sends to the participants at the start of a round.
+
+        Default: the shared parameters, and of the personal ones each participant's row. A method overrides it
+        if the server makes what it sends only now, such as prompts of which it keeps the numbers (pFedMoAP).
+
+        Shape: clients (participants,) -> (participants, ...).
+        """
+        shared = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()}
+        return {**shared, **{n: v[clients.to(v.device)] for n, v in state.personal.items()}}
+
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return values that stay constant during one round of local training, such as SDFed's projector.
 
@@ -312,8 +323,8 @@ class Method(Generic[ConfigT]):
     def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
         """Return what crosses the network to the participants, from which traffic is counted.
 
-        Default: all that they receive, the shared and the personal parameters. A method overrides it if its
-        clients hold a part of these already, or get rows of padding.
+        Default: all that they receive. A method overrides it if its clients hold a part of that already, or
+        get rows of padding.
 
         Args:
             state: at the start of the round, without the local part.
@@ -593,12 +604,27 @@ class Uploads:
 class Models:
     """The models that are evaluated, which need not be those that are trained.
 
+    Attributes:
+        made: returns further parameters of some clients' models, which would be too large for all clients at
+            once. Shape: clients (some,) -> (some, ...).
+
     Shape: ``global_model`` (None if a method has none) with a leading axis of 1, ``clients`` with a
     leading axis of all clients.
     """
 
     global_model: Params | None
     clients: Params
+    made: Callable[[Tensor], Params] = lambda clients: {}
+
+    def of(self, clients: Tensor) -> Params:
+        """Return some clients' models; values that are broadcast stay so. Shape: -> (some, ...)."""
+        rows = {
+            name: value[:1].expand(len(clients), *value.shape[1:])
+            if value.stride(0) == 0
+            else value[clients.to(value.device)]
+            for name, value in self.clients.items()
+        }
+        return rows | self.made(clients)
 
 
 @dataclass(frozen=True)

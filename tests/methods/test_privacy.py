@@ -39,8 +39,8 @@ class Listening(Transport):
         self.sent.append({name: parts(value) for name, value in crossing.items()})
         return crossing
 
-    def down(self, state: object, clients: Tensor) -> Params:
-        crossing = super().down(state, clients)
+    def down(self, sent: Params) -> Params:
+        crossing = super().down(sent)
         self.received.append({name: parts(value) for name, value in crossing.items()})
         return crossing
 

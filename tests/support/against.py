@@ -117,8 +117,8 @@ def assert_predictions(loop: Loop, common: Tensor | None, owns: Sequence[Tensor]
 
 def client_logits(method: Method, state: object, federation: Federation) -> Tensor:
     """Every client's scores for every sample of the pool. Shape: -> (clients, samples, classes)."""
-    models = method.models(state).clients
     everyone = torch.arange(len(federation.problem.clients))
+    models = method.models(state).of(everyone)
     head = method.head(models, federation.local_data(everyone))
     x = federation.pool.values.to(federation.pool.dtype)
     return method.logits(models, head, x.expand(len(everyone), *x.shape))

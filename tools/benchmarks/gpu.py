@@ -155,9 +155,9 @@ def train(method: Method, federation: Federation, max_steps: int | None) -> None
     everyone = torch.arange(len(federation.problem.clients))
     with torch.no_grad():
         state = method.init(federation.problem.generator)
-        shared = {n: v.expand(len(everyone), *v.shape).clone() for n, v in state.shared.items()}
+        received = {n: v.clone() for n, v in method.sends(state, everyone).items()}
     optimiser = ClientOptimiser(method.config, len(everyone))
-    params = {**shared, **state.personal, **state.local}
+    params = {**received, **state.local}
     train_clients(method, params, federation.local_data(everyone), 1, optimiser, max_steps=max_steps)
 
 

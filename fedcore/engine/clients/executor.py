@@ -309,9 +309,7 @@ def after_aggregation(
                     cells += evaluator.global_model(models, full, score)
             own = evaluator.with_own_models(models).split(1 if evaluator.homes else chunk)
             parts = (  # each is made when it is needed
-                OwnModels(*place, some, {n: _rows(v, some) for n, v in models.clients.items()}, full, between)
-                for some in own
-                if len(some)
+                OwnModels(*place, some, models.of(some), full, between) for some in own if len(some)
             )
             for result in executor.evaluate(parts, should_stop):
                 cells += result.cells
@@ -339,13 +337,6 @@ def _global_score(
         return list(zip(correct, loss, strict=True))
 
     return score
-
-
-def _rows(value: Tensor, clients: Tensor) -> Tensor:
-    """Return the clients' rows, as a view of a broadcast value. Shape: value (clients of the run, ...)."""
-    if value.stride(0) == 0:
-        return value[:1].expand(len(clients), *value.shape[1:])
-    return value[clients.to(value.device)]
 
 
 def _divided(passes: Sequence[Tensor], count: int) -> list[list[Tensor]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, Uploads, overrides
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
@@ -28,10 +28,9 @@ class Traffic:
 class Transport:
     """The messages of a round; a subclass may inspect every tensor that is sent in either direction."""
 
-    def down(self, state: State, clients: Tensor) -> Params:
-        """Send the shared and personal parameters to the participants. Shape: -> (participants, ...)."""
-        shared = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()}
-        return {**shared, **{n: v[clients.to(v.device)] for n, v in state.personal.items()}}
+    def down(self, sent: Params) -> Params:
+        """Send the server's parameters to the participants. Shape: (participants, ...)."""
+        return sent
 
     def up(self, sent: dict[str, Tensor | Ragged]) -> dict[str, Tensor | Ragged]:
         """Send the participants' uploads to the server. Shape: (participants, ...)."""

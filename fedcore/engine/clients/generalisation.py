@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
-from fedcore.engine.clients.gathering import Transport
 from fedcore.federation import Federation
 from fedcore.lazy import torch
 from fedcore.methods.base import STATE_PARTS, Method, State, overrides
@@ -96,7 +95,7 @@ def adapted_cells(
             cohort=0,
             clients=clients,
             round=1,
-            received=Transport().down(start, clients),
+            received=theirs.sends(start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
             moments={},
             lr=method.config.lr if method.trains else None,

@@ -53,8 +53,10 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     """Measure what autograd saves for one step of the client with the most samples, in its largest phase."""
     client = federation.train.counts.argmax()[None]
     data = federation.local_data(client)
-    params: Params = {name: value[None].clone() for name, value in state.shared.items()}
-    params |= {n: v[client.to(v.device)] for n, v in (state.personal | state.local).items()}
+    params: Params = {
+        name: value.clone() for name, value in method.sends(state.server_side(), client).items()
+    }
+    params |= {name: value[client.to(value.device)] for name, value in state.local.items()}
     with torch.no_grad():
         const = method.round_constants(params, data)
     (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)

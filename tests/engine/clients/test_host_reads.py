@@ -92,8 +92,8 @@ def traffic(name: str, federation: Federation, moved: Backbone) -> tuple[list[di
         for steps in (1, 1, 2):
             with torch.no_grad():
                 state = method.init(there.problem.generator)
-                received = {n: v.expand(len(everyone), *v.shape).clone() for n, v in state.shared.items()}
-            params = {**received, **state.personal, **state.local}
+                received = {n: v.clone() for n, v in method.sends(state, everyone).items()}
+            params = {**received, **state.local}
             data, optimiser = there.local_data(everyone), ClientOptimiser(method.config, len(everyone))
             counting.noted.clear()
             counting.launches = 0

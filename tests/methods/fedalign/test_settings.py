@@ -33,8 +33,8 @@ class Listening(Transport):
         self.sent = super().up(sent)
         return self.sent
 
-    def down(self, state, clients):
-        self.received = super().down(state, clients)
+    def down(self, sent):
+        self.received = super().down(sent)
         return self.received
 
 

@@ -99,7 +99,7 @@ def record() -> dict[str, torch.Tensor]:
 def test_upload_of_the_papers_example(skeleton):
     """CIFAR-100, all classes, 10,000 features: N_v + 512 C + 513 N = 5.529 M."""
     method, state = start(skeleton, trainable="table4")
-    received = Transport().down(state, torch.tensor([0]))
+    received = method.sends(state, torch.tensor([0]))
     sent = Transport().up(method.upload(received, record(), local_data(skeleton)))
     assert numbers(sent, "image") == 616_704
     total = int(traffic(sent, 1).scalars)

@@ -11,6 +11,7 @@ The attention MHA_i (the gate) never leaves its client. In its first round a cli
 and predicts with s h/|h| . t_k(P_i) alone, as PromptFL does. There is no global model.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -39,6 +40,9 @@ GATE = tuple(f"gate_{layer}_{part}" for layer in LAYERS for part in "wb")
 """Parameters of the attention."""
 AT_ONCE = 32
 """Prompts of others that are encoded together."""
+COMPARED = 1000
+"""Prompts whose distances from all others are computed together; a run of more clients compares those alone
+that have been sent."""
 
 
 class PFedMoAPConfig(PromptedConfig):
@@ -92,6 +96,7 @@ class PFedMoAP(Prompted):
     Config = PFedMoAPConfig
     backbones = "equal token widths"
     shared = ("context",)
+    client_rows = ("prompts",)
 
     def __init__(self, config: PFedMoAPConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -122,10 +127,11 @@ class PFedMoAP(Prompted):
     def init(self, generator: Generators) -> State:
         """Draw PromptFL's first prompt for all clients, and one attention that each of them copies.
 
-        personal: the prompts that the server sends to a client, zeros if it gets none. server: the last
-        prompt of each client, the mean for those that never sent any, and whose attention has been trained.
+        personal: the clients whose prompts the server sends to a client, -1 if it gets none: the prompts
+        themselves, E - 1 for each of 10,000 clients, would take 3 GB. server: the last prompt of each client
+        that has sent one, and whose attention has been trained.
 
-        Shape: context (M, m), experts (clients, n, M, m) with n = 0 at first, prompts (clients, M, m),
+        Shape: context (M, m), chosen (clients, n) int64 with n = 0 at first, prompts (clients, M, m),
         gated (clients,) int64, gate_*_w (clients, a, a), gate_*_b (clients, a).
         """
         context, clients = self._draw(generator("promptfl", "context")), len(self.problem.clients)
@@ -133,13 +139,29 @@ class PFedMoAP(Prompted):
         for layer in LAYERS:
             weight, bias = draw_linear(self.width, self.width, generator("pfedmoap", layer))
             gate |= {f"gate_{layer}_w": weight, f"gate_{layer}_b": bias}
-        prompts = self.repeat({"prompts": context})
+        none = torch.zeros(clients, dtype=torch.int64, device=context.device)
         return State(
             shared={"context": context},
-            personal={"experts": prompts["prompts"][:, None][:, :0]},
+            personal={"chosen": none[:, None][:, :0]},
             local=self.repeat(self.place(gate)),
-            server={**prompts, "gated": torch.zeros(clients, dtype=torch.int64, device=context.device)},
+            server={**self.repeat({"prompts": context}), "gated": none},
         )
+
+    def sends(self, state: State, clients: Tensor) -> Params:
+        """Return the mean prompt, and the experts of each participant, zeros if it gets none."""
+        sent = super().sends(replace(state, personal={}), clients)
+        return {**sent, "experts": self._experts(state, clients)}
+
+    @staticmethod
+    def _experts(state: State, clients: Tensor) -> Tensor:
+        """Return the prompts of others that were chosen for some clients. Shape: -> (some, n, M, m)."""
+        if "experts" in state.personal:  # in a checkpoint of 1.0 or before
+            return state.personal["experts"][clients.to(state.personal["experts"].device)]
+        prompts = state.server["prompts"]
+        chosen = state.personal["chosen"][clients.to(prompts.device)]
+        experts = prompts[chosen.clamp(min=0)]
+        experts[chosen < 0] = 0
+        return experts
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return the class features of the experts. Shape: experts (clients, n, classes, a)."""
@@ -157,42 +179,60 @@ class PFedMoAP(Prompted):
         return dict.fromkeys(GATE, self.config.gate_lr / self.config.lr) if self.config.lr else {}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Average the prompts, keep each, and choose experts for the clients that have taken part."""
-        sent = super().aggregate(state, uploads, generator)
-        assert state.rounds_trained is not None, "set by the engine"
-        taken = state.rounds_trained > 0
-        taken[uploads.clients] = True
-        took_part = taken.to(self.problem.device)[:, None, None]
-        latest = state.server["prompts"].clone()
-        latest[uploads.clients.to(latest.device)] = uploads.dense("context")
-        latest = torch.where(took_part, latest, sent.shared["context"])
-        count = max(0, min(self.config.experts, int(taken.sum())) - 1)
-        chosen = self._distances(latest, taken, generator).topk(count, largest=False).indices
-        experts = latest[chosen.to(latest.device)]
-        experts[~taken.to(latest.device)] = 0  # in place: with a thousand clients they take 300 MB
-        gated = state.server["gated"].clone()
-        gated[uploads.clients] |= _present(state.personal["experts"]).to(gated)[uploads.clients]
-        return replace(sent, personal={"experts": experts}, server={"prompts": latest, "gated": gated})
+        """Average the prompts, keep each, and choose experts for the clients that have taken part.
 
-    def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
-        """Return the distance of each client's prompt from the others', or random numbers; inf for its own.
-
-        A prompt that was never sent is not an expert. Shape: prompts (clients, M, m), taken (clients,) ->
-        (clients, clients).
+        Returns the participants' rows of the prompts (``client_rows``).
         """
+        sent, sending = super().aggregate(state, uploads, generator), uploads.clients
+        assert state.rounds_trained is not None, "set by the engine"
+        taking = state.rounds_trained > 0
+        taking[sending] = True
+        (taken,) = taking.nonzero(as_tuple=True)
+        own = uploads.dense("context")
+        latest = state.server["prompts"][taken.to(own.device)]
+        latest[torch.searchsorted(taken, sending).to(own.device)] = own
+        chosen = torch.full((len(taking), min(self.config.experts, len(taken)) - 1), -1)
+        chosen[taken] = self._choose(latest, taken, chosen.shape[1], generator)
+        gated = state.server["gated"].clone()
+        gated[sending] |= _present(self._experts(state, sending)).to(gated)
+        return replace(
+            sent, personal={"chosen": chosen.to(own.device)}, server={"prompts": own, "gated": gated}
+        )
+
+    def _choose(self, prompts: Tensor, taken: Tensor, count: int, generator: Generators) -> Tensor:
+        """Return the clients whose prompts are the experts of each client that has taken part.
+
+        Shape: prompts (senders, M, m), taken (senders,) -> (senders, count).
+        """
+        everyone = torch.arange(len(self.problem.clients))
+        # The number of rows decides the last bits of their distances, and so which of two equal ones is less.
+        compared = everyone if len(everyone) <= COMPARED else taken
+        place = torch.searchsorted(compared, taken)
+        absent = torch.ones(len(compared), dtype=torch.bool).index_fill_(0, place, False)
         if self.config.selection == "nearest":
-            flat = prompts.flatten(1).double()
-            apart = torch.cdist(flat, flat).cpu()
+            pieces = _distances(prompts, place, len(compared))
         else:
-            # Drawn in the order of the names, so that the order of the clients does not matter.
-            clients = self.problem.clients
-            names = torch.tensor(sorted(range(len(clients)), key=clients.__getitem__)).argsort()
-            drawn = torch.rand(
-                len(clients), len(clients), generator=generator("experts"), dtype=torch.float64
-            )
-            apart = drawn[names][:, names]
-        apart[:, ~taken] = torch.inf
-        return apart.fill_diagonal_(torch.inf)
+            pieces = self._drawn(compared, generator)
+        chosen = torch.empty(len(compared), count, dtype=torch.int64)
+        for rows, apart in pieces:
+            apart[:, absent] = torch.inf  # a prompt that was never sent is not an expert
+            apart[torch.arange(len(rows)), rows] = torch.inf
+            chosen[rows] = apart.topk(count, largest=False).indices
+        return compared[chosen[place]]
+
+    def _drawn(self, compared: Tensor, generator: Generators) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield random numbers in the place of distances, see ``_distances``.
+
+        They are drawn in the order of the names, so that the order of the clients does not matter.
+        """
+        names, draw = self.problem.clients, generator("experts")
+        in_order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
+        rank = in_order.argsort()[compared]
+        place = {client: row for row, client in enumerate(compared.tolist())}
+        for client in in_order.tolist():
+            drawn = torch.rand(len(names), generator=draw, dtype=torch.float64)
+            if client in place:
+                yield torch.tensor([place[client]]), drawn[rank][None]
 
     def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
         """Return the mean prompt, and the experts of the clients that get some."""
@@ -203,12 +243,22 @@ class PFedMoAP(Prompted):
     def models(self, state: State) -> Models:
         """Return each client's last prompt with the experts of its next round; there is no global model.
 
-        A client that has had no experts has an untrained attention, and predicts without it.
+        A client that never took part has the mean prompt. One that has had no experts has an untrained
+        attention, and predicts without it.
         """
-        experts, gated = state.personal["experts"], state.server["gated"]
-        if not gated.all():
-            experts = experts * gated.to(experts)[:, None, None, None]
-        return Models(None, {"context": state.server["prompts"], "experts": experts, **state.local})
+        trained, mean = state.rounds_trained, state.shared["context"]
+
+        def made(clients: Tensor) -> Params:
+            experts, some = self._experts(state, clients), clients.to(mean.device)
+            gated = state.server["gated"][some].to(experts)[:, None, None, None]
+            if trained is None:
+                context = mean.expand(len(clients), -1, -1)
+            else:
+                took_part = (trained[clients] > 0).to(mean.device)[:, None, None]
+                context = torch.where(took_part, state.server["prompts"][some], mean)
+            return {"context": context, "experts": experts * gated}
+
+        return Models(None, state.local, made)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features of the own prompt and, pooled, of the experts.
@@ -289,3 +339,14 @@ class PFedMoAP(Prompted):
 def _present(experts: Tensor) -> Tensor:
     """Return which clients have experts; zeros mean none. Shape: (clients, n, M, m) -> (clients,)."""
     return experts.flatten(1).any(1)
+
+
+def _distances(prompts: Tensor, place: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield some of ``count`` rows, and their distances from all of them, on the CPU.
+
+    Shape: prompts (senders, M, m), place (senders,) their rows -> (some,), (some, count).
+    """
+    flat = prompts.new_zeros(count, prompts[0].numel(), dtype=torch.float64)
+    flat[place.to(flat.device)] = prompts.flatten(1).double()
+    for rows in torch.arange(len(flat)).split(COMPARED):
+        yield rows, torch.cdist(flat[rows.to(flat.device)], flat).cpu()

@@ -1,7 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from fedcore.engine import checkpoint
+from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
+from fedcore.methods.base import Uploads
+from fedcore.methods.baselines.prompts import pfedmoap
+from fedcore.records.events import RoundFinished
 from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd, text_features, weighted
@@ -112,7 +121,8 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
     state, sizes = loop.state, {}
     taken = state.rounds_trained > 0
     assert 5 < int(taken.sum()) <= 10
-    for i, experts in enumerate(state.personal["experts"]):
+    everyone = torch.arange(10)
+    for i, experts in enumerate(method.sends(state, everyone)["experts"]):
         others = [j for j in taken.nonzero()[:, 0].tolist() if j != i]
         found = [j for e in experts for j in others if torch.equal(e, state.server["prompts"][j])]
         assert (len(set(found)) == 3) if taken[i] else not experts.any()
@@ -121,7 +131,7 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
         assert sizes != {i: f for i, f in sizes.items() if f == sorted(f)}
     with torch.no_grad():
         once = [i for i in range(10) if state.rounds_trained[i] == 1]
-        own = method.models(state).clients
+        own = method.models(state).of(everyone)
         assert once and not own["experts"][once].any(), "an attention that was never trained does not vote"
     # down: the mean, and from the second participation on three experts of 3 x 16 numbers
     seen, prompt = torch.zeros(10, dtype=torch.bool), 3 * 16
@@ -141,8 +151,89 @@ def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_to
     assert one == again != other
     first = method.init(federation.problem.generator).local
     assert all(torch.equal(loop.state.local[name][one], first[name][one]) for name in GATE)
-    assert loop.state.personal["experts"][one].any() and loop.state.rounds_trained[one] == 2
-    assert not method.models(loop.state).clients["experts"].any()
+    everyone = torch.arange(3)
+    assert method.sends(loop.state, everyone)["experts"][one].any() and loop.state.rounds_trained[one] == 2
+    assert not method.models(loop.state).of(everyone)["experts"].any()
+
+
+@pytest.mark.parametrize("selection", ["nearest", "random"])
+def test_the_prompts_that_are_compared_in_pieces_are_the_same_experts(selection, monkeypatch):
+    federation = tiny_federation(samples=(4,) * 10)
+    method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection=selection)
+    at_once = run_rounds(method, federation, 3, participation=0.5)
+    monkeypatch.setattr(pfedmoap, "COMPARED", 3)
+    in_pieces = run_rounds(method, federation, 3, participation=0.5)
+    assert torch.equal(at_once.state.personal["chosen"], in_pieces.state.personal["chosen"])
+    assert [event.cells for event in at_once.finished] == [event.cells for event in in_pieces.finished]
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most numbers that a tensor made in this block holds."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        given = {id(v.untyped_storage()) for v in tree_leaves(args) if torch.is_tensor(v)}
+        for value in tree_leaves(result):
+            if torch.is_tensor(value) and id(value.untyped_storage()) not in given:
+                self.numbers = max(self.numbers, value.untyped_storage().size() // value.element_size())
+        return result
+
+
+def test_the_server_copies_no_prompt_of_a_client_that_never_took_part(monkeypatch):
+    """After a round of five of 200 clients no tensor that was made has a prompt for each of the 200."""
+    monkeypatch.setattr(pfedmoap, "COMPARED", 5)
+    problem = tiny_federation().problem
+    method = build("pfedmoap", tiny_federation(), **SETTINGS, experts=4)
+    method.problem = replace(problem, clients=tuple(f"client-{i:03}" for i in range(200)))
+    first = method.init(problem.generator)
+    prompts = first.server["prompts"].clone()
+    state = replace(
+        first, server={**first.server, "prompts": prompts}, rounds_trained=torch.zeros(200, dtype=torch.int64)
+    )
+    sending = torch.tensor([3, 50, 51, 120, 199])
+    uploads = Uploads(
+        {"context": torch.randn(5, 3, 16, dtype=torch.float64)}, sending, torch.ones(5, dtype=torch.int64)
+    )
+    with Largest() as made:
+        after = method.aggregate(state.server_side(), uploads, problem.generator)
+        assert after.server["prompts"].shape == (5, 3, 16)
+        prompts[sending] = after.server["prompts"]
+        after = replace(after, server={**after.server, "prompts": prompts})
+        sent, models = method.sends(after, sending), method.models(after).of(sending)
+    assert sent["experts"].shape == models["experts"].shape == (5, 3, 3, 16) and sent["experts"].all()
+    assert 5 * 3 * 3 * 16 <= made.numbers < 200 * 3 * 16
+    kept = after.shared | after.personal | {"gated": after.server["gated"]}
+    assert sum(v.numel() for v in kept.values()) == 3 * 16 + 200 * 3 + 200
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
+    """It had the experts themselves, and the prompts of all clients whole beside the rows of clients."""
+    federation = tiny_federation(samples=(4,) * 6)
+    method = build("pfedmoap", federation, **SETTINGS, experts=3, local_epochs=1)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
+    loop = run_rounds(method, federation, 4, participation=0.5, folder=tmp_path)
+    again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
+    again.resume(tmp_path / "round-2.safetensors")
+    state, everyone = again.state, torch.arange(6)
+    tensors, _ = checkpoint.load(checkpoint.path_of(tmp_path, 2), "", torch.device("cpu"))
+    del tensors["personal/chosen"]
+    tensors["personal/experts"] = method.sends(state.server_side(), everyone)["experts"]
+    tensors["server/prompts"] = method.models(state).of(everyone)["context"]
+    assert not state.rounds_trained.all(), "a client without a prompt of its own has the mean"
+    checkpoint.write(checkpoint.path_of(tmp_path, 2), tensors, 2, "")
+    for round_ in (1, 2):
+        rows = checkpoint.load(checkpoint.row_file(tmp_path, round_), "", torch.device("cpu"))[0]
+        del rows["server/prompts"]
+        checkpoint.write(checkpoint.row_file(tmp_path, round_), rows, round_, "")
+    for round_ in (2, 3):  # the checkpoint after round 3 is this version's, made from that of the earlier one
+        again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
+        again.resume(checkpoint.path_of(tmp_path, round_))
+        resumed = [event for event in again.events() if isinstance(event, RoundFinished)]
+        assert [(e.cells, e.scalars_down) for e in resumed] == [
+            (e.cells, e.scalars_down) for e in loop.finished[round_ + 1 :]
+        ]
 
 
 def test_a_width_that_the_heads_cannot_share_is_refused():
