@@ -51,16 +51,18 @@ def federation(
     seed: int = 1,
     reads: str = "embedding",
     clip: str = "ViT-B-32",
+    distinct: int = DISTINCT,
 ) -> Federation:
     """Draw a federation of encoded images.
 
     Args:
         train, test: samples of each client; it has half as many validation samples as test samples.
         reads: the encoding, see ``reads_of``.
+        distinct: see ``DISTINCT``.
     """
     generator = torch.Generator().manual_seed(seed)
     own = train + test + test // 2
-    images = clients * own if reads == "embedding" else min(clients * own, DISTINCT)
+    images = clients * own if reads == "embedding" else min(clients * own, distinct)
     values = torch.randn(images, *row_shape(backbone(clip).spec, reads), generator=generator)
     labels = torch.randint(classes, (images,), generator=generator)
     starts = np.arange(clients) * own

@@ -40,11 +40,12 @@ def make_loop(
     share: float,
     clip: str,
     test_sample: int | None = None,
+    distinct: int = drawn.DISTINCT,
 ) -> Loop:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
     reads = drawn.reads_of(method, clip, **fields)
-    federation = drawn.federation(clients, classes, own, test=own, reads=reads, clip=clip)
+    federation = drawn.federation(clients, classes, own, test=own, reads=reads, clip=clip, distinct=distinct)
     federation = replace(federation, test_sample=test_sample)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 
@@ -92,6 +93,9 @@ def main(
     clip: Annotated[str, typer.Option(help="ViT-B-32 or mini-vit, with drawn weights")] = "ViT-B-32",
     evaluate: Annotated[bool, typer.Option(help="evaluate rounds; without it, round 0 alone")] = True,
     test_sample: Annotated[int | None, typer.Option(help="the experiment's field of this name")] = None,
+    distinct: Annotated[int, typer.Option(help="distinct images, of an encoding other than embeddings")] = (
+        drawn.DISTINCT
+    ),
 ) -> None:
     """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
     fields = dict(f.split("=", 1) for f in field or ())
@@ -105,6 +109,7 @@ def main(
         participation,
         clip,
         test_sample,
+        distinct,
     )
     loop = make_loop(*given)
     loop.chunk, loop.evaluate_every = chunk, 1 if evaluate else rounds + 2
