@@ -410,14 +410,20 @@ def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
 def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
     """Return the global model's accuracy on a domain's test set, by default on all domains' together.
 
-    The latter is FedAlign's global performance; None if no such cell was recorded.
+    The latter is FedAlign's global performance; None if no such cell was recorded. Where test sets were
+    sampled, each domain's share weighs as many samples as its whole test set has: samples of equal size
+    would let small domains weigh as much as large ones.
     """
     chosen = [
         c
         for c in cells
         if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
     ]
-    return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
+    if all(c.size in (None, c.total) for c in chosen):
+        return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
+    sizes = [c.total if c.size is None else c.size for c in chosen]
+    weighted = (size * c.correct / c.total for size, c in zip(sizes, chosen, strict=True))
+    return sum(weighted) / sum(sizes)
 
 
 def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:

@@ -14,7 +14,7 @@ from fedcore.store.database import ID_LIST, Queries, as_json
 
 NAMED_CELL = """
 a.run_id, a.split, a.stage, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
-t.kind AS test_set_kind, t.domain, a.correct, a.total, a.loss
+t.kind AS test_set_kind, t.domain, a.correct, a.total, a.loss, iif(t.kind='domain', t.samples, NULL) AS size
 """
 
 # CROSS JOIN keeps the order of the tables: 0.7 ms instead of 65 with the planner's choice at a million rows
@@ -74,7 +74,11 @@ RecordedCell = tuple[int, int, int, int, int, int, float | None]
 
 
 class NamedCell(NamedTuple):
-    """An accuracy cell with names, for tables and exports."""
+    """An accuracy cell with names, for tables and exports.
+
+    Attributes:
+        size: samples of a domain's whole test set, if recorded; ``total`` is less where it was sampled.
+    """
 
     run_id: int
     split: int
@@ -88,6 +92,7 @@ class NamedCell(NamedTuple):
     correct: int
     total: int
     loss: float | None
+    size: int | None = None
 
 
 AnyCell = TypeVar("AnyCell", OwnAccuracy, NamedCell)

@@ -10,7 +10,7 @@ import pytest
 from fedcore.papers import published
 from fedcore.papers.measures import MEASURES, RunReader
 from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import Cell, Started
+from fedcore.records.events import Cell, Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import (
     accuracy_by_client,
@@ -42,6 +42,28 @@ def test_the_global_model_on_one_domain_or_on_all_samples_at_once():
     assert global_accuracy(CELLS, "A") == 0.75
     assert global_accuracy(CELLS) == 53 / 70, "samples weigh equally, not domains"
     assert global_accuracy([c for c in CELLS if c.model != "global"]) is None
+
+
+def test_sampled_domains_weigh_as_their_whole_test_sets(tmp_path: Path) -> None:
+    """Samples of 10 each, of a domain of 10 images and one of 60: 6/7 of the images are the second one's."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, test_sample=10)
+    _, (writer,) = fill.start(db, experiment)
+    sizes = {"0°": 10, "15°": 60}
+    entities = (Entity(0, "global", "global"), Entity(1, "client", "0°", domain="0°", samples=200))
+    entities += tuple(Entity(i, "domain", d, domain=d, samples=sizes[d]) for i, d in enumerate(sizes, 2))
+    writer.started(Started(entities=entities, rounds_total=2, environment={}))
+    sampled = ((1, 1, 5, 10), (0, 1, 5, 10), (0, 2, 8, 10), (0, 3, 5, 10))
+    for round_ in (1, 2):
+        whole = ((1, 1, 5, 10), (0, 1, 5, 10), (0, 2, 8, 10), (0, 3, 30, 60))
+        cells = (fill.cell(*counts) for counts in (sampled if round_ == 1 else whole))
+        validated = fill.cell(1, 1, 10 - round_, 10, split=1)
+        writer.write_round(RoundFinished(round=round_, cells=(*cells, validated)))
+    writer.claim.finish("done")
+    for rule in ("best", "last"):
+        (row,) = compare(Store(db), [1], rule).rows
+        assert row.runs[0].rounds == ((1,) if rule == "best" else (2,))
+        assert row.stats["whole"].mean == pytest.approx(100 * (8 + 30) / 70)
 
 
 def test_two_clients_of_a_domain_are_one_domain():
