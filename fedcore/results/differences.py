@@ -32,23 +32,26 @@ def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
     return ""
 
 
-def difference(row: ComparisonRow, baseline: ComparisonRow | None, metric: Metric) -> float | None:
-    """Return a row's mean minus the baseline's in points; None for the baseline and incomparable rows."""
-    if baseline is None or baseline.setting != row.setting or baseline.key == row.key:
-        return None
-    if metric not in row.stats or metric not in baseline.stats or reason_not_comparable(row, baseline):
-        return None
-    return row.stats[metric].mean - baseline.stats[metric].mean
-
-
 def significance(
     rows: Sequence[ComparisonRow], baseline: ComparisonRow, metric: Metric, test: Test = "t"
 ) -> dict[str, PairedTest]:
-    """Test each comparable row against the baseline, paired by seed, with Holm's correction over all."""
-    tested = [row for row in rows if difference(row, baseline, metric) is not None]
+    """Test each comparable row that has the metric against the baseline, with Holm's correction over all.
+
+    Both the difference and its test are paired by seed: a difference of the means may have another sign
+    where only one of the rows has some seeds.
+    """
+    compared = [
+        row
+        for row in rows
+        if row.setting == baseline.setting
+        and row.key != baseline.key
+        and metric in row.stats
+        and metric in baseline.stats
+        and not reason_not_comparable(row, baseline)
+    ]
     theirs = value_per_seed(baseline.runs, metric)
-    tests = holm([paired_test(value_per_seed(row.runs, metric), theirs, test) for row in tested])
-    return {row.key: result for row, result in zip(tested, tests, strict=True)}
+    tests = holm([paired_test(value_per_seed(row.runs, metric), theirs, test) for row in compared])
+    return {row.key: result for row, result in zip(compared, tests, strict=True)}
 
 
 def config_differences(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from fedcore.progress import counted
 from fedcore.results.comparison import Comparison
-from fedcore.results.differences import difference, reason_not_comparable, significance
+from fedcore.results.differences import reason_not_comparable, significance
 from fedcore.results.metrics import METRICS, RULES, Metric, value_per_seed
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.rows import ComparisonRow
@@ -40,7 +40,8 @@ class DifferenceCell:
     """A row's difference from the baseline in one metric, and its test.
 
     Attributes:
-        points: None for the baseline itself, and if no difference is taken.
+        points: mean of the differences over the seeds that both rows have; None for the baseline itself, and
+            if no difference is taken.
         p_text: the adjusted p, or the reason why no test was made; None for a cell without a value.
         p_help: the test behind the p, or the reason against comparing.
     """
@@ -155,8 +156,9 @@ def summarise(
     notes = [f"Test accuracy, {spread}; reported round: {RULES[comparison.rule]}.", MARKS_NOTE]
     if baseline is not None:
         notes.append(
-            f"* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have; p is "
-            "Holm-corrected for all tested rows of the table."
+            "Differences are means over the seeds that both rows have. * significant at 5 %: "
+            f"{TESTS[test]}, two-sided, over these seeds; p is Holm-corrected for all tested rows of the "
+            "table."
         )
     return Summary(comparison, tables, metric, test, digits, printed, tuple(notes))
 
@@ -188,7 +190,7 @@ def _table(
             remarks.insert(0, f"not compared with {baseline.label}: {reason}")
         differences = {}
         if baseline is not None:
-            differences = {m: _difference(row, baseline, m, tests[m].get(row.key), reason) for m in tested}
+            differences = {m: _difference(row, baseline, tests[m].get(row.key), reason) for m in tested}
         counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
         several = set(filter(None, counts))
         done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
@@ -218,20 +220,18 @@ def _table(
 
 
 def _difference(
-    row: ComparisonRow, baseline: ComparisonRow, metric: Metric, test: PairedTest | None, reason: str
+    row: ComparisonRow, baseline: ComparisonRow, test: PairedTest | None, reason: str
 ) -> DifferenceCell:
     if row.key == baseline.key:
         return DifferenceCell(is_baseline=True, p_text="")
     if reason:
         return DifferenceCell(p_text="not comparable", p_help=reason)
-    points = difference(row, baseline, metric)
-    if points is None or test is None:
+    if test is None:
         return DifferenceCell()
     tested = f"{TESTS[test.test]} over {counted(test.n, 'seed')}"
-    if test.difference is not None:
-        tested += f", difference on these {signed(test.difference, 2)} points"
     tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
-    return DifferenceCell(False, points, test, test.text.removeprefix("p = ").removeprefix("p "), tested)
+    p_text = test.text.removeprefix("p = ").removeprefix("p ")
+    return DifferenceCell(False, test.difference, test, p_text, tested)
 
 
 def offered_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:

@@ -231,8 +231,8 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
             f"{METRICS[metric].heading}: difference, points",
             lambda r: _difference(r, metric),
             lambda r: r.differences[metric].points,
-            "Mean minus the baseline's. Rows with other test sets, rounds or participation, or with "
-            "unfinished runs, are not compared with the baseline.",
+            "Mean of the differences from the baseline over the seeds that both rows have. Rows with other "
+            "test sets, rounds or participation, or with unfinished runs, are not compared with it.",
         ),
         SummaryColumn(
             "p",

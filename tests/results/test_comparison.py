@@ -15,7 +15,6 @@ from fedcore.results import curves, settings
 from fedcore.results.comparison import compare
 from fedcore.results.differences import (
     config_differences,
-    difference,
     partial_fields,
     reason_not_comparable,
     significance,
@@ -177,12 +176,6 @@ def test_no_difference_across_rounds_or_participation(db: Path) -> None:
     base = rows["fedot"]
     assert reason_not_comparable(rows["sdfed"], base) == "rounds 3 against 2"
     assert reason_not_comparable(rows["promptfl"], base) == "participation 0.5 against 1"
-    assert {m: difference(g, base, "personal") is None for m, g in rows.items()} == {
-        "fedot": True,
-        "zero-shot": False,
-        "sdfed": True,
-        "promptfl": True,
-    }
     tested = significance(found.rows, base, "personal")
     assert list(tested) == [rows["zero-shot"].key]
     assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
@@ -199,7 +192,7 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(db: Path) -> None:
     fedot, still = compare(Store(db), [1, 2]).rows
     assert still.runs[0].rounds == (0,)
     assert reason_not_comparable(fedot, still) == reason_not_comparable(still, fedot) == ""
-    assert difference(fedot, still, "personal") is not None
+    assert significance((fedot, still), still, "personal")[fedot.key].difference is not None
     assert not any("differ" in note for note in compare(Store(db), [1, 2]).notes)
 
 
@@ -275,15 +268,16 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(db: Path) -> None
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
     found = compare(Store(filled), [1])
     by_label = {g.label: g for g in found.rows}
-    gap = difference(by_label["FedOT"], by_label["PromptFL"], "personal")
-    expected = by_label["FedOT"].stats["personal"].mean - by_label["PromptFL"].stats["personal"].mean
-    assert gap == pytest.approx(expected)
-    assert difference(by_label["PromptFL"], by_label["PromptFL"], "personal") is None
+    baseline = by_label["PromptFL"]
+    tested = significance(found.rows, baseline, "personal")
+    expected = by_label["FedOT"].stats["personal"].mean - baseline.stats["personal"].mean
+    assert tested[by_label["FedOT"].key].difference == pytest.approx(expected)
+    assert baseline.key not in tested
     other = tmp_path / "runs.db"
     shapes = compare(
         Store(other), [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
     )
-    assert difference(by_label["FedOT"], shapes.rows[0], "personal") is None
+    assert significance(found.rows, shapes.rows[0], "personal") == {}
 
 
 def test_best_and_second_as_printed(filled: Path) -> None:

@@ -21,7 +21,7 @@ from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
-from fedcore.store import Store, cells
+from fedcore.store import Recorder, Store, cells
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -265,6 +265,26 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
             assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
             assert row["remark"] == paired.remark
     assert "n = 3 cannot reach below 0.25" in {r["remark"] for r in table}
+
+
+def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
+    """A row that the baseline beats on their common seeds has the higher mean, by seeds of its own."""
+    db = tmp_path / "runs.db"
+    correct = {"base": (50, 62, 55), "luckier": (40, 51, 46, 99, 98), "apart": (None,) * 5 + (70, 71, 72)}
+    for method, counts in correct.items():
+        for seed, count in enumerate(counts, 1):
+            if count is not None:
+                with Recorder(db, method=method, seed=seed, dataset="rotated-digits", experiment="E") as run:
+                    run.round(1, accuracy={("a", "a"): (count, 100)})
+    table = {
+        r["label"]: r for r in rows(exported(Store(db), [1], baseline="base")) if r["metric"] == "personal"
+    }
+    assert float(table["luckier"]["mean"]) > float(table["base"]["mean"])
+    assert float(table["luckier"]["difference"]) == -10 and float(table["luckier"]["p_holm"]) < 0.05
+    assert (table["apart"]["difference"], table["apart"]["pairs"]) == ("", "0")
+    assert table["apart"]["remark"] == "no seed in common"
+    tex = latex.summary_latex(summarise(compare(Store(db), [1]), "base"))
+    assert r"$-10.00$$^*$ & 0.003 & 5 \\" in tex and "over the seeds that both rows have" in tex
 
 
 def test_clients_have_their_rounds(filled: Path) -> None:
