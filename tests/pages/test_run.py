@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.methods import registry
-from fedcore.store import RunRow, Store
+from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.writer import set_config
 from tests.support import fill
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
@@ -199,3 +199,13 @@ def test_clients_have_their_own_accuracy_and_traffic(open_page: Opened, filled: 
     last = {o.client: 100 * o.correct / o.total for o in Store(filled).cells.own_accuracy(1)}
     assert drawn["Own accuracy, %"].tolist() == list(last.values())
     assert (drawn["Traffic, MB"] > 0).all() and drawn["Rounds"].tolist() == [4] * len(fill.CLIENTS)
+
+
+def test_what_a_script_did_not_record_of_its_clients_is_unknown_and_not_0(
+    open_page: Opened, db: Path
+) -> None:
+    with Recorder(db, method="own", seed=1, dataset="rotated-digits", experiment="Own") as run:
+        run.round(1, accuracy={("a", "a"): (3, 4), ("b", "b"): (1, 4)}, bytes_up=1_000_000)
+    drawn = open_page("run", id="1", run_tab="Clients").dataframe[0].value
+    assert drawn["Own accuracy, %"].tolist() == [75, 25]
+    assert drawn["Traffic, MB"].isna().all() and drawn["Rounds"].isna().all()
