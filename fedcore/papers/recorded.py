@@ -72,7 +72,7 @@ class RecordedRuns:
                 self._runs.setdefault(content_key(content(config)), []).extend(runs)
                 self._caveats |= dict.fromkeys((run.id for run in runs), result_caveat(config))
         for runs in self._runs.values():
-            runs.sort(key=lambda run: run.id)
+            runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
         self._cells: dict[tuple[int, int], list[NamedCell]] = {}
         self._versions: dict[str, str] = {}

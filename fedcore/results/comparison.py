@@ -192,7 +192,8 @@ def _newest_runs(
     """Return the runs to average, each seed only once, and notes on the others."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
     repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
-    newest = {max(runs_of_seed, key=lambda r: (r.state == "done", r.id)).id for runs_of_seed in repeats}
+    # not by number alone: merged runs have higher ones than the newer runs that were here before
+    newest = {max(of_seed, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of_seed in repeats}
     notes = []
     if len(usable) < len(runs):
         notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out")

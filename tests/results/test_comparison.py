@@ -22,7 +22,7 @@ from fedcore.results.differences import (
 from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import best_and_second
-from fedcore.store import RunRow, Store
+from fedcore.store import Recorder, RunRow, Store
 from tests.support import fill
 
 
@@ -263,6 +263,19 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(db: Path) -> None
     (line,) = curves.mean_curves(Store(db), found, group.setting, "personal")
     assert (line.n, line.std[-1]) == (1, None)
     assert line.y[-1] == pytest.approx(np.mean(own))
+
+
+def test_the_newest_repeat_counts_also_if_an_older_one_was_merged_later(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older" / "runs.db", tmp_path / "newer" / "runs.db"
+    for db, correct in ((older, 10), (newer, 90)):
+        db.parent.mkdir()
+        with Recorder(db, method="own", seed=1, dataset="rotated-digits", experiment=db.parent.name) as run:
+            run.round(1, accuracy={("a", "a"): (correct, 100)})
+    Store(newer).imports.database(older)
+    merged = compare(Store(newer), [e.id for e in Store(newer).experiments.all()])
+    (row,) = merged.rows
+    assert row.stats["personal"].mean == pytest.approx(90)
+    assert "1 run is a repeat of the same config and seed: the newest counts" in merged.notes
 
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
