@@ -2,11 +2,19 @@
 
 import streamlit as st
 
-from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps, differences
+from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison
-from fedcore.results.panels.matrices import FIRST, Panels, matrix_views, shown_panels
-from fedcore.results.panels.panel import ORDERS, ordered_panels
+from fedcore.results.panels.matrices import (
+    FIRST,
+    Panels,
+    difference_panel,
+    matrix_views,
+    paired_panels,
+    shown_panels,
+)
+from fedcore.results.panels.panel import ORDERS, Panel, ordered_panels
+from fedcore.results.rows import ComparisonRow
 from fedcore.store import Store
 from pages.compare_view import pictures
 from pages.compare_view.controls import ComparedState, ShownComparison
@@ -17,6 +25,15 @@ from pages.widgets import charts, markup, session
 def panels_of(store: Store, _compared: Comparison, of: ComparedState, setting: str, view: str) -> Panels:
     """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
     return shown_panels(matrix_views()[view], store, _compared, setting)
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+def pairs_of(
+    store: Store, _compared: Comparison, of: ComparedState, _baseline: ComparisonRow, baseline: str, view: str
+) -> dict[str, tuple[Panel, Panel]]:
+    """Return the panels that are subtracted; cached by ``of`` and the baseline's key."""
+    panels = panels_of(store, _compared, of, _baseline.setting, view)
+    return paired_panels(matrix_views()[view], store, _compared, panels, _baseline)
 
 
 def draw(shown: ShownComparison) -> None:
@@ -55,8 +72,11 @@ def draw(shown: ShownComparison) -> None:
         )
         charts.draw_figure(matrices, f"compare_heat_{view}_{i}")
         rows, baseline = compared.rows_in(setting), shown.source.baseline_in(setting)
-        gaps = differences(rows, by_key, baseline) if with_differences else {}
-        if gaps and baseline is not None:
+        if baseline is None or not with_differences:
+            continue
+        pairs = pairs_of(shown.store, compared, shown.version, baseline, baseline.key, view)
+        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
+        if gaps:
             label = markup.md(markup.clipped(baseline.label))
             st.markdown(f"**Difference from {label}, percentage points**")
             key = f"compare_gap_{view}_{i}"

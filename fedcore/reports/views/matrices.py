@@ -8,10 +8,8 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.heatmaps import PanelKind
 from fedcore.plots.theme import Theme
 from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
-from fedcore.results.differences import reason_not_comparable
-from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
+from fedcore.results.panels.matrices import difference_panel, matrix_views, paired_panels, shown_panels
 from fedcore.results.panels.panel import Panel
-from fedcore.results.rows import ComparisonRow
 
 SIDE_BY_SIDE, PAPER = 3, 700
 """Panels beside each other, and the width in pixels of a page of paper."""
@@ -44,17 +42,6 @@ class Heatmaps:
         return [(panel.title, heatmaps.panel_table(panel)) for panel in self.panels]
 
 
-def differences(rows: Sequence[ComparisonRow], panels: Panels, baseline: ComparisonRow | None) -> Panels:
-    """Return the panels minus the baseline's, of the rows that are comparable with it."""
-    if baseline is None or baseline.key not in panels:
-        return {}
-    return {
-        row.key: difference_panel(panels[row.key], panels[baseline.key])
-        for row in rows
-        if row.key in panels and row.key != baseline.key and not reason_not_comparable(row, baseline)
-    }
-
-
 def figures(source: ViewSource, setting: str) -> list[Figure]:
     """Return every matrix that the setting has, each followed by its differences from the baseline."""
     rows, baseline = source.comparison.rows_in(setting), source.baseline_in(setting)
@@ -65,10 +52,12 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
             continue
         kind: PanelKind = "recorded" if matrix.recorded else "accuracy"
         found.append(Heatmaps(name, matrix.title, tuple(panels.values()), kind))
-        gaps = differences(rows, panels, baseline) if matrix.differences == "everywhere" else {}
-        if gaps and baseline is not None:
+        if baseline is None or matrix.differences != "everywhere":
+            continue
+        pairs = paired_panels(matrix, source.store, source.comparison, panels, baseline)
+        if gaps := tuple(difference_panel(*pair) for pair in pairs.values()):
             title = f"{matrix.title}, difference from {baseline.label}"
-            found.append(Heatmaps(f"{name}-difference", title, tuple(gaps.values()), "difference"))
+            found.append(Heatmaps(f"{name}-difference", title, gaps, "difference"))
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison
+from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import BREAKDOWNS
 from fedcore.results.panels.panel import Panel, Share, domain_names, panel_of_shares
 from fedcore.results.panels.run_panels import PanelView, Recorded
@@ -60,15 +61,24 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     return replace(panel, row_title="method", column_title="domain", own_columns=())
 
 
-def difference_panel(panel: Panel, baseline: Panel) -> Panel:
-    """Return panel minus baseline in points, cell by cell; NaN if either has no data or no such cell."""
-    # the baseline's values in the panel's rows and columns; the row and the column added are NaN
+def difference_panel(panel: Panel, baseline: Panel, shown: Panel | None = None) -> Panel:
+    """Return panel minus baseline in points, cell by cell; NaN if either has no data or no such cell.
+
+    Args:
+        shown: a panel with the rows and columns of the result; default: ``panel``.
+    """
+    shown = panel if shown is None else shown
+    values = _values_at(panel, shown) - _values_at(baseline, shown)
+    return replace(shown, title=f"{panel.title} - {baseline.title}", values=values)
+
+
+def _values_at(panel: Panel, shown: Panel) -> np.ndarray:
+    """Return a panel's values in the rows and columns of another one; NaN where it does not have them."""
     rows, columns = (
-        [theirs.index(name) if name in theirs else -1 for name in ours]
-        for ours, theirs in ((panel.rows, baseline.rows), (panel.columns, baseline.columns))
+        [names.index(name) if name in names else -1 for name in wanted]
+        for wanted, names in ((shown.rows, panel.rows), (shown.columns, panel.columns))
     )
-    theirs = np.pad(baseline.values, (0, 1), constant_values=np.nan)[np.ix_(rows, columns)]
-    return replace(panel, title=f"{panel.title} - {baseline.title}", values=panel.values - theirs)
+    return np.pad(panel.values, (0, 1), constant_values=np.nan)[np.ix_(rows, columns)]
 
 
 NEEDS_ROUND = "It appears with the first evaluated round."
@@ -129,6 +139,32 @@ def matrix_views(runs: Iterable[RunRow] = ()) -> dict[str, MatrixView]:
         if name not in VIEWS
     }
     return VIEWS | recorded
+
+
+def paired_panels(
+    view: MatrixView, store: Store, comparison: Comparison, panels: Panels, baseline: ComparisonRow
+) -> dict[str, tuple[Panel, Panel]]:
+    """Return the panels of each row that is compared with the baseline, and of the baseline, to subtract.
+
+    Both are means over the seeds that the two rows have, as the differences of a table.
+
+    Args:
+        panels: those of the baseline's setting, over all seeds, see ``shown_panels``.
+    """
+    pairs = {}
+    for row in comparison.rows_in(baseline.setting):
+        common = set(row.seeds) & set(baseline.seeds)
+        if row.key == baseline.key or not common or reason_not_comparable(row, baseline):
+            continue
+        of_pair = panels
+        if row.seeds != baseline.seeds:
+            both = (
+                replace(r, runs=tuple(x for x in r.runs if x.run.seed in common)) for r in (row, baseline)
+            )
+            of_pair = shown_panels(view, store, replace(comparison, rows=tuple(both)), baseline.setting)
+        if row.key in of_pair and baseline.key in of_pair:
+            pairs[row.key] = of_pair[row.key], of_pair[baseline.key]
+    return pairs
 
 
 def shown_panels(view: MatrixView, store: Store, comparison: Comparison, setting: str) -> Panels:

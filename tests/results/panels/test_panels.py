@@ -12,9 +12,11 @@ from fedcore.plots import heatmaps
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_theme, style
+from fedcore.reports.views import ViewSource
+from fedcore.reports.views.matrices import figures
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import difference_panel, row_panels
+from fedcore.results.panels.matrices import difference_panel, matrix_views, paired_panels, row_panels
 from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.store import Recorder, RunRow, Store
@@ -98,6 +100,25 @@ def test_difference_is_cell_by_cell(filled: Path) -> None:
     by_label = {p.title: p for p in row_panels(Store(filled), found, found.rows[0].setting).values()}
     gap = difference_panel(by_label["FedOT"], by_label["PromptFL"])
     np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
+
+
+def test_differences_are_means_over_the_seeds_that_both_rows_have(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    correct = {("ours", 1): 50, ("ours", 2): 50, ("theirs", 1): 60, ("theirs", 3): 0, ("other", 4): 70}
+    for (method, seed), right in correct.items():
+        with Recorder(db, method=method, seed=seed, dataset="rotated-digits", experiment="Mine") as run:
+            run.round(1, accuracy={("a", "a"): (right, 100)})
+    found = compare(Store(db), [1])
+    rows = {row.label: row for row in found.rows}
+    setting = rows["ours"].setting
+    panels = row_panels(Store(db), found, setting)
+    assert panels[rows["ours"].key].values.item() > panels[rows["theirs"].key].values.item()
+    pairs = paired_panels(matrix_views()["models"], Store(db), found, panels, rows["theirs"])
+    assert pairs.keys() == {rows["ours"].key}, "no seed in common, no difference"
+    assert difference_panel(*pairs[rows["ours"].key]).values.item() == pytest.approx(-10)
+    drawn = {f.name: f for f in figures(ViewSource(Store(db), found, "personal", "theirs"), setting)}
+    ((_, numbers),) = drawn["models-difference"].numbers()
+    assert [value for (value,) in numbers.values() if isinstance(value, float)] == pytest.approx([-10])
 
 
 def test_one_colour_axis_for_all_panels(filled: Path) -> None:
