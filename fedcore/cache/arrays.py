@@ -174,6 +174,11 @@ def _journal(path: Path) -> Path:
     return path.with_suffix(".journal")
 
 
+def files(folder: Path) -> list[Path]:
+    """Return the arrays of a folder: the finished ones, then the ``.part`` files of the others."""
+    return [*folder.glob("*.npy"), *folder.glob("*.part")]
+
+
 def rows_on_disk(path: Path) -> int:
     """Return how many rows of an unfinished array its journal confirms."""
     try:

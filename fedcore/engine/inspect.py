@@ -78,7 +78,7 @@ class Model:
         return torch.cat(images), F.normalize(torch.cat(classes).mean(0), dim=-1)
 
     def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
-        if self.method.batch_order() is not None:
+        if self.method.batch_order is not None:
             return (rows,)  # the method cuts its own batches
         size = min(_CHUNK, samples_at_once(self.method, self.federation.pool))
         return tuple(rows[:, i : i + size] for i in range(0, rows.shape[1], size))

@@ -87,7 +87,7 @@ def predict_round(
     """
     worker = Worker(snapshot.cohorts)
     # A prediction that depends on its batch is scored for one model at a time, on one test set at a time.
-    in_batches = any(c.method.batch_order() is not None for c in snapshot.cohorts)
+    in_batches = any(c.method.batch_order is not None for c in snapshot.cohorts)
     listener = _Listener(worker)
     full = is_full(snapshot.round, rounds, len(snapshot.federation.problem.clients))
     evaluated = after_aggregation(

@@ -19,8 +19,8 @@ from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
-from fedcore.methods.base import Method, RunContext
+from fedcore.methods import class_texts, registry
+from fedcore.methods.base import Method, RunContext, overrides
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.progress import NotPrepared
 from fedcore.records.codes import TEST
@@ -264,7 +264,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
             if method.about.title in str(error):
                 raise
             raise FedLensError(f"{method.about.title}: {error}", error.field) from error
-        frozen = method.freeze_config(config, context)
+        frozen = class_texts.with_texts(config, context)
     except FedLensError as error:
         place = field if error.field is None else f"{field}.config.{error.field}"
         if (error.field or "").partition(".")[0] in Experiment.model_fields:
@@ -282,9 +282,20 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
+def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
+    """Return why clients cannot predict each among their own classes only; empty if they can.
+
+    Such a client trains with a method made for its classes, so what clients share may not depend on classes.
+    """
+    reason = method.bound_to_classes(config)
+    if not reason and (method.class_axes or overrides(method, "retarget")):
+        return "it has parameters for each class"
+    return reason
+
+
 def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) -> None:
     """Refuse a method that cannot train clients which predict among different classes."""
-    if reason := method.needs_one_label_space(config):
+    if reason := bound_to_one_label_space(method, config):
         raise FedLensError(
             f"{method.about.title} cannot train clients that each predict among their own classes only: "
             f"{reason}; leave it out, or choose another protocol",

@@ -28,6 +28,7 @@ from fedcore.federation import Federation
 from fedcore.lazy import Tensor
 from fedcore.methods import registry
 from fedcore.methods.base import Method
+from fedcore.methods.class_texts import Described
 from fedcore.progress import Progress, Work, prepare_then, relay
 from fedcore.records.codes import NO_VALUE
 from fedcore.records.events import Entity, Notice
@@ -202,8 +203,9 @@ _TEXTS_IN_NOTICE = 12
 
 def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
     """Yield a notice of the texts that a run has drawn by its seed."""
-    texts = [f'{name}: "{text}"' for name, text in method.drawn_texts().items()]
-    if texts:
+    if isinstance(method, Described) and method.config.class_text == "description":
+        by_class = zip(method.problem.classes, method.texts, strict=True)
+        texts = [f'{name}: "{text}"' for name, text in by_class]
         shown, rest = texts[:_TEXTS_IN_NOTICE], texts[_TEXTS_IN_NOTICE:]
         more = f"; and {len(rest)} more, in the log" if rest else ""
         yield Notice(

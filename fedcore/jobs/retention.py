@@ -84,7 +84,7 @@ def delete(store: Store, chosen: Collection[RunCheckpoints]) -> int:
 def delete_encoding(store: Store, name: str) -> float:
     """Delete a cached encoding by its name and return the freed megabytes; refused while a run uses it."""
     folder = store.artifacts / "encodings"
-    if name not in {path.stem for path in (*folder.glob("*.npy"), *folder.glob("*.part"))}:
+    if name not in {path.stem for path in arrays.files(folder)}:
         raise FedLensError(f"no encoding '{name}'; it may have been deleted: reload the page")
     return arrays.delete(folder / f"{name}.npy") / 1e6
 

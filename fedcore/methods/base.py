@@ -7,17 +7,14 @@ calls its hooks in this order:
 ==================  ===================================================================================
 when                hooks
 ==================  ===================================================================================
-planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
-                    ``bound_to_clients``, ``needs_one_label_space``, ``reads``: nothing is loaded yet
-start of a run      ``__init__``, ``drawn_texts``, ``init``
+planning            ``check``, ``plan_warnings``, ``bound_to_classes``, ``bound_to_clients``, ``reads``:
+                    nothing is loaded yet
+start of a run      ``__init__``, ``init``
 a round, clients    ``sends``; ``round_constants``, ``lr_factors``; for each batch every one of ``phases``
-                    (``train_step``), and ``combine_gradients`` if it gives guides; ``after_training``;
-                    ``upload``; ``before_aggregation``
 a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``; ``downloads``, from
                     which traffic is counted
 evaluation          ``models``, then ``head`` and ``logits`` for as many models and samples at once as
-                    ``numbers_per_sample`` and ``batch_order`` allow; for test sets with other class names
-                    ``class_axes`` and ``retarget`` come first
+                    ``numbers_per_sample`` allows; for test sets with other class names ``retarget`` first
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
 ==================  ===================================================================================
 
@@ -87,6 +84,12 @@ class Method(Generic[ConfigT]):
     space are learned, "any" if nothing depends on the backbone. ``aggregate`` and ``diagnostics`` then run
     with the first cohort's backbone; the engine refuses a state whose shapes depend on the backbone, and
     diagnostics that read samples."""
+    class_axes: Mapping[str, int] = {}
+    """Parameters that have an entry for each class, with the axis of the classes from the end, for example
+    ``{"classifier": -2, "bias": -1}``. ``retarget`` moves these entries to other class names."""
+    batch_order: BatchOrder | None = None
+    """The order of test samples if a prediction depends on the other samples of its batch. Samples of two
+    test sets then never share a batch; "sorted" is by class, as in FedDEAP's code."""
 
     # Planning: class methods, called in the browser too, before torch, weights or images are loaded
 
@@ -97,16 +100,6 @@ class Method(Generic[ConfigT]):
         Raises:
             FedLensError: with ``field`` naming the hyper-parameter to change.
         """
-
-    @classmethod
-    def freeze_config(cls, config: ConfigT, context: RunContext) -> ConfigT:
-        """Return the config as it is stored with the run, after ``check`` has accepted it.
-
-        What the config takes from the data set (descriptions of classes, say) is written out here, so that
-        the run can be repeated from its config alone. ``check`` has to accept the result too.
-        Default: the config as it is.
-        """
-        return config
 
     @classmethod
     def plan_warnings(cls, config: ConfigT, context: RunContext) -> list[str]:
@@ -123,18 +116,6 @@ class Method(Generic[ConfigT]):
         For example "its classifier starts at random". It is shown where the value would be.
         """
         return ""
-
-    @classmethod
-    def needs_one_label_space(cls, config: ConfigT) -> str:
-        """Return why clients cannot predict each among their own classes only; default: "", they can.
-
-        Such a client trains with a method made for its classes (``__init__`` sees no others), so what
-        clients share may not depend on classes. Default: the reason of ``bound_to_classes``, or a general
-        one where ``class_axes`` or ``retarget`` is overridden. It is shown where such a run is refused.
-        """
-        if overrides(cls, "class_axes", "retarget"):
-            return cls.bound_to_classes(config) or "it has parameters for each class"
-        return cls.bound_to_classes(config)
 
     @classmethod
     def bound_to_clients(cls, config: ConfigT) -> str:
@@ -165,10 +146,6 @@ class Method(Generic[ConfigT]):
         """
         self.config = config
         self.problem = problem
-
-    def drawn_texts(self) -> dict[str, str]:
-        """Return the class texts that this run's seed has drawn, by class, for the log. Default: none."""
-        return {}
 
     def init(self, generator: Generators) -> State:
         """Return the state before round 1. Default: an empty one, for a method that trains nothing.
@@ -224,22 +201,6 @@ class Method(Generic[ConfigT]):
         A later phase sees the parameters that an earlier one has moved (FedDEAP and Ditto have two).
         """
         return (self.train_step,)
-
-    def combine_gradients(self, gradients: Params, guides: Params) -> Params:
-        """Return the gradients that the optimiser takes, made of those of a step's losses and of its guides.
-
-        Called after every step that has ``Step.guides``, without gradient.
-
-        Args:
-            gradients: of ``Step.losses``, by parameter.
-            guides: of ``Step.guides``, by parameter.
-
-        Shape: gradients, guides and result (clients, ...).
-        """
-        raise FedLensMethodError(
-            f"{type(self).__name__} gives guides in its step but defines no combine_gradients; define it, or "
-            "add the second loss to the first"
-        )
 
     def after_training(self, trained: Params, received: Params, data: LocalData, round_: int) -> Params:
         """Return what the participants hold after their last step. Default: as trained.
@@ -343,13 +304,6 @@ class Method(Generic[ConfigT]):
         shared = {name: value[None] for name, value in state.shared.items()}
         return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
 
-    def class_axes(self) -> dict[str, int]:
-        """Return the parameters that have an entry for each class, with the axis of the classes from the end.
-
-        For example ``{"classifier": -2, "bias": -1}``. Default: none.
-        """
-        return {}
-
     def retarget(self, state: State, to: Self) -> State:
         """Return the state of the same models for other class names, from which ``to`` makes its ``models``.
 
@@ -359,7 +313,7 @@ class Method(Generic[ConfigT]):
         Args:
             to: the same method and config, made for the other names.
         """
-        axes, classes = self.class_axes(), to.problem.classes
+        axes, classes = self.class_axes, to.problem.classes
         if not axes or classes == self.problem.classes:
             return state
         first = to.init(to.problem.generator)
@@ -399,14 +353,6 @@ class Method(Generic[ConfigT]):
         if compared is None:
             raise FedLensMethodError(f"{type(self).__name__} defines neither logits nor features")
         return cosine_logits(*compared, self.problem.backbone.logit_scale)
-
-    def batch_order(self) -> BatchOrder | None:
-        """Return the order of test samples if a prediction depends on the other samples of its batch.
-
-        Samples of two test sets then never share a batch; "sorted" is by class, as in FedDEAP's code.
-        Default: None, predictions are independent.
-        """
-        return None
 
     def numbers_per_sample(self) -> int:
         """Return how many numbers the prediction of one sample by one model holds, beside the sample.
@@ -511,6 +457,10 @@ class Batch:
     clients: Tensor
 
 
+def _added(gradients: Params, guides: Params) -> Params:
+    return {name: gradient + guides[name] for name, gradient in gradients.items()}
+
+
 @dataclass(frozen=True)
 class Step:
     """The result of one training phase on one batch.
@@ -518,8 +468,10 @@ class Step:
     Attributes:
         losses: names of the parameters that a loss moves -> that loss per client, shape (clients,).
             Each loss moves its own names only; all gradients are computed before anything moves.
-        guides: second losses of some of these names, whose gradients are not added to the first ones: what
-            the optimiser takes is made of both by ``Method.combine_gradients`` (ProGrad). As ``losses``.
+        guides: second losses of some of these names, as ``losses``; ``combine`` makes what the optimiser
+            takes of the gradients of both (ProGrad).
+        combine: a function of the gradients of ``losses`` and of ``guides`` by parameter, called without
+            gradient; default: their sum. Shape: arguments and result (clients, ...).
         moved: new values of parameters that follow the batch and no gradient, such as the running statistics
             of batch normalisation. Shape: (clients, ...).
         record: per-sample values kept from the last local epoch for ``upload``. Shape: (clients, batch, ...).
@@ -528,6 +480,7 @@ class Step:
 
     losses: dict[tuple[str, ...], Tensor]
     guides: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
+    combine: Callable[[Params, Params], Params] = _added
     moved: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)

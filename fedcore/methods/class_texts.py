@@ -14,7 +14,7 @@ from fedcore.clip.specs import count_tokens, spoken
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.federation import Problem
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, RunContext
+from fedcore.methods.base import ConfigT, Method, RunContext
 from fedcore.methods.hyperparameters import hyper
 
 TextsByClass = Mapping[str, Sequence[str]]
@@ -121,6 +121,22 @@ def descriptions_by_class(
     return {name: tidy.get(spoken(name), ()) for name in classes}
 
 
+def with_texts(config: ConfigT, context: RunContext) -> ConfigT:
+    """Return a config with changeable descriptions written out and without unused ones.
+
+    So stored, the run can be repeated from its config alone. Texts that come with FedLens never change and
+    are not written out; older runs have none either, so that both stay in one group.
+    """
+    if not isinstance(config, ClassTextConfig):
+        return config
+    if config.class_text == "template":
+        return config.model_copy(update={"descriptions": None})
+    if config.descriptions is None and context.embedded:
+        return config
+    written = descriptions_by_class(config, context.classes, context.descriptions)
+    return config.model_copy(update={"descriptions": written})
+
+
 class Described(Method[Any]):
     """Base of methods with a ``ClassTextConfig``.
 
@@ -160,20 +176,6 @@ class Described(Method[Any]):
                     )
 
     @classmethod
-    def freeze_config(cls, config: Any, context: RunContext) -> Any:
-        """Return the config with changeable descriptions written out and without unused ones.
-
-        Texts that come with FedLens never change and are not written out; older runs have none either, so
-        that both stay in one group.
-        """
-        if config.class_text == "template":
-            return config.model_copy(update={"descriptions": None})
-        if config.descriptions is None and context.embedded:
-            return config
-        written = descriptions_by_class(config, context.classes, context.descriptions)
-        return config.model_copy(update={"descriptions": written})
-
-    @classmethod
     def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
         """Name the classes that use the prompt for lack of a description, or descriptions that are unused."""
         if config.class_text == "template":
@@ -210,12 +212,6 @@ class Described(Method[Any]):
             return ""
         total = len(config.descriptions)
         return f"{missing} of {total} classes had no written description and used the prompt"
-
-    def drawn_texts(self) -> dict[str, str]:
-        """Return the drawn descriptions by class; empty if all classes use the prompt."""
-        if self.config.class_text == "template":
-            return {}
-        return dict(zip(self.problem.classes, self.texts, strict=True))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -180,6 +180,7 @@ class FedOT(Method[FedOTConfig]):
         ),
     )
     Config = FedOTConfig
+    class_axes = {"classifier": -2}
     shared: tuple[str, ...] = ("classifier",)
 
     def __init__(self, config: FedOTConfig, problem: Problem) -> None:
@@ -251,9 +252,6 @@ class FedOT(Method[FedOTConfig]):
         else:
             h = apply_blocks(params["matrix"], batch.x)
         return Step({self.names: cross_entropy(self._classify(params, h), batch.labels, batch.mask)})
-
-    def class_axes(self) -> dict[str, int]:
-        return {"classifier": -2}
 
     def lr_factors(self) -> dict[str, float]:
         """Return the learning rate of the transform's parameters as a multiple of the classifier's."""

@@ -98,8 +98,10 @@ def _misspelt(name: str) -> str:
 def _called_otherwise(base: type, name: str) -> str:
     """Return how FedLens calls a hook, if a class defines it for other arguments; else an empty text."""
     given, hook = vars(base)[name], getattr(Method, name, None)
-    if not isinstance(given, FunctionType | classmethod) or not callable(hook):
+    if not isinstance(given, FunctionType | classmethod):
         return ""
+    if not callable(hook):
+        return f"reads {{}}.{name} as a value, but it is defined as a function"
     of_class = inspect.ismethod(hook)
     wanted = [part for part in inspect.signature(hook).parameters if part != "self"]
     function = given.__func__ if isinstance(given, classmethod) else given

@@ -172,9 +172,8 @@ class Encoding:
 
 def cached_encodings(store: Store) -> list[Encoding]:
     """Return the cached encodings beside the database, unfinished ones too, largest first."""
-    folder = store.artifacts / "encodings"
     encodings = []
-    for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
+    for path in arrays.files(store.artifacts / "encodings"):
         with suppress(FileNotFoundError):  # it was completed, and so renamed, since it was listed
             stat, recorded = path.stat(), arrays.description(path)
             shape = recorded.get("shape")

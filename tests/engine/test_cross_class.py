@@ -19,7 +19,7 @@ from fedcore.engine.federations import entities
 from fedcore.engine.inspect import restore
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
-from fedcore.engine.prepare import prepare_inputs, resolve
+from fedcore.engine.prepare import bound_to_one_label_space, prepare_inputs, resolve
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation
@@ -330,7 +330,7 @@ def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_
 
 def refused(name: str) -> str:
     cls = registry.get(name)
-    return cls.needs_one_label_space(registry.build_config(name, SMALL.get(name, {})))
+    return bound_to_one_label_space(cls, registry.build_config(name, SMALL.get(name, {})))
 
 
 def test_methods_with_parameters_for_each_class_are_refused_before_anything_is_loaded():
@@ -338,7 +338,7 @@ def test_methods_with_parameters_for_each_class_are_refused_before_anything_is_l
     assert all(map(refused, bound))
     assert not any(map(refused, ("zero-shot", "promptfl", "fedtpg", "kgcoop", "coop", "sdfed", "fedotp")))
     csc = registry.build_config("promptfl", {"class_specific": True})
-    assert registry.get("promptfl").needs_one_label_space(csc)
+    assert bound_to_one_label_space(registry.get("promptfl"), csc)
     (run,) = expand(Experiment(**{**experiment().model_dump(), "methods": [{"name": "taskres"}]}))
     with pytest.raises(FedLensError, match="TaskRes cannot train clients that each predict among their own"):
         resolve(run, prepare_inputs(run, both()).context, "methods.0")

@@ -127,11 +127,8 @@ def test_a_prediction_that_depends_on_its_batch_sees_new_images_only(backbone):
     batches: list[list[int]] = []
 
     class Batched(BiasMethod):
-        def class_axes(self):
-            return {"weight": -2, "bias": -1}
-
-        def batch_order(self):
-            return "shuffled"
+        class_axes = {"weight": -2, "bias": -1}
+        batch_order = "shuffled"
 
         def logits(self, params, head, x):
             if len(self.problem.classes) == len(NEW):

@@ -167,11 +167,8 @@ def test_zero_shot_and_fedalign_draw_the_same_texts():
     own = tiny_federation(descriptions=written)
     aligned = build("fedalign", tiny_federation(reads="layer:1", descriptions=written))
     described, plain_text = build("zero-shot", own, class_text="description"), build("zero-shot", own)
-    assert list(described.drawn_texts().values()) == aligned.texts == list(aligned.drawn_texts().values())
-    assert (
-        described.drawn_texts()["fire engine"] == "a photo of a fire engine."
-        and plain_text.drawn_texts() == {}
-    )
+    assert described.texts == aligned.texts
+    assert described.texts[own.problem.classes.index("fire engine")] == "a photo of a fire engine."
     plain = build("zero-shot", tiny_federation())
     assert (described.text[2] == plain.text[2]).all() and not (described.text[1] == plain.text[1]).all()
     assert (plain_text.text == plain.text).all()
@@ -184,7 +181,7 @@ def test_any_class_name_survives_toml_and_a_plan():
     )
     assert config.loads(config.dumps(first)) == first
     read = config.loads(config.dumps(first)).methods[0].config["descriptions"]
-    kept = registry.get("fedalign").freeze_config(
+    kept = class_texts.with_texts(
         registry.build_config("fedalign", {"descriptions": read}), run_context({}, classes=ODD)
     )
     assert {n: [" ".join(t.split()) for t in v] for n, v in texts.items()} == {

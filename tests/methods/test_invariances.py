@@ -186,7 +186,7 @@ def test_the_same_names_change_no_bit_and_another_order_permutes_the_scores(name
 def test_new_names_have_scores_of_their_own_or_the_method_says_why_not(name, options):
     method, held, state = variant(name, options)
     if not overrides(type(method), "retarget"):
-        assert set(entries_by_class(method)) == set(method.class_axes()), "all are declared"
+        assert set(entries_by_class(method)) == set(method.class_axes), "all are declared"
     if method.bound_to_classes(method.config):
         return
     new = among(method, held, NEW)

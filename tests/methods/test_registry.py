@@ -85,6 +85,7 @@ class Misspelt(ZeroShot, Mixin):
         ("def lr_factor(self): return {}", "", r"use Misspelt\.lr_factor; did you mean 'lr_factors'\? \("),
         ("clients_use_globl = True", "", r"did you mean 'clients_use_global'\?"),
         ("...", "def round_logs(self, uploads): ...", r"use Mixin\.round_logs; did you mean 'round_log'\?"),
+        ("def class_axes(self): ...", "", r"reads Misspelt\.class_axes as a value, but it is defined as a f"),
         ("def lr_factors(self, r): ...", "", r"calls Misspelt\.lr_factors\(self\) as a method, but it is"),
         (
             "def plan_warnings(self): ...",
@@ -127,7 +128,7 @@ class Fitting(Replaced):
     def logits(self, params, x): ...
 
     @classmethod
-    def drawn_texts(cls): ...
+    def lr_factors(cls): ...
 """
 
 

@@ -114,7 +114,7 @@ class Evaluator:
 
     @property
     def _in_batches(self) -> bool:
-        return self.method.batch_order() is not None
+        return self.method.batch_order is not None
 
     @cached_property
     def _sampled(self) -> Tensor:
@@ -316,7 +316,7 @@ class Evaluator:
 
         Shape: (samples,) -> (samples,).
         """
-        if self.method.batch_order() == "sorted":
+        if self.method.batch_order == "sorted":
             return rows[self.federation.pool.y(rows).cpu().argsort(stable=True)]
         generator = self.federation.problem.generator("evaluate", len(rows))
         return rows[torch.randperm(len(rows), generator=generator)]

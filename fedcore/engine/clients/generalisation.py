@@ -22,7 +22,7 @@ def reason_without_value(method: Method) -> str:
         return reason
     if overrides(type(method), "retarget"):
         return ""
-    undeclared = sorted(set(entries_by_class(method)) - set(method.class_axes()))
+    undeclared = sorted(set(entries_by_class(method)) - set(method.class_axes))
     if not undeclared:
         return ""
     names = ", ".join(f"'{name}'" for name in undeclared)

@@ -204,7 +204,7 @@ def train_clients(
             if should_stop():
                 raise Stopped
             for number, phase in enumerate(phases):
-                step = _step(phase, method, params, const, turn, optimiser)
+                step = _step(phase, params, const, turn, optimiser)
                 sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
 
@@ -262,7 +262,6 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
 
 def _step(
     phase: Callable[[Params, Params, Batch], Step],
-    method: Method,
     params: Params,
     const: Params,
     turn: Turn,
@@ -280,7 +279,7 @@ def _step(
     guides = _gradients(step.guides, leaves)
     with torch.no_grad():
         if guides:
-            gradients |= method.combine_gradients({n: gradients[n] for n in guides}, guides)
+            gradients |= step.combine({n: gradients[n] for n in guides}, guides)
         moved = {n: optimiser.step(n, active[n].detach(), g, rows) for n, g in gradients.items()}
         for name, value in (moved | step.moved).items():
             params[name] = value if everyone else params[name].index_copy(0, rows, value)

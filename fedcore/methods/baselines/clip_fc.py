@@ -54,6 +54,7 @@ class CLIPFC(Method[CLIPFCConfig]):
     )
     clients_use_global = True
     Config = CLIPFCConfig
+    class_axes = {"weight": -2, "bias": -1}
 
     def __init__(self, config: CLIPFCConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -82,9 +83,6 @@ class CLIPFC(Method[CLIPFCConfig]):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: self.prediction_loss(params, batch)})
-
-    def class_axes(self) -> dict[str, int]:
-        return {"weight": -2, "bias": -1}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""

@@ -76,6 +76,7 @@ class FedAKT(Method[FedAKTConfig]):
         ),
     )
     Config = FedAKTConfig
+    class_axes = {"head_w": -2, "head_b": -1}
     shared = ADAPTER
 
     @classmethod
@@ -117,9 +118,6 @@ class FedAKT(Method[FedAKTConfig]):
         """Return the adapter with the untrained header as the global model, and each client's header."""
         common = {name: value[None] for name, value in (state.shared | state.server).items()}
         return Models(common, state.local)
-
-    def class_axes(self) -> dict[str, int]:
-        return {"head_w": -2, "head_b": -1}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return the adapter, through which the global model looks at an image; nothing for a client."""

@@ -86,6 +86,8 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         self.statistics = tuple(n for n in names if n.endswith(STATISTICS))
         self.weights = tuple(n for n in names if n not in self.statistics)
         self.shared = (*self.weights, *self.statistics)
+        last = [name for name in self.weights if name.startswith(CLASSIFIERS)]
+        self.class_axes = {name: -2 if name.endswith("weight") else -1 for name in last}
 
     @classmethod
     def bound_to_classes(cls, config: FedAvgVisionConfig) -> str:
@@ -156,10 +158,6 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
             moved.append(values)
         statistics = {name: torch.stack([values[name] for values in moved]) for name in self.statistics}
         return Step({self.weights: torch.stack(losses)}, moved=statistics)
-
-    def class_axes(self) -> dict[str, int]:
-        last = [name for name in self.weights if name.startswith(CLASSIFIERS)]
-        return {name: -2 if name.endswith("weight") else -1 for name in last}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return class scores. Shape: x (models, samples, 3, side, side) -> (models, samples, classes)."""

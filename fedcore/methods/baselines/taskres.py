@@ -63,6 +63,7 @@ class TaskRes(Method[TaskResConfig]):
         family="baseline",
     )
     Config = TaskResConfig
+    class_axes = {"residual": -2}
 
     def __init__(self, config: TaskResConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -80,9 +81,6 @@ class TaskRes(Method[TaskResConfig]):
     def models(self, state: State) -> Models:
         """Return the residual of all as the global model, or each client's own without a global model."""
         return super().models(state) if self.shared else Models(None, state.local)
-
-    def class_axes(self) -> dict[str, int]:
-        return {"residual": -2}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return z + alpha x. Shape: text (models, classes, d)."""

@@ -27,7 +27,6 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import (
     Batch,
-    BatchOrder,
     Generators,
     Method,
     Params,
@@ -256,12 +255,15 @@ class FedDEAP(Method[FedDEAPConfig]):
         prompts={"p_s": "shared", "p_d": "domain"},
     )
     Config = FedDEAPConfig
+    class_axes = {"p_s": -3, "p_d": -3}
 
     def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
         """Prepare class texts and ETFs."""
         super().__init__(config, problem)
         backbone = problem.backbone
         self.scale = backbone.logit_scale
+        if config.batch_mean_in_tests:
+            self.batch_order = config.test_order
         self.etf_scale = self.scale if config.etf_temperature == "1/s" else 1.0
         self.suffix = class_suffix(backbone, problem.classes, "a photo of a {}.")
         self.lengths = config.lengths
@@ -360,19 +362,12 @@ class FedDEAP(Method[FedDEAPConfig]):
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
 
-    def batch_order(self) -> BatchOrder | None:
-        """Return the order of test batches if their mean image takes part in the prediction."""
-        return self.config.test_order if self.config.batch_mean_in_tests else None
-
     @classmethod
     def result_caveat(cls, config: FedDEAPConfig, embedded: bool) -> str:
         """Say that a sorted test set can give its labels away."""
         if config.test_order == "shuffled":
             return ""
         return "tested on images sorted by class: the mean of a batch can reveal their class"
-
-    def class_axes(self) -> dict[str, int]:
-        return {"p_s": -3, "p_d": -3}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""

@@ -163,10 +163,10 @@ class SharesItsBias(BiasMethod):
         return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
 
 
-class GuidesWithoutHook(BiasMethod):
+class HalvedAndGuided(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight", "bias"): loss}, guides={("bias",): loss})
+        half = loss_of(self, params, const, batch) / 2
+        return Step({("weight", "bias"): half}, guides={("weight", "bias"): half})
 
 
 class GuidesAstray(BiasMethod):
@@ -218,10 +218,13 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
     assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
 
 
-def test_guides_need_a_hook_that_combines_the_gradients():
+def test_the_gradients_of_guides_are_added_unless_the_step_combines_them():
     federation = tiny_federation()
-    with pytest.raises(FedLensMethodError, match="gives guides in its step but defines no combine_gradients"):
-        run_rounds(GuidesWithoutHook(BiasConfig(), federation.problem), federation, 1)
+    one, other = (
+        run_rounds(cls(BiasConfig(), federation.problem), federation, 1).state
+        for cls in (BiasMethod, HalvedAndGuided)
+    )
+    assert torch.equal(one.shared["weight"], other.shared["weight"])
 
 
 class NotANumber(BiasMethod):

@@ -92,6 +92,7 @@ class FedAPT(Prompted):
     )
     clients_use_global = True
     Config = FedAPTConfig
+    class_axes = {"context": -3}
     shared = ("context", "query_w")
 
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
@@ -162,9 +163,6 @@ class FedAPT(Prompted):
             rows = uploads.clients.to(self.problem.device)
             averaged["keys"] = state.shared["keys"].index_copy(0, rows, uploads.dense("key"))
         return replace(state, shared=averaged)
-
-    def class_axes(self) -> dict[str, int]:
-        return {"context": -3}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return nothing: class features depend on the image."""

@@ -98,9 +98,9 @@ class ProGrad(Prompted):
         general = t**2 * masked_mean(surprise, batch.mask)
         moved = ("context",)
         terms = {"cross_entropy": fit, "to_zero_shot": general}
-        return Step({moved: fit}, guides={moved: general}, terms=terms)
+        return Step({moved: fit}, guides={moved: general}, combine=self._aligned, terms=terms)
 
-    def combine_gradients(self, gradients: Params, guides: Params) -> Params:
+    def _aligned(self, gradients: Params, guides: Params) -> Params:
         """Remove the conflict from the gradient of each parameter."""
         weight = self.config.conflict_weight
         return {name: without_conflict(g, guides[name], weight) for name, g in gradients.items()}

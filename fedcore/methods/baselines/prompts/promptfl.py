@@ -10,7 +10,7 @@ Changed from its code: images are encoded once, without random crops and flips.
 from typing import Literal
 
 from fedcore.clip.prompts import draw_context, encode_class_context
-from fedcore.federation import LocalData
+from fedcore.federation import LocalData, Problem
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
@@ -65,15 +65,15 @@ class PromptFL(Prompted):
     Config = PromptFLConfig
     shared: tuple[str, ...] = ("context",)
 
+    def __init__(self, config: PromptFLConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        if config.class_specific:
+            self.class_axes = {"context": -3}
+
     @classmethod
     def bound_to_classes(cls, config: PromptFLConfig) -> str:
         """Refuse new classes for a context of each class."""
         return "it learns a context for each class" if config.class_specific else ""
-
-    @classmethod
-    def needs_one_label_space(cls, config: PromptFLConfig) -> str:
-        """Refuse clients with their own classes if each class has a context."""
-        return cls.bound_to_classes(config)
 
     @classmethod
     def _pattern(cls, config: PromptFLConfig) -> str:
@@ -91,9 +91,6 @@ class PromptFL(Prompted):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({("context",): self.prediction_loss(params, batch)})
-
-    def class_axes(self) -> dict[str, int]:
-        return {"context": -3} if self.config.class_specific else {}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""

@@ -52,6 +52,7 @@ class VPT(Method[VPTConfig]):
         family="baseline",
     )
     Config = VPTConfig
+    class_axes = {"classifier": -2}
     shared = ("classifier",)
 
     @classmethod
@@ -86,9 +87,6 @@ class VPT(Method[VPTConfig]):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({("classifier", "prompts"): self.prediction_loss(params, batch)})
-
-    def class_axes(self) -> dict[str, int]:
-        return {"classifier": -2}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
