@@ -45,9 +45,9 @@ def first_repeated(names: Sequence[str]) -> str | None:
     return next((name for i, name in enumerate(names) if name in names[:i]), None)
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str, number: int = 1) -> str:
+def did_you_mean(name: str, names: Iterable[str], otherwise: str, number: int = 1) -> str:
     """Return ``did you mean 'x'?`` with the known names that are most like ``name``, else ``otherwise``."""
-    lowered = {each.lower(): each for each in known}
+    lowered = {each.lower(): each for each in names}
     near = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, number, 0.5)]
     return f"did you mean {' or '.join(repr(each) for each in near)}?" if near else otherwise
 

@@ -23,8 +23,8 @@ def write(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def groups(tmp_path: Path, own: str) -> list[ControlGroup]:
-    (tmp_path / "own").write_text(own)
+def groups(tmp_path: Path, membership: str) -> list[ControlGroup]:
+    (tmp_path / "own").write_text(membership)
     return limited_groups(tmp_path / "fs", tmp_path / "own")
 
 

@@ -32,12 +32,12 @@ def test_every_method_has_a_page_with_its_idea_and_all_its_fields(name):
     missing = [field for field in cls.Config.model_fields if f"`{field}`" not in text]
     index = (METHOD_PAGES / "index.md").read_text(encoding="utf-8")
     if issubclass(cls.Config, MethodConfig):
-        own = cls.Config.model_fields
+        fields = cls.Config.model_fields
         inherited = MethodConfig.model_fields
         missing = [
             f
             for f in missing
-            if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in index
+            if f not in inherited or fields[f].default != inherited[f].default or f"`{f}`" not in index
         ]
     assert not missing, f"{page.name}: name {missing}; run python -m tools.docs"
     assert f"| [{cls.about.title}]({name}.md) | `{name}` |" in index, "a row in the table of methods"

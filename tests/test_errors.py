@@ -26,7 +26,7 @@ from fedcore.files import PROJECT
 from fedcore.store import Store
 from fedcore.store.database import writing
 
-HERE = Path(__file__)
+THIS_FILE = Path(__file__)
 
 
 def of_sqlite(code: int, text: str = "disk I/O error") -> sqlite3.Error:
@@ -70,20 +70,20 @@ def of_sqlite(code: int, text: str = "disk I/O error") -> sqlite3.Error:
     ids=str,
 )
 def test_a_failure_is_told_in_one_sentence(error, kind, words):
-    plain = explain(error, HERE)
+    plain = explain(error, THIS_FILE)
     assert type(plain) is kind
-    assert words in str(plain) and str(HERE) in str(plain) and "\n" not in str(plain)
+    assert words in str(plain) and str(THIS_FILE) in str(plain) and "\n" not in str(plain)
 
 
 def test_sqlite_without_memory_is_told_in_one_sentence():
     """Python's module raises MemoryError, which left the process of a run as a traceback."""
-    with pytest.raises(Transient, match="memory of this machine is used up"), plain_errors(HERE):
+    with pytest.raises(Transient, match="memory of this machine is used up"), plain_errors(THIS_FILE):
         raise MemoryError
 
 
 def test_what_is_no_failure_of_the_machine_is_left_alone():
     for error in (ValueError("x"), FileNotFoundError(errno.ENOENT, "no file"), sqlite3.IntegrityError("x")):
-        assert explain(error, HERE) is None
+        assert explain(error, THIS_FILE) is None
 
 
 def test_an_error_raised_from_another_is_known_by_it():
@@ -95,8 +95,8 @@ def test_an_error_raised_from_another_is_known_by_it():
 
     with pytest.raises(FedLensError) as caught:
         wrapped()
-    assert "/some/file" in str(explain(caught.value, HERE))
-    assert isinstance(explain(caught.value, HERE), DiskFull)
+    assert "/some/file" in str(explain(caught.value, THIS_FILE))
+    assert isinstance(explain(caught.value, THIS_FILE), DiskFull)
 
 
 def test_libraries_that_do_not_say_what_failed_are_understood(small_disk):
@@ -121,18 +121,18 @@ def test_libraries_that_do_not_say_what_failed_are_understood(small_disk):
 def test_an_unspecific_error_on_a_full_disk_is_a_full_disk(monkeypatch):
     monkeypatch.setattr(errors, "disk_usage", lambda place: (10**9, 4096))
     for error in (of_sqlite(sqlite3.SQLITE_IOERR_SHMSIZE), OSError("9 requested and 8 written")):
-        assert isinstance(explain(error, HERE), DiskFull)
+        assert isinstance(explain(error, THIS_FILE), DiskFull)
 
 
 def test_a_disk_that_is_almost_full_is_refused_before_it_is(monkeypatch):
-    check_room(HERE)
+    check_room(THIS_FILE)
     monkeypatch.setattr(errors, "disk_usage", lambda place: (10**12, 60 * 2**20))
     with pytest.raises(DiskFull, match="almost full \\(63 MB left\\)"):
-        check_room(HERE)
+        check_room(THIS_FILE)
     monkeypatch.setattr(errors, "disk_usage", lambda place: (20 * 2**20, 2**20))
-    check_room(HERE)  # a small disk
+    check_room(THIS_FILE)  # a small disk
     with pytest.raises(DiskFull):
-        check_room(HERE, needed=2**20)
+        check_room(THIS_FILE, needed=2**20)
 
 
 NO_MORE_FILES = """

@@ -70,9 +70,9 @@ def test_fedper_sends_its_base_only_and_has_no_global_model(examples, federation
 
 
 def test_dittos_common_model_is_that_of_federated_averaging(examples, federation):
-    same = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
-    ditto = run_rounds(make("ditto", federation, **same), federation, rounds=3)
-    averaged = run_rounds(make("text-shift", federation, strength=1.0, **same), federation, rounds=3)
+    common = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
+    ditto = run_rounds(make("ditto", federation, **common), federation, rounds=3)
+    averaged = run_rounds(make("text-shift", federation, strength=1.0, **common), federation, rounds=3)
     torch.testing.assert_close(ditto.state.shared["w"], averaged.state.shared["shift"], rtol=0, atol=0)
 
 
@@ -98,9 +98,9 @@ def test_dittos_personal_model_follows_algorithm_1(examples, federation):
 
 
 def test_without_sharpness_the_attentive_server_averages_as_fedper(examples, federation):
-    same = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
-    mixed = run_rounds(make("attentive", federation, sharpness=0, **same), federation, rounds=3).state
-    averaged = run_rounds(make("fedper", federation, **same), federation, rounds=3).state
+    common = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
+    mixed = run_rounds(make("attentive", federation, sharpness=0, **common), federation, rounds=3).state
+    averaged = run_rounds(make("fedper", federation, **common), federation, rounds=3).state
     for base in mixed.personal["base"]:
         torch.testing.assert_close(base, averaged.shared["base"])
     torch.testing.assert_close(mixed.local["head"], averaged.local["head"])

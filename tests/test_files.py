@@ -87,11 +87,11 @@ def test_locks_are_made_for_their_account_only(tmp_path: Path) -> None:
 
 def test_locks_that_others_could_open_are_closed_to_them(tmp_path: Path) -> None:
     with every_lock(tmp_path) as locks:
-        kept = [path for path in locks if path.parent == tmp_path]
-    for path in kept:
+        beside = [path for path in locks if path.parent == tmp_path]
+    for path in beside:
         path.chmod(0o666)
     with every_lock(tmp_path):
-        assert {path.name: oct(rights(path)) for path in kept} == {path.name: "0o600" for path in kept}
+        assert {path.name: oct(rights(path)) for path in beside} == {path.name: "0o600" for path in beside}
 
 
 @needs_root

@@ -126,9 +126,9 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
 def test_it_is_planned_trained_by_a_job_and_compared(file, db, tmp_path, monkeypatch, encoded_digits):
     experiment: Experiment = parse(CONTENT)
     planned = plan(experiment).runs
-    own = next(r for r in planned if r.method.name == "open-door")
-    assert own.method.file == str(file) and own.method.label == "Open door"
-    assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
+    planned_run = next(r for r in planned if r.method.name == "open-door")
+    assert planned_run.method.file == str(file) and planned_run.method.label == "Open door"
+    assert (planned_run.method.config["reach"], planned_run.method.config["start"]) == (0.25, "text")
 
     encoded_digits(tmp_path / "artifacts")
     created = Store(db).experiments.create(experiment, planned)
@@ -139,8 +139,8 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, db, tmp_path, monkeyp
     assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.status_text for r in rows]
 
     groups = {g.method: g for g in compare(Store(db), [created.experiment_id]).rows}
-    own = partial_fields(list(groups.values()))[(groups["open-door"].key,)]
-    assert own["method.config.start"] == "those of the prompt"
+    planned_run = partial_fields(list(groups.values()))[(groups["open-door"].key,)]
+    assert planned_run["method.config.start"] == "those of the prompt"
     assert field_title("method.config.start") == "First class features"
     assert set(groups) == {"zero-shot", "open-door"}
     assert groups["open-door"].label == "Open door"

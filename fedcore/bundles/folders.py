@@ -21,9 +21,9 @@ def read_folders(runs: Iterable[RunConfig], given: Sequence[str]) -> Folders:
         given: ``NAME=FOLDER``, or ``FOLDER`` of the only data set on which the runs' clients train.
     """
     every: dict[str, None] = {}
-    own: dict[str, None] = {}
+    trained_on: dict[str, None] = {}
     for run in runs:
-        own |= dict.fromkeys(without_folder([run.data], {}))
+        trained_on |= dict.fromkeys(without_folder([run.data], {}))
         every |= dict.fromkeys(without_folder(data_of(run), {}))
     folders: dict[str, str] = {}
     for text in given:
@@ -33,13 +33,13 @@ def read_folders(runs: Iterable[RunConfig], given: Sequence[str]) -> Folders:
             name = max(names, key=len)
             folder = text.removeprefix(f"{name}=")
         elif not equals or user_path(text, "data").exists():
-            name, equals, folder = next(iter(own or every), ""), "", text
+            name, equals, folder = next(iter(trained_on or every), ""), "", text
         listed = ", ".join(every)
         if not every:
             raise FedLensError(f"leave out {text}: FedLens has the images of this bundle itself", "data")
         if name not in every:
             raise FedLensError(f"no data set of this bundle is called '{name}'; there are: {listed}", "data")
-        if not equals and len(own or every) > 1:
+        if not equals and len(trained_on or every) > 1:
             raise FedLensError(
                 f"name the data set of {text}, as in {name}={text}; there are: {listed}", "data"
             )

@@ -315,8 +315,8 @@ def _with_images(content: Content, verdict: Verification, folders: Folders) -> W
                 needed = [recorded.data, *(other.data for other in recorded.further_data)]
                 made = samples_of(config, hasher)
             else:
-                own = run.spaces[0].samples  # the samples of transfer data sets follow, in order
-                number = [s.samples for s in run.spaces if s.samples != own].index(space.samples)
+                trained_on = run.spaces[0].samples  # the samples of transfer data sets follow, in order
+                number = [s.samples for s in run.spaces if s.samples != trained_on].index(space.samples)
                 needed = [recorded.transfer[number].data]
                 made = samples_of_transfer(config, number, hasher)
             if lacking := without_folder(needed, folders):

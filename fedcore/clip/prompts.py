@@ -179,12 +179,15 @@ def encode_around(backbone: Backbone, context: Tensor, suffix: Suffix, names: Te
     behind = length - before
     places = torch.arange(steps + behind, device=names.device).expand(classes, -1)
     inner = places - names[:, None]  # a token's place in the part of the context behind the name
-    own = (inner >= 0) & (inner < behind)
+    is_context = (inner >= 0) & (inner < behind)
     frozen = torch.where(inner < behind, places, places - behind).clamp(max=steps - 1)
     rows = torch.arange(classes, device=names.device)[:, None]
-    rest = suffix.embeddings[rows, frozen].masked_fill(own[..., None], 0)
+    rest = suffix.embeddings[rows, frozen].masked_fill(is_context[..., None], 0)
     # One-hot rows choose the context's token of each place, so that the context's gradient is a product too.
-    chosen = F.one_hot(inner.clamp(0, max(0, behind - 1)), max(1, behind)).to(context.dtype) * own[..., None]
+    chosen = (
+        F.one_hot(inner.clamp(0, max(0, behind - 1)), max(1, behind)).to(context.dtype)
+        * is_context[..., None]
+    )
     after = rest + (chosen @ context[:, None, before:] if behind else 0)
     prefix = torch.cat([_sos(backbone).expand(clients, 1, -1), context[:, :before]], 1)
     packing = _packing_that_pays(suffix, clients, behind)

@@ -61,10 +61,11 @@ class RunState:
 
     def _rows_of(self, state: State) -> Params:
         """Return the parameters with a row for each client that only the client's own rounds change."""
-        own = dict.fromkeys(("personal", "server"), self._method.client_rows) | {"local": tuple(state.local)}
+        rows = self._method.client_rows
+        names_by_part = {"personal": rows, "server": rows, "local": tuple(state.local)}
         return {
             f"{part}/{name}": value
-            for part, names in own.items()
+            for part, names in names_by_part.items()
             for name, value in getattr(state, part).items()
             if name in names
         }
@@ -159,8 +160,8 @@ class RunState:
         for name in self._rows.values.keys() & content.keys():
             rows = self._rows.values[name]
             rows[clients[current].to(rows.device)] = content[name]
-        kept = ClientOptimiser(self.optimiser.config, int(current.sum()), moments)
-        self.optimiser.put(clients[current], kept)
+        optimiser = ClientOptimiser(self.optimiser.config, int(current.sum()), moments)
+        self.optimiser.put(clients[current], optimiser)
 
 
 def due_rows(written: Tensor, trained: Tensor, round_: int) -> Tensor:

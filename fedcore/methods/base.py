@@ -11,6 +11,7 @@ planning            ``check``, ``plan_warnings``, ``bound_to_classes``, ``bound_
                     nothing is loaded yet
 start of a run      ``__init__``, ``init``
 a round, clients    ``sends``; ``round_constants``, ``lr_factors``; for each batch every one of ``phases``
+                    (``train_step``); ``after_training``; ``upload``; ``before_aggregation``
 a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``; ``downloads``, from
                     which traffic is counted
 evaluation          ``models``, then ``head`` and ``logits`` for as many models and samples at once as

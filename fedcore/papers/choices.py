@@ -164,8 +164,11 @@ def readings(choices: Sequence[Choice], most: int = MOST_READINGS) -> list[Readi
     sizes = [len(choice.alternatives) for choice in choices]
     if math.prod(sizes) <= most:
         return list(itertools.product(*map(range, sizes)))
-    own = (0,) * len(sizes)
-    found = [own, *((*own[:i], k, *own[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size))]
+    default = (0,) * len(sizes)
+    found = [
+        default,
+        *((*default[:i], k, *default[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size)),
+    ]
     generator = numpy_generator(1, "readings", len(sizes))
     seen = set(found)
     while len(found) < most:

@@ -45,8 +45,8 @@ def preset(name: str) -> Experiment:
     if name in protocols():
         return protocols()[name]
     if name not in published():
-        known = [DEMO, *protocols(), *published()]
-        meant = did_you_mean(name, known, "`fedlens presets` lists them", number=3)
+        names = [DEMO, *protocols(), *published()]
+        meant = did_you_mean(name, names, "`fedlens presets` lists them", number=3)
         raise FedLensError(f"unknown preset '{name}'; {meant}", "preset")
     return published()[name]
 

@@ -93,7 +93,7 @@ class RunReader:
             self.own_and_global.get((run, r), []) if stage is None else self.cells(run, r, stage)
             for r in result.rounds
         )
-        rounds = [[share for share in accuracies(own) if share is not None] for own in cells]
+        rounds = [[share for share in accuracies(of_round) if share is not None] for of_round in cells]
         if not rounds or not all(rounds):
             return None
         return 100 * float(np.mean([np.mean(shares) for shares in rounds]))
@@ -121,10 +121,10 @@ def domains_of(published: PublishedValue) -> dict[str, str]:
 def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean over clients (of the target's domain) of their own models on their own test samples."""
     domain = None if published.target == "avg" else reader.domain(published)
-    return reader.mean_accuracy(result, lambda cells: _own(cells, domain))
+    return reader.mean_accuracy(result, lambda cells: _personal(cells, domain))
 
 
-def _own(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
+def _personal(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
     """Return the accuracy of each client's own model on its own samples, of one domain's clients or all."""
     return [c.correct / c.total for c in cells if metrics.is_own(c) and domain in (None, c.domain)]
 
@@ -138,7 +138,7 @@ def _local_test(reader: RunReader, published: PublishedValue, result: RunResult)
     """Return local performance, on a client's own test samples or on all samples of its classes."""
     local = local_performance(published)
     stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
-    return reader.mean_accuracy(result, _own if local.own_samples else _on_own_classes, stage)
+    return reader.mean_accuracy(result, _personal if local.own_samples else _on_own_classes, stage)
 
 
 def local_performance(published: PublishedValue) -> LocalPerformance:

@@ -203,6 +203,6 @@ def domain_names(work: str = "") -> dict[str, dict[str, str]]:
 
 def printed_backbone(experiment: Experiment, paper: Paper) -> str:
     """Return an experiment's backbone as a paper prints it, or the names of its cohorts' backbones."""
-    own = runs(paper.work) if paper.key in library.papers() else read_runs(paper)
-    printed = {cohorts: text for given in (*_naming(""), own) for text, cohorts in given.cohorts.items()}
+    of_paper = runs(paper.work) if paper.key in library.papers() else read_runs(paper)
+    printed = {cohorts: text for given in (*_naming(""), of_paper) for text, cohorts in given.cohorts.items()}
     return printed.get(experiment.cohorts, backbone_names(experiment))

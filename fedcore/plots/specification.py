@@ -11,7 +11,7 @@ from fedcore.results.statistics import signed
 
 CURVE_PIXELS, ROW_PIXELS, GAP_PIXELS, BOTTOM_PIXELS = 240, 17, 26, 64
 NAME_LETTERS, NARROW_LETTERS = 34, 16
-OWN = "FedLens's reading"
+DEFAULT_READING = "FedLens's reading"
 ChoiceLabels = Sequence[tuple[str, Sequence[str]]]
 """The name of each choice, with the labels of its alternatives."""
 
@@ -36,15 +36,18 @@ def specification_chart(
     for spec in found:
         taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
         half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
-        texts.append(f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or OWN}")
-    for own, symbol, size, name in ((False, "circle", 6, "other readings"), (True, "diamond", 11, OWN)):
-        places = [x for x, spec in enumerate(found) if own is not any(spec.reading)]
+        texts.append(f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or DEFAULT_READING}")
+    for is_default, symbol, size, name in (
+        (False, "circle", 6, "other readings"),
+        (True, "diamond", 11, DEFAULT_READING),
+    ):
+        places = [x for x, spec in enumerate(found) if is_default is not any(spec.reading)]
         figure.add_scatter(
             x=places,
             y=[found[x].stat.mean for x in places],
             mode="markers",
             name=name,
-            marker={"symbol": symbol, "size": size, "color": theme.ink if own else colour},
+            marker={"symbol": symbol, "size": size, "color": theme.ink if is_default else colour},
             error_y={"array": [found[x].half or 0.0 for x in places], "color": colour, "thickness": 1},
             text=[escape(texts[x]) for x in places],
             hovertemplate=hover("%{text}"),
@@ -107,9 +110,9 @@ def specification_chart(
 def curve_text(found: Sequence[Specification], quantity: str) -> str:
     """Return the finding of a curve in a sentence."""
     means = [spec.stat.mean for spec in found]
-    own = next((f", {signed(s.stat.mean)} in that of FedLens" for s in found if not any(s.reading)), "")
+    default = next((f", {signed(s.stat.mean)} in that of FedLens" for s in found if not any(s.reading)), "")
     above = f", above 0 in {sum(mean > 0 for mean in means)}" if " minus " in quantity else ""
-    return f"{quantity}: {signed(means[0])} to {signed(means[-1])} in {len(found)} readings{above}{own}."
+    return f"{quantity}: {signed(means[0])} to {signed(means[-1])} in {len(found)} readings{above}{default}."
 
 
 def curve_table(found: Sequence[Specification], choices: ChoiceLabels) -> Mapping[str, Sequence[object]]:

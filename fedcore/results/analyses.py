@@ -115,16 +115,16 @@ def rows_by_field(store: Store, comparison: Comparison, run: RunRow, chart: Fiel
     If the run is not part of the comparison, they differ in this field from the first row of its method.
     """
     of_method = [row for row in comparison.rows if row.method == run.method]
-    own = [row for row in of_method if run.id in {result.run.id for result in row.runs}]
+    rows_of_run = [row for row in of_method if run.id in {result.run.id for result in row.runs}]
     over = f"method.config.{chart.over}"
-    alike = [row for row in of_method if _all_but(row, over) == _all_but((own or of_method)[0], over)]
+    alike = [row for row in of_method if _all_but(row, over) == _all_but((rows_of_run or of_method)[0], over)]
     rows = []
     for row in alike:
         recorded = [d.value for r in row.runs for d in store.diagnostics.of_run(r.run.id, chart.value)[-1:]]
-        known = [value for value in recorded if value is not None]
+        filled = [value for value in recorded if value is not None]
         fixed = {f"method.config.{name}": value for name, value in chart.only.items()}
-        if known and "personal" in row.stats and fixed.items() <= row.fields.items():
-            (value,) = known[:1]
+        if filled and "personal" in row.stats and fixed.items() <= row.fields.items():
+            (value,) = filled[:1]
             shown = int(value) if value.is_integer() else round(value, 4)
             rows.append(FieldRow(row.fields[over], shown, row.stats["personal"]))
     return sorted(rows, key=lambda row: row.setting)

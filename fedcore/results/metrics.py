@@ -403,8 +403,8 @@ def accuracy_by_client(cells: Iterable[NamedCell]) -> dict[str, float]:
 
 def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
     """Return the mean of ``accuracy_by_client`` over each domain's clients; empty without domains."""
-    own = group_by((c for c in cells if is_own(c) and c.domain), lambda c: c.domain or "")
-    return {domain: float(np.mean([c.correct / c.total for c in cs])) for domain, cs in own.items()}
+    by_domain = group_by((c for c in cells if is_own(c) and c.domain), lambda c: c.domain or "")
+    return {domain: float(np.mean([c.correct / c.total for c in cs])) for domain, cs in by_domain.items()}
 
 
 def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
@@ -507,8 +507,8 @@ def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | N
 
 def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
     """Return own models' accuracies by domain except the held-out one, or by client without domains."""
-    own = {domain: share for domain, share in accuracy_by_domain(cells).items() if domain != held_out}
-    return list((own or accuracy_by_client(cells)).values())
+    by_domain = {domain: share for domain, share in accuracy_by_domain(cells).items() if domain != held_out}
+    return list((by_domain or accuracy_by_client(cells)).values())
 
 
 def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:

@@ -50,7 +50,7 @@ _CONDITION = re.compile(
     rf"|(?P<operator><=|>=|!=|==|<>|[=<>]|contains\b)\s*(?P<value>{_VALUE}))",
     re.IGNORECASE,
 )
-_SAME = {"==": "=", "<>": "!="}
+_SYNONYMS = {"==": "=", "<>": "!="}
 _JOINING = (ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 """Python's names of what joins conditions; ``a (b)``, for example, is a call and refused."""
 
@@ -98,9 +98,9 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
         config = resolved.get(key)
         if config is None:  # runs of one hash differ in seed and held-out domain only, which are the run's
             config = resolved[key] = config_for_display(configs[run.id], key[1])
-        own = {name: getattr(run, name) for name in RUN_FIELDS if name not in ("run", "experiment")}
-        own |= {"method.label": run.label}
-        records[run.id] = {**config, **own, "run": run.id, "experiment": run.experiment_id}
+        of_run = {name: getattr(run, name) for name in RUN_FIELDS if name not in ("run", "experiment")}
+        of_run |= {"method.label": run.label}
+        records[run.id] = {**config, **of_run, "run": run.id, "experiment": run.experiment_id}
     return records
 
 
@@ -130,7 +130,7 @@ def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
         values = re.findall(_VALUE, match["listed"] or match["value"], re.IGNORECASE)
         plain = tuple(v[1:-1] if v[0] in "\"'" else " ".join(v.split()) for v in values)
         negated = match["negated"] is not None
-        conditions.append(Condition(match["field"], _SAME.get(operator, operator), plain, negated))
+        conditions.append(Condition(match["field"], _SYNONYMS.get(operator, operator), plain, negated))
         return f" c{len(conditions) - 1} "
 
     joined = " ".join(_CONDITION.sub(name, text).lower().split())
@@ -172,9 +172,9 @@ def _titles_replaced(text: str, fields: Iterable[str]) -> str:
     return pattern.sub(lambda m: m["quoted"] or titles[m["title"].lower()], text)
 
 
-def _resolve(field: str, known: Mapping[str, None]) -> str:
+def _resolve(field: str, fields: Mapping[str, None]) -> str:
     """Return the full name of a field: itself, or the only one that ends with it."""
-    lowered = {name.lower(): name for name in known}
+    lowered = {name.lower(): name for name in fields}
     asked = field.lower()
     if asked in lowered:
         return lowered[asked]
@@ -189,7 +189,7 @@ def _resolve(field: str, known: Mapping[str, None]) -> str:
     namesakes = [name for low, name in lowered.items() if low.rpartition(".")[2] == last]
     hint = f"did you mean {' or '.join(map(repr, namesakes[:3]))}?"
     if not namesakes:
-        hint = did_you_mean(asked, known, "fields are those of the tab Config", number=3)
+        hint = did_you_mean(asked, fields, "fields are those of the tab Config", number=3)
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
 
 

@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
 def result_caveat(config: RunConfig) -> str:
     """Say how a finished run departs from its config; empty if it does not, or if that is unknown."""
     try:
-        own = registry.build_config(config.method.name, config.method.config)
+        method_config = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method from a user's own file
         return ""
-    return registry.get(config.method.name).result_caveat(own, _is_embedded(config))
+    return registry.get(config.method.name).result_caveat(method_config, _is_embedded(config))

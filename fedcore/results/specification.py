@@ -126,11 +126,11 @@ def survival(means: Mapping[Reading, Means], method: str) -> Survival:
     Args:
         means: that of the reading (0, ..., 0) is the order that the others are compared with.
     """
-    own = next((order(of) for reading, of in means.items() if not any(reading)), None)
+    default = next((order(of) for reading, of in means.items() if not any(reading)), None)
     return Survival(
         len(means),
         sum(all(of[method] > mean for other, mean in of.items() if other != method) for of in means.values()),
-        None if own is None else sum(order(of) == own for of in means.values()),
+        None if default is None else sum(order(of) == default for of in means.values()),
     )
 
 

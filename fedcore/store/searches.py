@@ -49,8 +49,8 @@ class Draw:
 
 def best_draw(draws: Sequence[Draw]) -> Draw | None:
     """Return the draw with the highest validation accuracy, the first of equals; None if none is done."""
-    known = [draw for draw in draws if draw.validation is not None]
-    return max(known, key=lambda draw: (draw.validation, -draw.number), default=None)
+    evaluated = [draw for draw in draws if draw.validation is not None]
+    return max(evaluated, key=lambda draw: (draw.validation, -draw.number), default=None)
 
 
 class Searches(Queries):

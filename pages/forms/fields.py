@@ -248,15 +248,15 @@ def partition_fields(
         "dealt": "Dealt: disjoint classes, the same for every seed",
         "natural": "Natural: clients named by the data set",
     }
-    own = data["training_classes"] == "own"
-    if own:  # the protocol's only partition
+    cross_class = data["training_classes"] == "own"
+    if cross_class:  # the protocol's only partition
         kinds = {"blocks": "Blocks: classes of one data set each, in label order"}
     kind = st.selectbox(
         "Partition",
         tuple(kinds),
         index=tuple(kinds).index(draft.kind) if draft.kind in kinds else 0,
         format_func=lambda k: kinds[k],
-        key=f"{key}.kind.own" if own else f"{key}.kind",
+        key=f"{key}.kind.own" if cross_class else f"{key}.kind",
     )
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]

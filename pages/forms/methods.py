@@ -141,11 +141,11 @@ def _table_html(entries: Sequence[tuple[MethodDraft, type[Method]]]) -> str:
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
     paper = inputs.default_values(method.Config)
     values = paper | entry.config.values
-    own = [name for name in values if name not in MethodConfig.model_fields]
-    own = [name for name in own if isinstance(values[name], (str, int, float, bool))]
+    specific = [name for name in values if name not in MethodConfig.model_fields]
+    specific = [name for name in specific if isinstance(values[name], (str, int, float, bool))]
     changed = [name for name in values if values[name] != paper.get(name) and name not in SHARED]
-    named = list(dict.fromkeys([*changed, *own[:OWN_FIELDS]]))
-    more = f" and {len(own) - OWN_FIELDS} more" if len(own) > OWN_FIELDS else ""
+    named = list(dict.fromkeys([*changed, *specific[:OWN_FIELDS]]))
+    more = f" and {len(specific) - OWN_FIELDS} more" if len(specific) > OWN_FIELDS else ""
     texts = [
         f"{markup.esc(field_phrase(f'methods.{entry.name}.{name}'))} {_value(entry, name, values, paper)}"
         for name in named

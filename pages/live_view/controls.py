@@ -171,8 +171,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not charts:
-        own = ("local", "base", "new") if "new" in by_round else ("personal",)
-        first = [metric for metric in (*own, "unseen", "transfer") if metric in by_round]
+        primary = ("local", "base", "new") if "new" in by_round else ("personal",)
+        first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
         charts = [*first, "loss", *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3

@@ -76,8 +76,8 @@ def _source() -> tuple[dict[str, object], str]:
         )
     if chosen:
         paper = added[chosen]
-        own = {"key", "folder", "tables", "settings"}
-        return paper.model_dump(mode="json", exclude_defaults=True, exclude=own), chosen
+        internal = {"key", "folder", "tables", "settings"}
+        return paper.model_dump(mode="json", exclude_defaults=True, exclude=internal), chosen
     left, right = st.columns(2)
     title = left.text_input("Short title", key="add_title", placeholder="FedExample", max_chars=80)
     kind = right.selectbox(

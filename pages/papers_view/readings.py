@@ -88,16 +88,16 @@ def _draw(shown: Openness) -> None:
         )
         return
     ranking = shown.ranking
-    own = ranking.own.method
-    rivals = {f"{own} minus {rival.method}": rival for rival in ranking.rivals}
-    quantity = st.selectbox("Curve", [*rivals, own], key="readings_curve")
+    proposed = ranking.proposed.method
+    rivals = {f"{proposed} minus {rival.method}": rival for rival in ranking.rivals}
+    quantity = st.selectbox("Curve", [*rivals, proposed], key="readings_curve")
     rival = rivals.get(quantity)
     found = curve(shown.values(rival))
     choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.multiverse.choices]
-    method = shown.multiverse.source(ranking.own, shown.multiverse.readings[0]).entry.name
+    method = shown.multiverse.source(ranking.proposed, shown.multiverse.readings[0]).entry.name
     chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
     st.markdown(
-        f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(own))}."
+        f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(proposed))}."
         + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
         + (f" {NO_EVIDENCE}" if shown.multiverse.rehearsal else "")
     )

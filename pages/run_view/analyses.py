@@ -21,7 +21,7 @@ from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 
-OWN = "its own test samples"
+OWN_SAMPLES = "its own test samples"
 CLASS_NAME = 30
 """Characters of a class name below a small image, whose text alternative has the whole name."""
 
@@ -123,7 +123,7 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     entities = session.store().cells.entities(run.id)
     sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
     if model:  # the global model has no own samples
-        sets = {OWN: model, **sets}
+        sets = {OWN_SAMPLES: model, **sets}
     chosen = right.selectbox("Test set", list(sets), key=f"{key}_set", bind="query-params")
     return model, sets.get(chosen or "", 0)
 

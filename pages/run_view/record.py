@@ -31,21 +31,21 @@ def clients(run: RunRow) -> None:
     last = {o.client: o for o in store.cells.own_accuracy(run.id)}
     took_part = store.rounds.clients(run.id)
     # of a script's runs nobody recorded who took part, which is not the same as nobody
-    known = bool(took_part) or run.origin == "engine"
+    is_recorded = bool(took_part) or run.origin == "engine"
     traffic: Counter[int] = Counter()
     rounds: Counter[int] = Counter()
     for row in took_part:
         traffic[row.client] += (row.bytes_up or 0) + (row.bytes_down or 0)
         rounds[row.client] += 1
-    own = [last.get(e.entity) for e in entities]
+    accuracies = [last.get(e.entity) for e in entities]
     columns: dict[str, list[object]] = {
         "Client": [e.name for e in entities],
         "Domain": [e.domain or "mixed" for e in entities],
         "Training samples": [e.samples for e in entities],
-        "Own accuracy, %": [None if o is None else 100 * o.correct / o.total for o in own],
-        "Test samples": [None if o is None else o.total for o in own],
-        "Rounds": [rounds[e.entity] if known else None for e in entities],
-        "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE if known else None for e in entities],
+        "Own accuracy, %": [None if o is None else 100 * o.correct / o.total for o in accuracies],
+        "Test samples": [None if o is None else o.total for o in accuracies],
+        "Rounds": [rounds[e.entity] if is_recorded else None for e in entities],
+        "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE if is_recorded else None for e in entities],
     }
     formats = {
         "Own accuracy, %": st.column_config.NumberColumn(format="%.1f"),

@@ -49,10 +49,12 @@ def test_try_it_on_a_cluster(empty_server: Server, tab: Tab, tmp_path: Path) -> 
             worker.terminate()
             worker.wait(60)
 
-    here = Store(tmp_path / "here.db")
-    here.prepare()
+    local_store = Store(tmp_path / "here.db")
+    local_store.prepare()
     configs = store.runs.configs([r.id for r in runs])
-    _, outcomes = run_local(here, store.experiments.get(1).config, list(configs.values()), device="cpu")
+    _, outcomes = run_local(
+        local_store, store.experiments.get(1).config, list(configs.values()), device="cpu"
+    )
     assert set(outcomes.values()) == {"done"}
     for there, local in zip(configs, outcomes, strict=True):
-        assert recorded(here.path, local) == recorded(store.path, there), configs[there].method.name
+        assert recorded(local_store.path, local) == recorded(store.path, there), configs[there].method.name

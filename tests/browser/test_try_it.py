@@ -120,8 +120,8 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     personal = {r["label"]: r for r in summary if r["metric"] == "personal"}
     assert personal.keys() == runs.keys()
     for label, run in runs.items():
-        own = [o for o in Store(server.db).cells.own_accuracy(run.id) if o.round == run.rounds_total]
-        mean = sum(100 * o.correct / o.total for o in own) / len(own)
+        accuracies = [o for o in Store(server.db).cells.own_accuracy(run.id) if o.round == run.rounds_total]
+        mean = sum(100 * o.correct / o.total for o in accuracies) / len(accuracies)
         assert float(personal[label]["mean"]) == pytest.approx(mean, abs=0.005)
         assert personal[label]["n"] == "1"
         assert personal[label]["std"] == ""

@@ -504,13 +504,13 @@ def test_method_files_of_a_report_run_only_after_consent(
     source = tmp_path / "mine" / "text_shift.py"
     source.parent.mkdir()
     shutil.copy(Path(__file__).parents[2] / "examples" / source.name, source)
-    for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
-        monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    for table in ("_METHODS", "_FILES"):  # so that no other test meets the method
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     monkeypatch.setattr(consent, "_THIS_PROCESS", set())
     registry.load_file(source)
-    own = MethodEntry(name="text-shift", file=str(source), sha256=consent.digest(source.read_bytes()))
+    entry = MethodEntry(name="text-shift", file=str(source), sha256=consent.digest(source.read_bytes()))
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (own,)}))
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (entry,)}))
     page, there = tmp_path / "report.html", tmp_path / "there"
     with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
         page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")

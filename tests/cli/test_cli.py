@@ -63,11 +63,11 @@ def test_the_version_names_the_libraries(capsys):
 
 
 def test_documented_commands_exist():
-    known = set(COMMANDS) | {name.split()[0] for name in COMMANDS}
-    assert set(re.findall(r"^fedlens ([a-z]+)", DOCUMENTED, re.MULTILINE)) <= known
+    commands = set(COMMANDS) | {name.split()[0] for name in COMMANDS}
+    assert set(re.findall(r"^fedlens ([a-z]+)", DOCUMENTED, re.MULTILINE)) <= commands
     assert {
         f"data {word}" for word in re.findall(r"^fedlens data ([a-z]+)", DOCUMENTED, re.MULTILINE)
-    } <= known
+    } <= commands
 
 
 def test_run_trains_here_and_reports(db, toml, fake, capsys):

@@ -124,14 +124,14 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
     config = registry.build_config(method, {})
     accepted, refused = set(), {}
     for name in config_files():
-        known = backbone_spec(name)
-        run_context = RunContext(known, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
+        spec = backbone_spec(name)
+        run_context = RunContext(spec, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
         try:
             cls.check(config, run_context)
         except FedLensError as error:
             refused[name] = str(error)
         else:
-            row = encodings.row_shape(known, cls.reads(config, known))  # what it reads, this tower gives
+            row = encodings.row_shape(spec, cls.reads(config, spec))  # what it reads, this tower gives
             assert all(size > 0 for size in row), name
             accepted.add(name)
     assert accepted >= {"ViT-B-16", "ViT-B-32"}
@@ -140,7 +140,7 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
     if method in ("zero-shot", "clip-fc", "fedclip", "fedot"):  # image embeddings and class sentences will do
         assert not refused
     for name, message in refused.items():
-        known = backbone_spec(name)
-        odd = known.vision != "vit" or known.prompts or known.embed_dim != known.token_width
-        assert odd or known.context_length < 77, f"{name}: {message}"
+        spec = backbone_spec(name)
+        odd = spec.vision != "vit" or spec.prompts or spec.embed_dim != spec.token_width
+        assert odd or spec.context_length < 77, f"{name}: {message}"
         assert name in message or any(word in message for word in ("width", "tokens")), f"{name}: {message}"

@@ -207,10 +207,10 @@ def test_a_machine_without_the_packed_way_says_so_or_trains_no_part(monkeypatch)
     recorded = resolve_environment(run, "cpu", {"threads": 1, "products": "packed"})
     assert recorded["products"] == "packed"
     monkeypatch.setattr("fedcore.engine.environment.can_pack", lambda: False)
-    here = resolve_environment(run, "cpu", recorded)
-    assert here["products"] == "plain"
+    resolved = resolve_environment(run, "cpu", recorded)
+    assert resolved["products"] == "plain"
     with pytest.raises(FedLensError, match="a torch without the packed products"):
-        check_versions(recorded, here)
+        check_versions(recorded, resolved)
 
 
 def test_only_frozen_blocks_of_wide_towers_are_packed():

@@ -41,8 +41,8 @@ def test_a_context_around_class_names_equals_open_clip(before):
         ids = backbone.tokenize([f"{name}."])[0]
         alone = int(backbone.tokenize([name])[0].argmax()) - 1
         words = backbone.model.token_embedding(ids)
-        for client, own in enumerate(context):
-            parts = words[:1], own[:before], words[1 : alone + 1], own[before:], words[alone + 1 :]
+        for client, vectors in enumerate(context):
+            parts = words[:1], vectors[:before], words[1 : alone + 1], vectors[before:], words[alone + 1 :]
             sequence = torch.cat(parts)[:77]
             expected = _reference(backbone, sequence, int(ids.argmax()) + 5)
             torch.testing.assert_close(found[client, k], expected, rtol=0, atol=1e-12)
@@ -63,8 +63,8 @@ def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip():
     patches, tower = backbone.image.patches(pixels), backbone.image
     assert patches.shape == (5, 4, 24)
     visual = backbone.model.visual
-    own = (visual.class_embedding[None], visual.positional_embedding[None])
-    hidden = tower.embed(patches[None], *own)
+    embeddings = (visual.class_embedding[None], visual.positional_embedding[None])
+    hidden = tower.embed(patches[None], *embeddings)
     torch.testing.assert_close(hidden[0], tower.activations(pixels, 0), rtol=0, atol=1e-12)
 
     def draw(*shape: int) -> torch.Tensor:

@@ -61,12 +61,12 @@ def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monke
                 step_until(supervisor, lambda: row(db, run_id).ended)
     assert row(db, run_id).state == "done"
 
-    here = queue(db)
+    local_id = queue(db)
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == here
+    assert claimed is not None and claimed.id == local_id
     with Heartbeat(Store(db)) as heartbeat:
         assert execute(claimed, heartbeat) == "done"
-    assert recorded(db, run_id) == recorded(db, here)
+    assert recorded(db, run_id) == recorded(db, local_id)
 
 
 def queue(db: Path) -> int:

@@ -143,9 +143,9 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
         file = tmp_path / f"{stem}.py"
         content = OWN_METHOD.replace("sent-bias", "of-one-name").encode()
         run = planned(rounds=1)
-        own = run.method.model_copy(update={"name": "of-one-name", "file": str(file), "config": {}})
+        entry = run.method.model_copy(update={"name": "of-one-name", "file": str(file), "config": {}})
         trained.append(
-            rounds(on_node.train(order(run.model_copy(update={"method": own}), tmp_path, content)))
+            rounds(on_node.train(order(run.model_copy(update={"method": entry}), tmp_path, content)))
         )
     assert [len(events) for events in trained] == [2, 2]
     on_node.prepare(order(planned(), tmp_path))
@@ -165,8 +165,8 @@ def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path):
         OWN_METHOD.replace('("weight", "bias"): loss', '("weight",): loss'),
     )
     run = planned(rounds=1)
-    own = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
-    *_, failed = on_node.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
+    entry = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
+    *_, failed = on_node.train(order(run.model_copy(update={"method": entry}), tmp_path, content.encode()))
     with pytest.raises(FedLensMethodError, match=r"faulty\.py:\d+, in train_step: no loss moves 'bias'"):
         raise stream._raised(failed)
 
@@ -375,8 +375,8 @@ def test_versions_that_differ_are_named():
 def test_an_error_of_ray_is_told_in_our_words(kind: str, words: str) -> None:
     from ray import exceptions  # not above: other tests would be collected with Ray in the process
 
-    known = getattr(exceptions, kind)
-    is_gone, said = stream._lost(known.__new__(known), "far")
+    error = getattr(exceptions, kind)
+    is_gone, said = stream._lost(error.__new__(error), "far")
     assert is_gone is (kind != "WorkerCrashedError")
     assert said.startswith(words) and said.endswith("; resume continues after the last round")
     assert "Error" not in said

@@ -66,9 +66,9 @@ def test_a_run_that_takes_all_memory_of_its_node_is_interrupted_and_goes_on(db, 
             step_until(supervisor, lambda: row(db, run_id).ended)
     assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 2)
 
-    here = queue(db, file, "auto")
+    local_id = queue(db, file, "auto")
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == here
+    assert claimed is not None and claimed.id == local_id
     with Heartbeat(Store(db)) as heartbeat:
         assert execute(claimed, heartbeat) == "done"
-    assert recorded(db, run_id) == recorded(db, here)
+    assert recorded(db, run_id) == recorded(db, local_id)

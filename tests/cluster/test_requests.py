@@ -249,16 +249,16 @@ def test_experiments_of_one_priority_take_turns(db, queued):
 
 def test_a_run_goes_back_to_the_node_that_failed_only_if_no_other_can_train_it(db, make):
     store = Store(db)
-    anywhere, here = (
+    anywhere, on_small = (
         store.experiments.create(make(), device=device).run_ids[0] for device in ("auto", "small")
     )
     made, watch = cluster(db, SMALL, TWIN)
-    for run in (anywhere, here):
+    for run in (anywhere, on_small):
         made._failed(run, SMALL.node, Elsewhere("the node small is gone"))
     watch.look()
     claims = {claim.id: claim for _ in range(2) if (claim := made.claim(store, POOL, 0))}
     assert store.runs.get([anywhere])[0].device == "twin/cpu" and watch.rested == ["1", "1"]
-    assert store.runs.get([here])[0].device == "small/cpu" and set(claims) == {anywhere, here}
+    assert store.runs.get([on_small])[0].device == "small/cpu" and set(claims) == {anywhere, on_small}
 
 
 def test_no_run_starts_on_a_node_that_rests_since_the_last_look(db, queued):

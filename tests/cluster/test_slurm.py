@@ -127,11 +127,11 @@ def test_results_that_cannot_be_put_back_are_kept(submit, tmp_path):
     stand_in.chmod(0o755)
     process, folder, _ = submit()
     assert process.wait(20) == 1
-    (kept,) = tmp_path.glob("fedlens-*")
-    assert f"the results are in {kept} on a;" in process.stderr.read()
-    assert (kept / "runs.db").read_text() == "queued\ntrained\n"
+    (results,) = tmp_path.glob("fedlens-*")
+    assert f"the results are in {results} on a;" in process.stderr.read()
+    assert (results / "runs.db").read_text() == "queued\ntrained\n"
     assert (folder / "runs.db").read_text() == "queued\n"
-    assert left(folder) == {"study.busy", kept.name}
+    assert left(folder) == {"study.busy", results.name}
 
 
 def test_two_jobs_do_not_use_one_database(submit):

@@ -32,9 +32,9 @@ def with_value(part: str, name: str, value: object) -> dict[str, Any]:
     content: dict[str, Any] = {"methods": [{"name": "fedot"}]}
     if not part:
         return content | {name: value}
-    own = {**REST.get(part, {}), **NO_TEXT.get(part, {}), name: value}
+    table = {**REST.get(part, {}), **NO_TEXT.get(part, {}), name: value}
     key, _, listed = part.partition(".")
-    return content | {key: [own] if listed else own}
+    return content | {key: [table] if listed else table}
 
 
 def refused(content: dict[str, Any]) -> FedLensError:

@@ -31,11 +31,11 @@ def test_entries_are_complete_and_named_once():
     entries = catalog.entries()
     assert [e.name for e in entries[:6]] == [*EMBEDDED, "folder"]
     assert len({e.name for e in entries}) == len(entries)
-    own = {"folder", "manifest", "hf-dataset"}
+    of_user = {"folder", "manifest", "hf-dataset"}
     for e in entries:
         for field in ("title", "source", "licence", "how_to_get"):
             assert getattr(e, field), f"{e.name}: {field}"
-        assert e.citation or e.name in own or e.name.startswith("shapes"), f"{e.name}: citation"
+        assert e.citation or e.name in of_user or e.name.startswith("shapes"), f"{e.name}: citation"
         assert e.template.count("{}") == 1, f"{e.name}: template"
         assert e.embedded or list(e.domains) == sorted(e.domains), f"{e.name}: domains"
         assert len({squash(c) for c in e.classes}) == len(e.classes), f"{e.name}: classes"

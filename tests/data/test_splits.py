@@ -76,9 +76,9 @@ def test_the_order_of_the_samples_changes_nothing():
 
 
 def test_official_is_the_data_sets_own():
-    own = np.array([0, 2, 1, 0], dtype=np.int64)
-    marks = split(drawn([0, 0, 1, 1], [0] * 4, split=own), "official", seed=9)
-    assert marks.tolist() == own.tolist()
+    official = np.array([0, 2, 1, 0], dtype=np.int64)
+    marks = split(drawn([0, 0, 1, 1], [0] * 4, split=official), "official", seed=9)
+    assert marks.tolist() == official.tolist()
     assert marks.dtype == np.int8
 
 
@@ -99,10 +99,10 @@ def test_few_shot_takes_so_many_of_each_class_and_all_of_a_smaller_one():
     labels = np.array([0] * 5 + [1] * 5 + [2])
     keys = [f"k{i}" for i in range(11)]
     rows = np.array([0, 1, 2, 3, 5, 6, 10])
-    kept = few_shot(rows, labels, keys, 2, seed=1, client="a")
-    assert np.bincount(labels[kept]).tolist() == [2, 2, 1]
-    assert set(kept) <= set(rows)
-    assert few_shot(rows[::-1], labels, keys, 2, seed=1, client="a").tolist() == kept.tolist()
+    chosen = few_shot(rows, labels, keys, 2, seed=1, client="a")
+    assert np.bincount(labels[chosen]).tolist() == [2, 2, 1]
+    assert set(chosen) <= set(rows)
+    assert few_shot(rows[::-1], labels, keys, 2, seed=1, client="a").tolist() == chosen.tolist()
     assert few_shot(rows, labels, keys, None, seed=1, client="a").tolist() == rows.tolist()
     others = [few_shot(rows, labels, keys, 2, seed=s, client="a").tolist() for s in range(2, 12)]
-    assert any(other != kept.tolist() for other in others)
+    assert any(other != chosen.tolist() for other in others)

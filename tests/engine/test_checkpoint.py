@@ -182,10 +182,10 @@ def test_a_round_writes_its_participants_and_what_no_checkpoint_needs_is_deleted
         if isinstance(event, RoundFinished):
             checkpoint.prune(tmp_path, {event.round - 1, event.round})
             rows = {round_: path.stat().st_size for round_, path in checkpoint.row_files(tmp_path).items()}
-            kept = [checkpoint.path_of(tmp_path, r) for r in (event.round - 1, event.round) if r >= 0]
-            assert set(rows) == {r for path in kept for r in checkpoint.rows_needed(path)}
+            paths = [checkpoint.path_of(tmp_path, r) for r in (event.round - 1, event.round) if r >= 0]
+            assert set(rows) == {r for path in paths for r in checkpoint.rows_needed(path)}
             sizes.append(rows.get(event.round, 0))
-            assert checkpoint.verify(kept[-1]) == []
+            assert checkpoint.verify(paths[-1]) == []
     row = 16 * 16 * 8
     assert sizes[0] == 0 and all(2 * row < size for size in sizes[1:])
     assert min(sizes[1:]) < 2 * 3 * row, "not the rows of all six"

@@ -70,17 +70,17 @@ def dealt(seed: int = 1, **data: object) -> tuple[ImageSet, CrossClass]:
 
 
 def federation(backbone=None) -> tuple[Federation, ImageSet, CrossClass]:
-    images, own = dealt()
+    images, protocol = dealt()
     backbone = backbone or tiny.drawn_backbone()
     generator = torch.Generator().manual_seed(3)
     values = torch.randn(len(images), backbone.spec.embed_dim, generator=generator, dtype=torch.float64)
-    return federation_of_all(images, own, values, backbone, seed=1), images, own
+    return federation_of_all(images, protocol, values, backbone, seed=1), images, protocol
 
 
 def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tuple[Cohort, ...], CrossClass]:
-    whole, images, own = federation(backbone)
+    whole, images, protocol = federation(backbone)
     made = registry.build_config(name, config)
-    return whole, cohorts_of_one(registry.get(name), made, whole, images, own), own
+    return whole, cohorts_of_one(registry.get(name), made, whole, images, protocol), protocol
 
 
 def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Loop:
@@ -100,14 +100,14 @@ def test_blocks_follow_the_order_and_only_the_last_has_another_size(classes, per
 
 
 def test_the_base_half_of_each_data_set_is_dealt_and_label_spaces_are_disjoint():
-    images, own = dealt()
-    assert own.assignment.clients == ("trees-1", "trees-2", "things")
-    assert own.blocks == (("yew", "ash"), ("elm", "oak", "fir"), ("oak", "lamp")), "5 and 2 base classes"
-    assert own.assignment.client_domain.tolist() == [0, 0, 1]
-    assert [half.new for half in own.halves] == [TREES[5:], THINGS[2:]]
-    held = own.assignment.counts > 0
+    images, protocol = dealt()
+    assert protocol.assignment.clients == ("trees-1", "trees-2", "things")
+    assert protocol.blocks == (("yew", "ash"), ("elm", "oak", "fir"), ("oak", "lamp")), "5 and 2 base classes"
+    assert protocol.assignment.client_domain.tolist() == [0, 0, 1]
+    assert [half.new for half in protocol.halves] == [TREES[5:], THINGS[2:]]
+    held = protocol.assignment.counts > 0
     assert (held.sum(0) == 1).all(), "each base class has one client"
-    assert own.assignment.counts[held].tolist() == [3] * 7, "shots of each class and client"
+    assert protocol.assignment.counts[held].tolist() == [3] * 7, "shots of each class and client"
     assert images.read(len(TREES) * EACH + 4) == ("things", 4)
 
 
@@ -115,18 +115,18 @@ def test_the_base_half_of_each_data_set_is_dealt_and_label_spaces_are_disjoint()
 @pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_test_image_and_no_new_class_is_trained_on(scheme, seed, scope):
-    images, own = dealt(seed, split=scheme, shots_scope=scope)
-    trained = np.concatenate(own.assignment.train)
+    images, protocol = dealt(seed, split=scheme, shots_scope=scope)
+    trained = np.concatenate(protocol.assignment.train)
     tested = np.concatenate(
-        [*own.assignment.test, *(r for h in own.halves for r in (h.base_test, h.new_test))]
+        [*protocol.assignment.test, *(r for h in protocol.halves for r in (h.base_test, h.new_test))]
     )
     assert len(set(trained)) == len(trained) and not set(trained) & set(tested)
-    assert not set(np.concatenate(own.assignment.validation)) & set(tested)
+    assert not set(np.concatenate(protocol.assignment.validation)) & set(tested)
     assert {images.classes[c].split(": ")[1] for c in images.labels[trained]} <= {
-        n for b in own.blocks for n in b
+        n for b in protocol.blocks for n in b
     }
-    local = np.concatenate(own.assignment.test)
-    assert sorted(local) == sorted(r for h in own.halves for r in h.base_test), (
+    local = np.concatenate(protocol.assignment.test)
+    assert sorted(local) == sorted(r for h in protocol.halves for r in h.base_test), (
         "clients divide the base tests"
     )
 
@@ -134,9 +134,13 @@ def test_no_test_image_and_no_new_class_is_trained_on(scheme, seed, scope):
 # Training and evaluation, against a loop that knows each client's names only
 
 
-def space_names(own: CrossClass) -> list[tuple[str, ...]]:
+def space_names(protocol: CrossClass) -> list[tuple[str, ...]]:
     """Names of each column: clients, then base and new classes of each data set."""
-    return [*own.blocks, *(half.base for half in own.halves), *(half.new for half in own.halves)]
+    return [
+        *protocol.blocks,
+        *(half.base for half in protocol.halves),
+        *(half.new for half in protocol.halves),
+    ]
 
 
 @pytest.mark.parametrize("name", ["promptfl", "fedtpg"])
@@ -148,7 +152,7 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
         "schedule": "constant",
         "weighting": "uniform",
     }
-    whole, of_clients, own = cohorts(name, **settings)
+    whole, of_clients, protocol = cohorts(name, **settings)
     problem, model = whole.problem, whole.problem.backbone.model
     tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
     first = of_clients[0].method.init(problem.generator).shared
@@ -159,13 +163,13 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
         bare = torch.stack([e / e.norm() for e in model.encode_text(tokenizer(list(names)))])
         return text_features(model, tokenizer, context_of(dict(zip(first, values, strict=True)), bare), names)
 
-    block_of = {c: b for b, block in enumerate(own.blocks) for c in block_positions(own, b, block)}
+    block_of = {c: b for b, block in enumerate(protocol.blocks) for c in block_positions(protocol, b, block)}
 
     def loss(values, received, x, y):
         block = block_of[int(y[0])]
-        positions = block_positions(own, block, own.blocks[block])
+        positions = block_positions(protocol, block, protocol.blocks[block])
         mine = torch.tensor([positions.index(int(label)) for label in y])
-        return mean_loss(texts(values, own.blocks[block]), x, mine, scale)
+        return mean_loss(texts(values, protocol.blocks[block]), x, mine, scale)
 
     config = of_clients[0].method.config
 
@@ -185,12 +189,18 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
         for c in loop.finished[-1].cells
         if c.model == GLOBAL and c.stage == AFTER_AGGREGATION
     }
-    rows = [*own.assignment.test, *(h.base_test for h in own.halves), *(h.new_test for h in own.halves)]
-    columns = list(enumerate(zip(space_names(own), rows, strict=True), start=1))
+    rows = [
+        *protocol.assignment.test,
+        *(h.base_test for h in protocol.halves),
+        *(h.new_test for h in protocol.halves),
+    ]
+    columns = list(enumerate(zip(space_names(protocol), rows, strict=True), start=1))
     columns = [(at, TEST, names, held) for at, (names, held) in columns]
     columns += [
         (at, VALIDATION, names, held)
-        for at, (names, held) in enumerate(zip(own.blocks, own.assignment.validation, strict=True), start=1)
+        for at, (names, held) in enumerate(
+            zip(protocol.blocks, protocol.assignment.validation, strict=True), start=1
+        )
     ]
     images = both()
     assert found.keys() == {(at, split) for at, split, _, _ in columns}
@@ -204,10 +214,10 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
     assert clients == {1, 2, 3}, "before aggregation each client is tested among its own classes"
 
 
-def block_positions(own: CrossClass, client: int, block: tuple[str, ...]) -> list[int]:
+def block_positions(protocol: CrossClass, client: int, block: tuple[str, ...]) -> list[int]:
     """Where a client's classes are among the base classes of all data sets."""
-    data_set = ("trees", "things")[own.assignment.client_domain[client]]
-    return [own.classes.index(f"{data_set}: {name}") for name in block]
+    data_set = ("trees", "things")[protocol.assignment.client_domain[client]]
+    return [protocol.classes.index(f"{data_set}: {name}") for name in block]
 
 
 def spoken(images: ImageSet, row: int) -> str:
@@ -216,7 +226,7 @@ def spoken(images: ImageSet, row: int) -> str:
 
 def test_a_method_whose_prompt_depends_on_the_set_of_names_predicts_otherwise_under_a_mask():
     """FedTPG's scores of a client's classes among all base names are not those among its own."""
-    whole, of_clients, own = cohorts("fedtpg", context_length=2)
+    whole, of_clients, protocol = cohorts("fedtpg", context_length=2)
     method = of_clients[1].method
     state = method.init(method.problem.generator)
     params = {n: v[None] for n, v in state.shared.items()}
@@ -224,15 +234,15 @@ def test_a_method_whose_prompt_depends_on_the_set_of_names_predicts_otherwise_un
     x = whole.pool.values[:5][None]
     mine = method.logits(params, method.head(params, None), x)[0]
     masked = among_all.logits(params, among_all.head(params, None), x)[0]
-    columns = [own.halves[0].base.index(name) for name in own.blocks[1]]
+    columns = [protocol.halves[0].base.index(name) for name in protocol.blocks[1]]
     assert (mine - masked[:, columns]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["fedtpg", "promptfl"])
 def test_a_client_encodes_no_name_beyond_its_label_space(name):
-    _, images, own = federation()
+    _, images, protocol = federation()
     cls, config = registry.get(name), registry.build_config(name, {"context_length": 2})
-    for client in range(len(own.blocks)):
+    for client in range(len(protocol.blocks)):
         read: list[str] = []
 
         def spy(texts, read=read):
@@ -240,13 +250,13 @@ def test_a_client_encodes_no_name_beyond_its_label_space(name):
             return tiny.tokenizer()(texts)
 
         watched, *_ = federation(replace(tiny.drawn_backbone(), tokenizer=spy))
-        held = federation_of_client(watched, images, own, client)
+        held = federation_of_client(watched, images, protocol, client)
         method, one = cls(config, held.problem), torch.tensor([client])
         received = {n: v[None] for n, v in method.init(held.problem.generator).shared.items()}
         worker = Worker((Cohort(method, held, range(client, client + 1)),))
         worker.train(Chunk(0, one, 1, received, {}, {}, 0.1, True, False))
         named = {name for name in {*TREES, *THINGS} if any(name in text for text in read)}
-        assert named == set(own.blocks[client]), client
+        assert named == set(protocol.blocks[client]), client
 
 
 def test_own_models_are_tested_on_own_classes_and_on_every_label_space_of_a_data_set():
@@ -345,9 +355,9 @@ def test_methods_with_parameters_for_each_class_are_refused_before_anything_is_l
 
 
 def test_an_undeclared_parameter_of_each_class_is_found():
-    whole, images, own = federation()
+    whole, images, protocol = federation()
     with pytest.raises(FedLensError, match="its parameter 'weight' depends on the classes"):
-        cohorts_of_one(BiasMethod, BiasConfig(), whole, images, own)
+        cohorts_of_one(BiasMethod, BiasConfig(), whole, images, protocol)
 
 
 @pytest.mark.slow  # the refusal and two methods are tested above
@@ -356,15 +366,15 @@ def test_every_method_that_is_not_refused_trains(name):
     if refused(name):
         return
     backbone = tiny.drawn_backbone()
-    whole, images, own = federation()
+    whole, images, protocol = federation()
     config = registry.build_config(name, SMALL.get(name, {}))
     reads = registry.get(name).reads(config, backbone.spec)
     if reads != "embedding":
         held = tiny.tiny_federation(backbone, reads)
         values = held.pool.values.repeat(6, *[1] * (held.pool.values.dim() - 1))[: len(images)]
         assert len(values) == len(images)
-        whole = federation_of_all(images, own, values, backbone, seed=1)
-    of_clients = cohorts_of_one(registry.get(name), config, whole, images, own)
+        whole = federation_of_all(images, protocol, values, backbone, seed=1)
+    of_clients = cohorts_of_one(registry.get(name), config, whole, images, protocol)
     last = loop_of(whole, of_clients, 1).finished[-1]
     assert {c.test_set for c in last.cells if c.split == TEST} == set(range(1, 8))
 

@@ -31,8 +31,8 @@ def personal(started: Started, cells: tuple[Cell, ...]) -> float:
     found = {(c.model, c.test_set): c for c in cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)}
     clients = [e.code for e in started.entities if e.kind == "client"]
     assert len(clients) == 6
-    own = [found.get((k, k)) or found[GLOBAL, k] for k in clients]
-    return 100 * sum(c.correct / c.total for c in own) / len(own)
+    scores = [found.get((k, k)) or found[GLOBAL, k] for k in clients]
+    return 100 * sum(c.correct / c.total for c in scores) / len(scores)
 
 
 @pytest.fixture(scope="module")

@@ -40,14 +40,17 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state)
     full = after_aggregation(loop, full=True)
-    own = after_aggregation(loop, full=False)
-    assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
+    diagonal = after_aggregation(loop, full=False)
+    assert {k: v[:2] for k, v in _diagonal(full).items()} == {
+        k: v[:2] for k, v in _diagonal(diagonal).items()
+    }
     domains = [
-        {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3} for cells in (full, own)
+        {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3}
+        for cells in (full, diagonal)
     ]
     assert domains[0] == domains[1] and len(domains[0]) == 4 * 2
     for model, (_, _, loss) in _diagonal(full).items():
-        assert loss == pytest.approx(_diagonal(own)[model][2], abs=1e-12)
+        assert loss == pytest.approx(_diagonal(diagonal)[model][2], abs=1e-12)
     for c in range(3):
         params = {n: v[c : c + 1] for n, v in models.clients.items()}
         rows = federation.test.index[c, : federation.test.counts[c]]
@@ -180,8 +183,8 @@ def test_the_cells_of_a_sample_equal_those_of_all_clients(backbone, monkeypatch,
 def test_participants_are_evaluated_before_aggregation_whether_drawn_or_not(backbone, monkeypatch):
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
     last = _cells(BiasMethod, backbone)[-1]
-    own = {m for split, stage, m, t in last if stage == BEFORE_AGGREGATION and split == 2 and m == t}
-    assert own == set(range(1, len(SAMPLES) + 1))
+    evaluated = {m for split, stage, m, t in last if stage == BEFORE_AGGREGATION and split == 2 and m == t}
+    assert evaluated == set(range(1, len(SAMPLES) + 1))
 
 
 def test_the_sample_depends_on_names_and_seed_but_not_on_the_order_of_clients(backbone, monkeypatch):

@@ -130,9 +130,9 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.4}])
-@pytest.mark.parametrize("kept", ["fresh", "kept"])
-def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, options, kept):
-    method, federation = _method(backbone, optimiser_state=kept, optimiser="adam")
+@pytest.mark.parametrize("optimiser_state", ["fresh", "kept"])
+def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, options, optimiser_state):
+    method, federation = _method(backbone, optimiser_state=optimiser_state, optimiser="adam")
     whole = run_rounds(method, federation, 5, **options)
     part = run_rounds(method, federation, 3, folder=tmp_path, run_key="k", **options)
     resumed = Loop(method, federation, 5, folder=tmp_path, run_key="k", **options)
@@ -164,10 +164,10 @@ def assert_steps_of_torch(method, federation, rates: list[float]) -> None:
     torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("kept", ["fresh", "kept"])
-def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(backbone, kept):
+@pytest.mark.parametrize("optimiser_state", ["fresh", "kept"])
+def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(backbone, optimiser_state):
     federation = tiny_federation(backbone, samples=(9,))
-    config = BiasConfig(lr=0.5, momentum=0.9, batch_size=64, optimiser_state=kept)
+    config = BiasConfig(lr=0.5, momentum=0.9, batch_size=64, optimiser_state=optimiser_state)
     assert_steps_of_torch(BiasMethod(config, federation.problem), federation, [0.5] * 3)
 
 
@@ -238,8 +238,8 @@ def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, mon
     loop = run_rounds(method, federation, 2)
     tests = [[c for c in e.cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)] for e in loop.finished]
     assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
-    kept = {(c.model, c.test_set) for c in tests[1]}
-    assert kept == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
+    pairs = {(c.model, c.test_set) for c in tests[1]}
+    assert pairs == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
     monkeypatch.setattr("fedcore.engine.loop.FULL_MATRIX_CLIENTS", 3)
     whole = run_rounds(method, federation, 2).finished[1].cells
     assert set(tests[1]) <= set(whole), "what is kept is what the full matrix has there"

@@ -40,9 +40,9 @@ def counts_of(event):
 def by_hand(loop, model, rows):
     """Correct predictions of one model on some samples, one sample after another."""
     models, correct = loop.method.models(loop.state), 0
-    kept = models.global_model if model == 0 or loop.method.clients_use_global else models.clients
-    place = 0 if kept is models.global_model else model - 1
-    params = {n: v[place : place + 1] for n, v in kept.items()}
+    stacked = models.global_model if model == 0 or loop.method.clients_use_global else models.clients
+    place = 0 if stacked is models.global_model else model - 1
+    params = {n: v[place : place + 1] for n, v in stacked.items()}
     for row in rows.tolist():
         logits = loop.method.logits(params, {}, loop.federation.pool.values[row][None, None])
         correct += int(logits.argmax()) == int(loop.federation.pool.labels[row])

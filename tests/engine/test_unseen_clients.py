@@ -82,9 +82,9 @@ def test_an_unseen_client_trains_as_a_participant_that_begins_now(name):
     local = {n: v[last] for n, v in among_all.init(whole.problem.generator).local.items()}
 
     given = Chunk(0, last, 1, start, local, {}, among_all.config.lr, True, False)
-    own = next(c for c in once.worker.train(given).cells if c.model == c.test_set == int(last) + 1)
-    assert (found.correct, found.total) == (own.correct, own.total)
-    assert found.loss == pytest.approx(own.loss, abs=1e-12)
+    cell = next(c for c in once.worker.train(given).cells if c.model == c.test_set == int(last) + 1)
+    assert (found.correct, found.total) == (cell.correct, cell.total)
+    assert found.loss == pytest.approx(cell.loss, abs=1e-12)
     before = (
         next(c for c in loop.finished[-1].cells if (c.model, c.test_set) == (GLOBAL, at))
         if (name != "coop")
@@ -102,10 +102,10 @@ def test_what_others_learn_and_score_does_not_depend_on_unseen_clients():
         test=Rows.of(some(held.test, list(range(len(held.test_sets) - 1)))),
     )
     ours, theirs = (tiny.run_rounds(build("promptfl", f, **SMALL["promptfl"]), f, 2) for f in (held, alone))
-    known = len(alone.test_sets)
+    last_seen = len(alone.test_sets)
     for one, other in zip(ours.finished, theirs.finished, strict=True):
-        assert [c for c in one.cells if max(c.model, c.test_set) <= known] == list(other.cells)
-    assert not [c for e in ours.finished for c in e.cells if c.split == VALIDATION and c.test_set > known]
+        assert [c for c in one.cells if max(c.model, c.test_set) <= last_seen] == list(other.cells)
+    assert not [c for e in ours.finished for c in e.cells if c.split == VALIDATION and c.test_set > last_seen]
 
 
 def test_a_method_that_does_not_train_keeps_the_accuracy_of_the_global_model():
@@ -123,11 +123,11 @@ def test_a_method_that_does_not_train_but_reads_the_clients_data_has_a_model_of_
     method, among_all = (build("tip-adapter", f, search="none") for f in (held, whole))
     last = tiny.run_rounds(method, held, 1).finished[-1].cells
     found = next(c for c in last if c.model == first_adapted_code(held))
-    own = next(
+    cell = next(
         c for c in tiny.run_rounds(among_all, whole, 1).finished[-1].cells if c.model == c.test_set == 3
     )
-    assert (found.correct, found.total) == (own.correct, own.total)
-    assert found.loss == pytest.approx(own.loss, abs=1e-12)
+    assert (found.correct, found.total) == (cell.correct, cell.total)
+    assert found.loss == pytest.approx(cell.loss, abs=1e-12)
 
 
 def test_the_models_are_listed_behind_all_test_sets():

@@ -172,10 +172,10 @@ def test_a_visitor_through_a_proxy_needs_the_token(
 @needs_root
 def test_another_account_needs_the_token(server: Server, token: str, cookie: str) -> None:
     """Also where it claims to be a proxy whose visitor's connection is the account's own."""
-    own = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    own.request("GET", "/_stcore/health")
-    assert own.getresponse().read() == b"ok"
-    own_port = own.sock.getsockname()[1]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", "/_stcore/health")
+    assert connection.getresponse().read() == b"ok"
+    own_port = connection.sock.getsockname()[1]
     requests: list[tuple[str, dict[str, str]]] = [
         ("/", {}),
         ("/_stcore/health", {}),

@@ -149,7 +149,7 @@ def test_until_a_round_is_recorded_two_older_checkpoints_stay(db, queued):
 
     with pytest.raises(KeyboardInterrupt):
         execute(db, killed)
-    kept = sorted(path.name for path in Store(db).runs.folder(run_id).glob("round-*"))
-    assert kept == [f"round-{i}.safetensors" for i in (2, 3, 4)]
+    names = sorted(path.name for path in Store(db).runs.folder(run_id).glob("round-*"))
+    assert names == [f"round-{i}.safetensors" for i in (2, 3, 4)]
     assert [r for r, _ in Store(db).runs.checkpoints(run_id)] == [3, 2]
     assert checkpoint.newest_intact(Store(db).runs.checkpoints(run_id))[0][0] == 3

@@ -32,7 +32,7 @@ def queue(db, make):
     return build
 
 
-def kept(db: Path, run_id: int) -> list[int]:
+def rounds_on_disk(db: Path, run_id: int) -> list[int]:
     return sorted(round_ for round_, _ in Store(db).runs.checkpoints(run_id))
 
 
@@ -43,14 +43,14 @@ def test_a_finished_run_keeps_what_it_was_asked_to_keep(db, queue, keep):
     (run,) = Store(db).runs.get([run_id])
     assert run.best_round not in (None, ROUNDS), "else this test could not tell best from last"
     expected = {"last": [ROUNDS], "best": [run.best_round], "all": list(range(ROUNDS + 1)), "none": []}
-    assert kept(db, run_id) == expected[keep]
+    assert rounds_on_disk(db, run_id) == expected[keep]
 
 
 def test_the_best_checkpoint_is_there_although_the_run_went_on(db, queue):
     run_id = queue("best", fail_at=ROUNDS)
     assert execute(db) == "failed"
     (run,) = Store(db).runs.get([run_id])
-    assert kept(db, run_id) == sorted({run.best_round, ROUNDS - 2, ROUNDS - 1})
+    assert rounds_on_disk(db, run_id) == sorted({run.best_round, ROUNDS - 2, ROUNDS - 1})
 
 
 def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queue, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queu
         with pytest.raises(KeyboardInterrupt):
             execute(db)
     before = recorded(db, run_id)
-    assert kept(db, run_id) == [] and Store(db).runs.last_round(run_id) == ROUNDS
+    assert rounds_on_disk(db, run_id) == [] and Store(db).runs.last_round(run_id) == ROUNDS
     assert Store(db).runs.get([run_id])[0].status == "running"
     with writing(db) as connection:
         (owner,) = connection.execute("SELECT owner FROM runs WHERE id=?", [run_id]).fetchone()
@@ -99,13 +99,15 @@ def test_checkpoints_of_finished_runs_are_shown_before_they_are_deleted(db, queu
     assert "round 0, 1, 2, 3, 4, 5, 6" in shown and "of 2 finished runs" in shown
     would = command("--keep", "last")
     assert "round 0, 1, 2, 3, 4, 5," in would and "would be deleted with --delete" in would
-    assert kept(db, everything) == list(range(ROUNDS + 1)), "nothing yet"
+    assert rounds_on_disk(db, everything) == list(range(ROUNDS + 1)), "nothing yet"
     assert "of 1 run" in command("--keep", "last", "--delete")
-    assert kept(db, everything) == kept(db, last) == [ROUNDS]
+    assert rounds_on_disk(db, everything) == rounds_on_disk(db, last) == [ROUNDS]
     command("--keep", "none", last, "--delete")
-    assert (kept(db, everything), kept(db, last)) == ([ROUNDS], [])
+    assert (rounds_on_disk(db, everything), rounds_on_disk(db, last)) == ([ROUNDS], [])
     assert "deleted" in command("--keep", "none", "--delete")
-    assert kept(db, everything) == [] and kept(db, unfinished) == [0, 1, 2], "its resume needs them"
+    assert rounds_on_disk(db, everything) == [] and rounds_on_disk(db, unfinished) == [0, 1, 2], (
+        "its resume needs them"
+    )
     assert cli.main(["checkpoints", "--delete", "--db", str(db)]) == 2
 
 
@@ -128,7 +130,7 @@ def test_a_run_that_was_restarted_since_is_left_alone(db, queue):
     chosen = checkpoints.surplus(Store(db), "none")
     with writing(db) as database:
         database.execute("UPDATE runs SET status='queued' WHERE id=?", [run_id])
-    assert checkpoints.delete(Store(db), chosen) == 0 and kept(db, run_id) == [ROUNDS]
+    assert checkpoints.delete(Store(db), chosen) == 0 and rounds_on_disk(db, run_id) == [ROUNDS]
 
 
 def test_a_run_without_its_best_checkpoint_keeps_its_newest(db, queue):

@@ -28,18 +28,20 @@ ODD = ("a.b", "q\"u'o", "😀 ünï", "back\\slash", "x]y = 1", "tab\tname", "\x
 
 
 def run_context(
-    own: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES
+    descriptions: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES
 ) -> RunContext:
-    return RunContext(backbone_spec("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
+    return RunContext(
+        backbone_spec("mini-vit"), classes, 2, ("photo",), "a {}.", None, descriptions, embedded
+    )
 
 
 def experiment(folder: str, texts: object = None, class_text: str = "description", name: str = "fedalign"):
-    own = {} if texts is None else {"descriptions": texts}
+    descriptions = {} if texts is None else {"descriptions": texts}
     data, partition = (
         {k: json.loads(v) for k, _, v in (line.partition(" = ") for line in part.splitlines())}
         for part in (folder, 'kind = "iid"\nclients = 2')
     )
-    entry = MethodEntry(name=name, config={"class_text": class_text, **own})
+    entry = MethodEntry(name=name, config={"class_text": class_text, **descriptions})
     return config.Experiment(data=data, partition=partition, rounds=1, methods=(entry,))
 
 
@@ -76,9 +78,9 @@ def _pictures_again(root: Path) -> str:
 
 def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_path):
     (run,) = plan(experiment(image_folder(tmp_path / "data", {"fire_engine": ["a  red\nvan."]}))).runs
-    kept = {"cat": [], "fire engine": ["a red van."]}
-    assert run.method.config["descriptions"] == kept, "in the data set's spelling, () for a class without"
-    assert stable_config(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
+    texts = {"cat": [], "fire engine": ["a red van."]}
+    assert run.method.config["descriptions"] == texts, "in the data set's spelling, () for a class without"
+    assert stable_config(run)["method"]["config"]["descriptions"] == texts, "part of a checkpoint's identity"
     again = config.RunConfig.model_validate_json(run.model_dump_json())
     for content in ("{", json.dumps({"cat": ["other."]}), None):
         path = tmp_path / "data" / "descriptions.json"
@@ -106,8 +108,8 @@ def test_given_texts_are_the_whole_truth(tmp_path):
 
 
 def test_embedded_texts_are_not_written_out_unless_they_were_edited():
-    def planned(**own: object) -> config.RunConfig:
-        entry = MethodEntry(name="fedalign", config=own)
+    def planned(**fields: object) -> config.RunConfig:
+        entry = MethodEntry(name="fedalign", config=fields)
         return plan(config.Experiment(data={"name": "shapes"}, methods=(entry,))).runs[0]
 
     plain, edited = planned(), planned(descriptions={"cup": ["a mug."]})
@@ -146,8 +148,8 @@ def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(n
 
 
 def test_a_caveat_counts_classes_that_took_the_prompt():
-    def caveat(embedded: bool = False, name: str = "fedalign", **own: object) -> str:
-        return registry.get(name).result_caveat(registry.build_config(name, own), embedded)
+    def caveat(embedded: bool = False, name: str = "fedalign", **fields: object) -> str:
+        return registry.get(name).result_caveat(registry.build_config(name, fields), embedded)
 
     assert (
         caveat(embedded=True)
@@ -164,11 +166,14 @@ def test_a_caveat_counts_classes_that_took_the_prompt():
 
 def test_zero_shot_and_fedalign_draw_the_same_texts():
     written = {"cat": ["a pet.", "a tiger."], "snow owl": ["a bird."]}
-    own = tiny_federation(descriptions=written)
+    federation = tiny_federation(descriptions=written)
     aligned = build("fedalign", tiny_federation(reads="layer:1", descriptions=written))
-    described, plain_text = build("zero-shot", own, class_text="description"), build("zero-shot", own)
+    described, plain_text = (
+        build("zero-shot", federation, class_text="description"),
+        build("zero-shot", federation),
+    )
     assert described.texts == aligned.texts
-    assert described.texts[own.problem.classes.index("fire engine")] == "a photo of a fire engine."
+    assert described.texts[federation.problem.classes.index("fire engine")] == "a photo of a fire engine."
     plain = build("zero-shot", tiny_federation())
     assert (described.text[2] == plain.text[2]).all() and not (described.text[1] == plain.text[1]).all()
     assert (plain_text.text == plain.text).all()
@@ -181,11 +186,11 @@ def test_any_class_name_survives_toml_and_a_plan():
     )
     assert config.loads(config.dumps(first)) == first
     read = config.loads(config.dumps(first)).methods[0].config["descriptions"]
-    kept = class_texts.with_texts(
+    stored = class_texts.with_texts(
         registry.build_config("fedalign", {"descriptions": read}), run_context({}, classes=ODD)
     )
     assert {n: [" ".join(t.split()) for t in v] for n, v in texts.items()} == {
-        n: list(v) for n, v in kept.descriptions.items()
+        n: list(v) for n, v in stored.descriptions.items()
     }
 
 

@@ -82,9 +82,9 @@ def test_consent_is_for_one_content_at_one_path(file: Path, marker: Path, tmp_pa
 
 def test_consent_is_remembered_for_this_account_alone(file: Path, tmp_path: Path) -> None:
     registry.load_file(file)  # as --methods does
-    kept = tmp_path / "state" / "method-files.json"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert json.loads(kept.read_text()) == {str(file): [registry.file_hash(file)]}
+    agreements = tmp_path / "state" / "method-files.json"
+    assert stat.S_IMODE(agreements.stat().st_mode) == 0o600
+    assert json.loads(agreements.read_text()) == {str(file): [registry.file_hash(file)]}
     program = f"from fedcore.methods import registry; print(registry.load_agreed({str(file)!r}))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "['unasked']", told.stderr

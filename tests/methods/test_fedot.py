@@ -28,8 +28,8 @@ def naive(federation, method, rounds, kind, lr_transform=None):
     names = [*first.shared, *first.local]
 
     def loss(values, received, x, y):
-        own = dict(zip(names, values, strict=True))
-        return oracle.loss(kind, own.pop("classifier"), own, x, y, method.tau)
+        params = dict(zip(names, values, strict=True))
+        return oracle.loss(kind, params.pop("classifier"), params, x, y, method.tau)
 
     def optimiser(values):
         rates = [config.lr if name == "classifier" else lr_transform or config.lr for name in names]
@@ -41,8 +41,8 @@ def naive(federation, method, rounds, kind, lr_transform=None):
     owns = [[value[k] for value in first.local.values()] for k in range(len(xs))]
     batches, start = engine_batches(federation, method, rounds), list(first.shared.values())
     trained = fedavg.run(loss, start, xs, labels, batches, optimiser, weights, owns)
-    own = [dict(zip(names, values, strict=True)) for values in trained]
-    return [values.pop("classifier") for values in own], own
+    params = [dict(zip(names, values, strict=True)) for values in trained]
+    return [values.pop("classifier") for values in params], params
 
 
 def whole(kind, blocks):
@@ -68,24 +68,24 @@ def test_agrees_with_the_naive_implementation(federation, kind, blocks, share):
     method = build(
         "fedot", federation, **FAST, local_transform=kind, blocks=blocks, share=share, weighting=weighting
     )
-    ws, own = naive(federation, method, 2, kind)
+    ws, params = naive(federation, method, 2, kind)
     state = run_rounds(method, federation, 2).state
     models = method.models(state)
-    shared = {"split": {"classifier"}, "all_global": {"classifier", *own[0]}, "all_local": set()}[share]
+    shared = {"split": {"classifier"}, "all_global": {"classifier", *params[0]}, "all_local": set()}[share]
     assert set(state.shared) == shared
     for i in range(3):
         torch.testing.assert_close(models.clients["classifier"][i], ws[i], atol=1e-6, rtol=0)
-        for name, value in own[i].items():
+        for name, value in params[i].items():
             torch.testing.assert_close(models.clients[name][i], value, atol=1e-6, rtol=0)
         scores = torch.stack(
-            [oracle.logits(kind, ws[i], own[i], h, method.tau) for h in federation.pool.values]
+            [oracle.logits(kind, ws[i], params[i], h, method.tau) for h in federation.pool.values]
         )
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
     if share == "all_local":
         assert models.global_model is None
         assert (ws[0] - ws[1]).abs().max() > 1e-3
         return
-    at_server = own[0] if share == "all_global" else {}
+    at_server = params[0] if share == "all_global" else {}
     scores = torch.stack(
         [oracle.logits(kind, ws[0], at_server, h, method.tau) for h in federation.pool.values]
     )
@@ -104,15 +104,15 @@ def test_matched_steps_agree_with_the_naive_implementation(federation, kind, con
     name = kind.partition("/")[0]
     method = build("fedot", federation, **FAST, local_transform=name, **config)
     rate = config.get("lr_transform")
-    ws, own = naive(federation, method, 2, kind, rate)
+    ws, params = naive(federation, method, 2, kind, rate)
     plain, _ = naive(federation, method, 2, name)
     state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["classifier"], ws[0], atol=1e-6, rtol=0)
     assert (ws[0] - plain[0]).abs().max() > 1e-5  # the field does something
     for i in range(3):
-        torch.testing.assert_close(state.local["matrix"][i], own[i]["matrix"], atol=1e-6, rtol=0)
+        torch.testing.assert_close(state.local["matrix"][i], params[i]["matrix"], atol=1e-6, rtol=0)
         scores = torch.stack(
-            [oracle.logits(kind, ws[i], own[i], h, method.tau) for h in federation.pool.values]
+            [oracle.logits(kind, ws[i], params[i], h, method.tau) for h in federation.pool.values]
         )
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
@@ -228,7 +228,7 @@ def test_diagnostics_equal_their_definitions(federation, kind):
     before = run_rounds(method, federation, 1).state
     loop = run_rounds(method, federation, 2)
     event = loop.finished[-1]
-    ws, own = naive(federation, method, 1, kind)
+    ws, params = naive(federation, method, 1, kind)
     torch.testing.assert_close(before.shared["classifier"], ws[0], atol=1e-9, rtol=0)
 
     xs, labels = samples(federation)
@@ -236,13 +236,13 @@ def test_diagnostics_equal_their_definitions(federation, kind):
     for i in range(3):
         w = ws[0].clone().requires_grad_()
         gradients.append(
-            torch.autograd.grad(oracle.loss(kind, w, own[i], xs[i], labels[i], method.tau), w)[0]
+            torch.autograd.grad(oracle.loss(kind, w, params[i], xs[i], labels[i], method.tau), w)[0]
         )
     gaps = {(i, j): (gradients[i] - gradients[j]).norm() for i in range(3) for j in range(i)}
     i, j = max(gaps, key=gaps.get)
     assert diagnostics(event, "gradient_difference") == pytest.approx([gaps[i, j].item()], abs=1e-9)
 
-    kappa = [torch.linalg.cond(whole(kind, own[i]["matrix"])).item() for i in range(3)]
+    kappa = [torch.linalg.cond(whole(kind, params[i]["matrix"])).item() for i in range(3)]
     assert (max(kappa) > 1.0001) == (kind == "linear")
     assert diagnostics(event, "gradient_bound") == pytest.approx([2 * method.tau * (kappa[i] + kappa[j])])
     assert diagnostics(event, "gradient_difference")[0] <= diagnostics(event, "gradient_bound")[0]

@@ -19,7 +19,7 @@ PROMPTS: dict[str, Case] = {
     "prograd": ("prograd", {"init": "random", "schedule": "constant", "conflict_weight": 0, "proximal": 0.1}),
     "promptfolio": ("promptfolio", {"theta": 0}),
 }
-SAME: dict[str, object] = {"context_length": 3, "lr": 0.05, "batch_size": 4}
+COMMON: dict[str, object] = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
 @pytest.mark.parametrize("case", PROMPTS)
@@ -33,7 +33,7 @@ def test_without_its_part_it_is_promptfl_bit_for_bit(case):
 def trained(name: str, **options: object) -> torch.Tensor:
     """The shared context after three rounds."""
     federation = tiny_federation()
-    return run_rounds(build(name, federation, **SAME, **options), federation, 3).state.shared["context"]
+    return run_rounds(build(name, federation, **COMMON, **options), federation, 3).state.shared["context"]
 
 
 SMALL: dict[str, object] = {"lr": 0.05, "batch_size": 4}
@@ -63,10 +63,10 @@ ZERO_SHOT: dict[str, tuple[str, int, dict[str, object]]] = {
 def scores(method: Method, federation: Federation, rounds: int) -> list[torch.Tensor]:
     """What the global model, if there is one, and every client's predict."""
     state = run_rounds(method, federation, rounds).state
-    own = list(client_logits(method, state, federation))
+    of_clients = list(client_logits(method, state, federation))
     if method.models(state).global_model is None:
-        return own
-    return [global_logits(method, state, federation), *own]
+        return of_clients
+    return [global_logits(method, state, federation), *of_clients]
 
 
 @pytest.mark.parametrize("case", ZERO_SHOT)

@@ -23,7 +23,7 @@ ROUNDS = 2
 """What leaves a client in the second may be of what it kept from the first."""
 SHORTEST = 8
 """Numbers that a piece must have before an affine match of all of them is evidence."""
-SAME = 1 - 1e-9
+ALMOST_ONE = 1 - 1e-9
 ALIKE = 1 - 1e-4
 
 
@@ -107,7 +107,7 @@ def carried(crossing: Tensor, wanted: list[tuple[str, Tensor]]) -> list[str]:
                 lowest, highest = (rows.float() @ short.T).aminmax()
                 if max(-lowest, highest) < ALIKE:
                     continue
-                if (rows @ windows.T).abs().max() > SAME:
+                if (rows @ windows.T).abs().max() > ALMOST_ONE:
                     found.append(what)
     return list(dict.fromkeys(found))
 
@@ -202,9 +202,11 @@ def test_nothing_local_crosses_between_backbones():
 
 
 def test_every_registered_method_is_listened_to():
-    own = {n for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
+    shipped = {n for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
     heard = {name for name, *_ in CASES.values()}
-    assert own == heard, f"say in tests/support/method_cases.py what these send and keep: {own - heard}"
+    assert shipped == heard, (
+        f"say in tests/support/method_cases.py what these send and keep: {shipped - heard}"
+    )
 
 
 LEAKS = {

@@ -81,8 +81,8 @@ def shown_as_text() -> Callable[[AppTest], None]:
     """Asserts that no name became markup: nothing in HTML, no live Markdown."""
 
     def check(app: AppTest) -> None:
-        own = live_chart.fetching(live_chart.plotly_url())  # the one script that a page brings along
-        page = "\n".join(e.proto.body for e in app.get("html") if e.proto.body != own)
+        script = live_chart.fetching(live_chart.plotly_url())  # the one script that a page brings along
+        page = "\n".join(e.proto.body for e in app.get("html") if e.proto.body != script)
         for element in elements(page):
             assert element.tag not in ("script", "i", "img"), element
             assert element.tag != "b" or not element.attributes, element

@@ -98,6 +98,6 @@ def test_a_clone_keeps_where_values_come_from_until_one_is_changed(open_page: Op
     app = open_form(open_page("new", clone="2"), "FedOT")
     widget(app, "Learning rate", "text_input").set_value("0.5").run()
     button(app, "Launch").click().run()
-    changed, same, *_ = Store(searched).experiments.all()
-    assert [entry.tuned is not None for entry in same.config.methods] == [False, True]
+    changed, unchanged, *_ = Store(searched).experiments.all()
+    assert [entry.tuned is not None for entry in unchanged.config.methods] == [False, True]
     assert [entry.tuned for entry in changed.config.methods] == [None, None]

@@ -155,8 +155,8 @@ def test_readings_are_all_of_them_or_a_seeded_sample_with_each_single_change() -
 def ranking() -> Ranking:
     """FedDEAP beside CLIP-FC on DomainNet-126."""
     of = {"table": "1", "dataset": "DomainNet-126", "target": "avg"}
-    own, other = (value_of("feddeap", method=name, **of) for name in ("FedDEAP", "CLIP-FC"))
-    return Ranking("both", own, (own, other))
+    proposed, other = (value_of("feddeap", method=name, **of) for name in ("FedDEAP", "CLIP-FC"))
+    return Ranking("both", proposed, (proposed, other))
 
 
 def test_runs_that_several_readings_share_are_trained_once(tmp_path: Path) -> None:
@@ -205,34 +205,34 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     assert len(shown.readings) == len(space.readings) == 8
     assert shown.missing == 0
     names = [choice.name for choice in space.choices]
-    seeds, own = names.index("seeds"), (0,) * len(names)
-    of_seed = [shown.values()[(*own[:seeds], k, *own[seeds + 1 :])] for k in range(4)]
+    seeds, default = names.index("seeds"), (0,) * len(names)
+    of_seed = [shown.values()[(*default[:seeds], k, *default[seeds + 1 :])] for k in range(4)]
     assert [len(of) for of in of_seed] == [3, 1, 1, 1]
     assert {k: v for of in of_seed[1:] for k, v in of.items()} == of_seed[0]
     text = "\n".join(multiverse.report(shown))
     assert "8 readings run, 0 not (in rehearsal: no evidence about the paper)" in text
-    rules = {space.rule(space.ranking.own, reading) for reading in space.readings}
+    rules = {space.rule(space.ranking.proposed, reading) for reading in space.readings}
     assert rules == {"last", "mean10"}
     rounded = Choice(
         name="rounding", why="-", alternatives=[Alternative(label="full"), Alternative(label="1", digits=0)]
     )
-    same = Multiverse(space.ranking, (rounded,), ((0,), (1,)), rehearsal=True)
-    exact, whole = (list(of.values()) for of in same.read(runs).values().values())
+    rounding = Multiverse(space.ranking, (rounded,), ((0,), (1,)), rehearsal=True)
+    exact, whole = (list(of.values()) for of in rounding.read(runs).values().values())
     assert np.mean(whole) == pytest.approx(round(np.mean(exact)), abs=1e-12) and whole != exact
     assert np.diff(whole) == pytest.approx(np.diff(exact)), "a mean is rounded, and not each value"
-    weights = multiverse.caveat_weights(runs, space.ranking.own, True)
+    weights = multiverse.caveat_weights(runs, space.ranking.proposed, True)
     assert weights, "caveats of FedDEAP name choices"
     assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
 
 
 def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
     of = {"table": "1", "dataset": "FEMNIST", "target": "avg", "metric": "generalization"}
-    own, clip, prompts, absent = (
+    proposed, clip, prompts, absent = (
         value_of("fedot", method=name, **of) for name in ("FedOT", "FedCLIP", "PromptFL", "FedGH(C)")
     )
     named = [c for c in choices.choices("fedot") if c.name in ("batch size", "schedule of prompts")]
     means = {(0, 0): (5.0, 3.0, 4.0), (1, 0): (5.0, 3.4, 4.0), (0, 1): (5.0, 3.0, 2.0)}
-    space = Multiverse(Ranking("all", own, (own, clip, prompts)), tuple(named), tuple(means))
+    space = Multiverse(Ranking("all", proposed, (proposed, clip, prompts)), tuple(named), tuple(means))
     found = {r: {v: {1: m} for v, m in zip(space.ranking.values, of, strict=True)} for r, of in means.items()}
     shown = Openness(space, found, 0)
     assert list(shown.weights(clip).values()) == ["up to 0.4 points, no rank changes"]
@@ -240,7 +240,7 @@ def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
     assert weight == "up to 2.0 points, the order of methods changes in 1 of 2 pairs of readings"
     assert shown.weights(absent) == {}, "it has no runs"
     even = {
-        own: {1: 0.1, 2: 0.2, 3: 0.3},
+        proposed: {1: 0.1, 2: 0.2, 3: 0.3},
         clip: {1: 0.3, 2: 0.2, 3: 0.1},
         prompts: dict.fromkeys((1, 2, 3), 0.1),
     }
@@ -249,18 +249,18 @@ def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
 
 def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple[Store, Multiverse]) -> None:
     store, space = readings_of_table5
-    own, other = (
-        space.ranking.own,
+    proposed, other = (
+        space.ranking.proposed,
         value_of("feddeap", table="1", dataset="PACS", target="avg", method="FedCLIP"),
     )
-    both = multiverse.multiverse(Ranking("both", own, (other, own)), rehearsal=True)
+    both = multiverse.multiverse(Ranking("both", proposed, (other, proposed)), rehearsal=True)
     assert "learning rate of FedCLIP and FACMIC" in [choice.name for choice in both.choices]
     shown = both.read(multiverse.recorded_runs(store, True))
-    assert shown.ranking.values == (own,)
+    assert shown.ranking.values == (proposed,)
     assert shown.multiverse.choices == space.choices
     assert shown.missing == 32
     assert len(shown.readings) == 32, "those whose runs are there: four variants, two rules, four of seeds"
-    nothing = multiverse.multiverse(Ranking("both", other, (other, own)), rehearsal=True)
+    nothing = multiverse.multiverse(Ranking("both", other, (other, proposed)), rehearsal=True)
     assert not nothing.read(multiverse.recorded_runs(store, True)).readings
 
 
@@ -268,7 +268,7 @@ def test_the_command_reads_a_table(
     readings_of_table5: tuple[Store, Multiverse], capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, space = readings_of_table5
-    command = ["papers", "readings", "feddeap-5", "--setting", space.ranking.own.setting, "--rehearsal"]
+    command = ["papers", "readings", "feddeap-5", "--setting", space.ranking.proposed.setting, "--rehearsal"]
     command += ["--most", "1"]
     assert main([*command, "--db", str(store.path)]) == 0
     shown = capsys.readouterr().out

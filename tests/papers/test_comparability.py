@@ -191,15 +191,15 @@ def test_no_printed_number_belongs_to_two_methods() -> None:
         if isinstance(ours, Equivalent):
             numbers[v.paper, v.method][v.dataset, v.backbone, v.target, v.metric] = v.value
             mapped[v.paper, v.method].add(repr(ours))
-    same = []
+    repeated = []
     for first, theirs in numbers.items():
         for second, others in numbers.items():
             common = theirs.keys() & others.keys()
             one_paper = first < second and first[0] == second[0]
             if one_paper and len(common) >= 3 and all(theirs[key] == others[key] for key in common):
-                same.append((first, second))
+                repeated.append((first, second))
                 assert mapped[first] & mapped[second], f"{first} and {second} print the same numbers"
-    assert same, "the papers do print some rows twice"
+    assert repeated, "the papers do print some rows twice"
 
 
 def test_methods_that_are_printed_only_say_why() -> None:

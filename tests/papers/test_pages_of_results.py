@@ -115,10 +115,10 @@ def small(tmp_path, monkeypatch) -> Path:
 
 
 def own_round(label: str, seed: int, held_out: str | None = None) -> RoundFinished:
-    own = [10 + 10 * seed + ((4 + 2 * seed) if "linear" in label else 0), 80]
-    cells = [fill.cell(c, c, own[c - 1], 100) for c in (1, 2)]
+    correct = [10 + 10 * seed + ((4 + 2 * seed) if "linear" in label else 0), 80]
+    cells = [fill.cell(c, c, correct[c - 1], 100) for c in (1, 2)]
     cells += [fill.cell(0, c, 30, 100) for c in (1, 2)]
-    trained = [own[0] - 10, own[1]]
+    trained = [correct[0] - 10, correct[1]]
     cells += [fill.cell(c, c, trained[c - 1], 100, stage=BEFORE_AGGREGATION) for c in (1, 2)]
     recorded = [
         Diagnostic("condition_number", 2.0 * seed + 10 * (held_out == "rot15"), client_a=1),

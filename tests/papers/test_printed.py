@@ -98,10 +98,10 @@ def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> N
     comparison = compare(Store(tmp_path / "runs.db"), [1, 2], "best")
     (row,) = comparison.rows
     assert row.seeds == (50, 77)
-    for number, known in ((1, experiment), (2, changed)):
+    for number, printed in ((1, experiment), (2, changed)):
         (alone,) = compare(Store(tmp_path / "runs.db"), [number], "best").rows
         assert alone.key == row.key
-        assert rows(printed_values(comparison, [known]), comparison)["FedOT"]["generalisation"]
+        assert rows(printed_values(comparison, [printed]), comparison)["FedOT"]["generalisation"]
     found = reproductions(Store(tmp_path / "runs.db"), experiment)
     assert {row.measured.n for row in found if row.measured is not None} == {2}
 

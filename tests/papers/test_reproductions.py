@@ -220,8 +220,8 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological"])
 def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind):
     """A sweep over kinds carries the fields of all of them: Figure 8's first runs are those of Table 1."""
-    known = {"iid": "iid", "dirichlet": "dir", "pathological": "path"}
-    table = variant_runs(preset(f"fedalign/table1-cifar10-{known[kind]}", ("FedAlign",)))[0].key
+    suffix = {"iid": "iid", "dirichlet": "dir", "pathological": "path"}
+    table = variant_runs(preset(f"fedalign/table1-cifar10-{suffix[kind]}", ("FedAlign",)))[0].key
     swept = [
         v.key
         for v in variant_runs(preset("fedalign/figure8-cifar10", ("FedAlign",)))

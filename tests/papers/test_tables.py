@@ -174,13 +174,13 @@ def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None
     cells = {v: TableCell(v, "can be run") for v in table.values}
     cells[table.values[0]] = TableCell(table.values[0], "comparable", measurement=measured)
     text = export.table_latex(table, cells)
-    own = next(line for line in text.splitlines() if r"$\pm$" in line and "shortstack" in line)
-    first = own.split(r"\shortstack{")[1]
+    measured_line = next(line for line in text.splitlines() if r"$\pm$" in line and "shortstack" in line)
+    first = measured_line.split(r"\shortstack{")[1]
     assert first.startswith(cells[table.values[0]].value.text)
     assert "(3)" in first and "-1.5" in first
     assert text.count(r"\begin{tabular}") == text.count(r"\end{table}") == len(table.panels)
     columns = len(table.panels[0].rows[0].heads) + len(table.panels[0].columns)
-    assert own.replace(r"\&", "").count("&") == columns - 1
+    assert measured_line.replace(r"\&", "").count("&") == columns - 1
     assert all(line.count("{") == line.count("}") for line in text.splitlines())
 
 

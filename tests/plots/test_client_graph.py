@@ -110,8 +110,8 @@ def test_of_very_many_clients_those_of_the_widest_arrows_are_drawn(monkeypatch) 
     figure = client_graphs([panel], Theme()).figure
     assert [a.arrowwidth for a in figure.layout.annotations if a.showarrow] == [5.0]
     assert figure.data[-1].text == ("b", "c"), "c helps b most of all; a has no arrow"
-    same = matrix([[20, 20, 20]] * 4)
-    assert not client_graphs([gains_panel(same, same)], Theme()).figure.data
+    unmoved = matrix([[20, 20, 20]] * 4)
+    assert not client_graphs([gains_panel(unmoved, unmoved)], Theme()).figure.data
 
 
 def test_the_finding_names_the_most_helpful_and_counts_negative_transfer() -> None:
@@ -124,8 +124,8 @@ def test_the_finding_names_the_most_helpful_and_counts_negative_transfer() -> No
 
 
 def test_a_round_without_others_samples_says_so() -> None:
-    own = np.where(np.eye(3, dtype=bool), 50.0, np.nan)
-    alone = replace(NOW, values=np.vstack([np.full(3, np.nan), own]))
+    diagonal = np.where(np.eye(3, dtype=bool), 50.0, np.nan)
+    alone = replace(NOW, values=np.vstack([np.full(3, np.nan), diagonal]))
     panel = gains_panel(alone, START)
     assert not panel.values.size
     chart = client_graphs([panel], Theme())

@@ -215,13 +215,13 @@ def test_one_command_repeats_runs_of_a_method_of_ones_own(
     """The page and the folder hold the method's file, as long as it is the one that was planned with."""
     file = tmp_path / "shift é.py"
     shutil.copy(Path(__file__).parents[2] / "examples" / "text_shift.py", file)
-    own = MethodEntry(name="text-shift", file=str(file), sha256=digest(file.read_bytes()))
-    for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
-        monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    entry = MethodEntry(name="text-shift", file=str(file), sha256=digest(file.read_bytes()))
+    for table in ("_METHODS", "_FILES"):  # so that no other test meets the method
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     registry.load_file(file)
     fill.done(
         db,
-        fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (own,)}),
+        fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (entry,)}),
     )
     found = content(db).recipe
     place = "methods/shift _.py"

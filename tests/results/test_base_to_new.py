@@ -52,11 +52,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         if method == "clip-fc":
             writer.notice(REASON, True)
         counts = COUNTS[method, seed]
-        own = [fill.cell(i, i, 3, 4) for i in (1, 2)]
+        diagonal = [fill.cell(i, i, 3, 4) for i in (1, 2)]
         start = [fill.cell(*at, total // 2, total) for at, (_, total) in counts.items()]
-        writer.write_round(RoundFinished(round=0, cells=(*own, *start)))
+        writer.write_round(RoundFinished(round=0, cells=(*diagonal, *start)))
         after = [fill.cell(*at, *right) for at, right in counts.items()]
-        writer.write_round(RoundFinished(round=1, cells=(*own, *after)))
+        writer.write_round(RoundFinished(round=1, cells=(*diagonal, *after)))
         writer.claim.finish("done")
     return Store(db)
 

@@ -42,9 +42,11 @@ def test_equal_budgets_are_stated_once_and_unequal_ones_name_their_rows(db):
     (unequal,) = budgets(db, fedot, MethodEntry(name="promptfl", tuned=tuned(4)), MethodEntry(name="sdfed"))
     assert "(8 draws: FedOT; 4 draws: PromptFL; not tuned: SDFed)" in unequal
     assert budgets(db, MethodEntry(name="fedot"), zero_shot) == []
-    here, elsewhere = (tuned(8).model_copy(update={"data": data}) for data in ("rotated-digits", "shapes"))
+    on_digits, on_shapes = (
+        tuned(8).model_copy(update={"data": data}) for data in ("rotated-digits", "shapes")
+    )
     (other,) = budgets(
-        db, MethodEntry(name="fedot", tuned=here), MethodEntry(name="promptfl", tuned=elsewhere)
+        db, MethodEntry(name="fedot", tuned=on_digits), MethodEntry(name="promptfl", tuned=on_shapes)
     )
     assert "(8 draws: FedOT; 8 draws on shapes: PromptFL)" in other
 

@@ -30,9 +30,9 @@ def recorded(db: Path) -> tuple[Path, int]:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
     created, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
-    own = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
-    rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in own}
-    cells = tuple(fill.cell(*at, *counts) for at, counts in {**own, **rest}.items())
+    diagonal = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
+    rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in diagonal}
+    cells = tuple(fill.cell(*at, *counts) for at, counts in {**diagonal, **rest}.items())
     for round_ in (0, 1):
         writer.write_round(RoundFinished(round=round_, cells=cells))
     writer.claim.finish("done")
@@ -94,8 +94,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     writer.started(Started(entities=entities, rounds_total=1, environment={}))
     for round_ in (0, 1):
         cells = [fill.cell(0, at, *counts) for at, (*_, counts) in enumerate(COLUMNS, start=1)]
-        own = [fill.cell(at, at, *COLUMNS[at - 1][3]) for at in (1, 2, 3)]
-        writer.write_round(RoundFinished(round=round_, cells=(*cells, *own)))
+        diagonal = [fill.cell(at, at, *COLUMNS[at - 1][3]) for at in (1, 2, 3)]
+        writer.write_round(RoundFinished(round=round_, cells=(*cells, *diagonal)))
     writer.claim.finish("done")
     return Store(db)
 

@@ -257,12 +257,12 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(db: Path) -> None
     found = compare(Store(db), [created.experiment_id])
     (group,) = found.rows
     assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
-    own = [shares(db, x.run_id, 2).mean() for x in writers if configs[x.run_id].seed == 1]
-    assert group.stats["personal"].mean == pytest.approx(np.mean(own))
+    accuracies = [shares(db, x.run_id, 2).mean() for x in writers if configs[x.run_id].seed == 1]
+    assert group.stats["personal"].mean == pytest.approx(np.mean(accuracies))
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
     (line,) = curves.mean_curves(Store(db), found, group.setting, "personal")
     assert (line.n, line.std[-1]) == (1, None)
-    assert line.y[-1] == pytest.approx(np.mean(own))
+    assert line.y[-1] == pytest.approx(np.mean(accuracies))
 
 
 def test_the_newest_repeat_counts_also_if_an_older_one_was_merged_later(tmp_path: Path) -> None:

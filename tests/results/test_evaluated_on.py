@@ -107,9 +107,9 @@ def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
     content = json.loads(exported(store, [1], "summary", "json"))["summary"]
     for name, (_, text) in FOREIGN.items():
         assert rf"{{{name}}}$^\ddagger$" in latex and f"$^\\ddagger$ {name}: {text[:20]}" in latex
-        own = [r for r in rows if r["label"] == name]
-        assert own and all(text in r["remark"] for r in own)
-        assert {r[c] for r in own for c in ("difference", "p", "p_holm", "pairs", "test")} == {""}
+        of_method = [r for r in rows if r["label"] == name]
+        assert of_method and all(text in r["remark"] for r in of_method)
+        assert {r[c] for r in of_method for c in ("difference", "p", "p_holm", "pairs", "test")} == {""}
         assert all(text in r["remark"] for r in content if r["label"] == name)
         for table in ("breakdowns", "domains"):
             lines = [

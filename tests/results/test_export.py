@@ -294,9 +294,9 @@ def test_clients_have_their_rounds(filled: Path) -> None:
     run = next(r for r in runs if r.method == "fedot")
     (row,) = [r for r in table if (r["run"], r["round"], r["client"]) == (str(run.id), "4", "30°")]
     (part,) = [c for c in Store(filled).rounds.clients(run.id) if (c.round, c.client) == (4, 3)]
-    (own,) = [o for o in Store(filled).cells.own_accuracy(run.id) if (o.round, o.client) == (4, 3)]
+    (score,) = [o for o in Store(filled).cells.own_accuracy(run.id) if (o.round, o.client) == (4, 3)]
     assert (row["took_part"], row["steps"], row["bytes_up"]) == ("1", str(part.steps), str(part.bytes_up))
-    assert (row["own_correct"], row["own_total"]) == (str(own.correct), str(own.total))
+    assert (row["own_correct"], row["own_total"]) == (str(score.correct), str(score.total))
     assert (row["domain"], row["training_samples"]) == ("30°", "200")
     untrained = next(r for r in table if r["round"] == "0")
     assert (untrained["took_part"], untrained["steps"], untrained["train_loss"]) == ("0", "", "")

@@ -13,14 +13,14 @@ from fedcore.store.database import writing
 from fedcore.store.writer import set_config
 from tests.support import fill
 
-OWN, OTHERS = ("a", "b"), 100
+CLIENTS, TOTAL = ("a", "b"), 100
 
 
-def record(db: Path, method: str, seed: int, own: int, common: int, experiment: str = "x") -> int:
+def record(db: Path, method: str, seed: int, correct: int, common: int, experiment: str = "x") -> int:
     """Record a run with so many right answers of its personal models and of its global model."""
     with Recorder(db, method=method, seed=seed, dataset="rotated-digits", experiment=experiment) as run:
-        counts = {("global", client): (common, OTHERS) for client in OWN}
-        run.round(1, counts | {(client, client): (own, OTHERS) for client in OWN})
+        counts = {("global", client): (common, TOTAL) for client in CLIENTS}
+        run.round(1, counts | {(client, client): (correct, TOTAL) for client in CLIENTS})
     return run.experiment_id
 
 
@@ -30,17 +30,17 @@ def said(db: Path, experiment: int) -> str | None:
 
 
 def test_each_metric_has_its_leader_and_one_seed_proves_nothing(db: Path) -> None:
-    record(db, "mine", 1, own=90, common=60)
-    text = said(db, record(db, "yours", 1, own=80, common=70))
+    record(db, "mine", 1, correct=90, common=60)
+    text = said(db, record(db, "yours", 1, correct=80, common=70))
     assert text is not None
     assert "mine leads on personal accuracy (90.0 %), yours with the global model (70.0 %)." in text
     assert text.endswith("One seed: no difference is proven.")
 
 
 def test_a_single_row_leads_nobody_and_a_single_leader_may_have_and_in_its_name(db: Path) -> None:
-    text = said(db, record(db, "this and that", 1, own=90, common=60))
+    text = said(db, record(db, "this and that", 1, correct=90, common=60))
     assert text is not None and "leads" not in text
-    text = said(db, record(db, "yours", 1, own=80, common=50))
+    text = said(db, record(db, "yours", 1, correct=80, common=50))
     assert text is not None and "this and that leads on personal accuracy" in text
 
 
@@ -49,7 +49,7 @@ def seeded(db: Path, noise: Sequence[float], **means: float) -> Summary:
     for seed, extra in enumerate(noise):
         for i, (method, mean) in enumerate(means.items()):
             shift = extra * (i + 1) * (-1) ** i
-            record(db, method, seed, own=int(mean + shift), common=60)
+            record(db, method, seed, correct=int(mean + shift), common=60)
     return summarise(compare(Store(db), [1]), tested=())
 
 
@@ -66,7 +66,7 @@ def test_two_seeds_prove_nothing(tmp_path: Path) -> None:
 def test_rows_with_other_numbers_of_seeds_are_not_said_to_have_one(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     for method, seed in ("mine", 1), ("mine", 2), ("yours", 1):
-        record(db, method, seed, own=90, common=60)
+        record(db, method, seed, correct=90, common=60)
     assert found(summarise(compare(Store(db), [1]), tested=())).endswith(
         "1 to 2 seeds: no difference is proven."
     )
@@ -89,8 +89,8 @@ def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_i
 def test_the_correction_counts_the_tests_that_were_made(db: Path) -> None:
     """Twins differ by nothing in every seed, which is no test: p is multiplied by two, not by three."""
     for seed, noise in enumerate((0, 1, 3)):
-        for method, own in ("mine", 90), ("twin", 90), ("far", 50 - noise):
-            record(db, method, seed, own, common=60)
+        for method, correct in ("mine", 90), ("twin", 90), ("far", 50 - noise):
+            record(db, method, seed, correct, common=60)
     assert "(paired t-test over 3 seeds, Holm-corrected for 2 pairs)" in found(
         summarise(compare(Store(db), [1]), tested=())
     )
@@ -120,7 +120,7 @@ def test_with_a_baseline_it_says_what_the_table_marks(db: Path) -> None:
 
 def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     seeded(db, (0, 2, 1), mine=90, yours=50)
-    record(db, "single", 0, own=95, common=60)
+    record(db, "single", 0, correct=95, common=60)
     text = found(summarise(compare(Store(db), [1]), tested=()))
     assert text.startswith("single leads on personal accuracy (95.0 %)")
     assert "mine is significantly better than yours" in text
@@ -128,7 +128,7 @@ def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
 
 
 def test_nothing_is_said_while_a_run_trains(db: Path) -> None:
-    experiment = record(db, "mine", 1, own=90, common=60)
+    experiment = record(db, "mine", 1, correct=90, common=60)
     training = Recorder(db, method="yours", seed=1, dataset="rotated-digits", experiment="x")
     assert said(db, experiment) is None
     training.finish()
@@ -168,5 +168,5 @@ def test_a_method_whose_file_was_corrected_between_two_runs_gets_each_seed_once(
 
 
 def test_runs_of_another_script_get_no_seeds_here(db: Path) -> None:
-    number = record(db, "mine", 1, own=90, common=60)
+    number = record(db, "mine", 1, correct=90, common=60)
     assert more_seeds(Store(db), Store(db).experiments.get(number)) == []

@@ -103,9 +103,9 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
     (cache / "a.json").write_text(json.dumps(about))
     experiment = Store(filled).experiments.get(1).config
     for keep, each in (("none", 0), ("best", 1), ("all", experiment.rounds + 1)):
-        kept = plan(experiment.model_copy(update={"keep_checkpoints": keep}))
-        size = found.size - first.size + (each - 1) * 1000 * len(kept.runs)
-        assert forecast.disk(filled, forecast.precedents(filled), kept) == forecast.Disk(size, True)
+        keeping = plan(experiment.model_copy(update={"keep_checkpoints": keep}))
+        size = found.size - first.size + (each - 1) * 1000 * len(keeping.runs)
+        assert forecast.disk(filled, forecast.precedents(filled), keeping) == forecast.Disk(size, True)
     unknown = plan(fill.an_experiment(methods=("zero-shot", "clip-fc"), seeds=(1,)))
     assert not forecast.disk(filled, forecast.precedents(filled), unknown).complete
 
@@ -117,7 +117,7 @@ def test_only_runs_that_were_trained_here_are_precedents(
     with closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("UPDATE runs SET peak_memory=1000 WHERE status='done'")
     monkeypatch.setattr(forecast, "NEWEST", 20)
-    own = forecast.precedents(filled)
+    before = forecast.precedents(filled)
     theirs = tmp_path / "theirs.db"
     fill.done(theirs, fill.an_experiment(methods=("zero-shot",), seeds=(1,)))
     with closing(sqlite3.connect(theirs)) as connection, connection:  # 21 runs of 1 s with 10 TB
@@ -132,4 +132,4 @@ def test_only_runs_that_were_trained_here_are_precedents(
         )
         connection.execute("UPDATE runs SET rounds_done=0 WHERE id NOT IN (SELECT run_id FROM rounds)")
     assert len(Store(filled).imports.database(theirs).added) == 1
-    assert forecast.precedents(filled) == own and own.seconds and own.memory
+    assert forecast.precedents(filled) == before and before.seconds and before.memory

@@ -100,8 +100,8 @@ def test_seeds_that_separate_grow_with_doubt_and_end_somewhere() -> None:
     hopeless = separation([5.0, -5.0, 5.0, -4.99], pairs=1)
     assert hopeless is not None and hopeless.total is None and hopeless.more is None
     assert separation([1.0], pairs=1) is None
-    same = separation([1.0, 1.0, 1.0], pairs=1)
-    assert same is not None and same.total is None
+    certain = separation([1.0, 1.0, 1.0], pairs=1)
+    assert certain is not None and certain.total is None
 
 
 @pytest.fixture(scope="module")

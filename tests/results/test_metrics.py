@@ -93,9 +93,9 @@ def test_a_client_of_the_held_out_domain_is_no_part_of_p():
 
 
 def test_without_a_global_model_there_is_no_g_and_no_c():
-    own = [c for c in CELLS if c.model != "global"]
-    assert comprehensive(own, "C") is None
-    assert personalisation(own, "C") == pytest.approx(0.7)
+    personal = [c for c in CELLS if c.model != "global"]
+    assert comprehensive(personal, "C") is None
+    assert personalisation(personal, "C") == pytest.approx(0.7)
 
 
 def matrix_of(db: Path, seeds: dict[int, np.ndarray]) -> int:
@@ -145,9 +145,9 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(db: Path) -> None:
     assert "whole" not in group.stats, "a held-out domain's test set is no part of a federation's"
     first = fill.CLIENTS[0]
     assert group.breakdowns["held_out"][first].mean == pytest.approx(np.mean([a[0, 0] for a in acc.values()]))
-    own = [np.mean([a[1, 0], a[2, 0]]) for a in acc.values()]
-    assert group.breakdowns["domain"][first].mean == pytest.approx(np.mean(own))
-    assert group.breakdowns["domain"][first].std == pytest.approx(np.std(own, ddof=1))
+    personal = [np.mean([a[1, 0], a[2, 0]]) for a in acc.values()]
+    assert group.breakdowns["domain"][first].mean == pytest.approx(np.mean(personal))
+    assert group.breakdowns["domain"][first].std == pytest.approx(np.std(personal, ddof=1))
     assert found.notes == ()
 
 

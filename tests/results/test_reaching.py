@@ -23,7 +23,7 @@ from fedcore.results.summary import offered_metrics, summarise
 from fedcore.store import Store
 from tests.support import fill
 
-OWN = {  # correct of 20 by round, of both clients alike
+PERSONAL = {  # correct of 20 by round, of both clients alike
     ("fedot", 1): (8, 10, 16, 18),
     ("fedot", 2): (8, 15, 17, 20),
     ("promptfl", 1): (8, 8, 12, 18),
@@ -44,12 +44,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     names = ((0, "global", "global"), (1, "client", "a"), (2, "client", "b"))
     for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
         writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=4, environment={}))
-        evaluated = dict(zip((0, 1, 3, 4), OWN[method, seed], strict=False))
+        evaluated = dict(zip((0, 1, 3, 4), PERSONAL[method, seed], strict=False))
         for round_ in range(5 if method != "zero-shot" else 1):
             cells = ()
             if round_ in evaluated:
-                own = [fill.cell(i, i, evaluated[round_], 20) for i in (1, 2)]
-                cells = (*own, *(fill.cell(0, i, GLOBAL, 20) for i in (1, 2)))
+                personal = [fill.cell(i, i, evaluated[round_], 20) for i in (1, 2)]
+                cells = (*personal, *(fill.cell(0, i, GLOBAL, 20) for i in (1, 2)))
             measured = (
                 {
                     "seconds_train": 2.0,
@@ -127,7 +127,7 @@ def test_the_harmonic_mean_of_global_and_personal_is_of_each_run_and_shown_on_re
 ):
     row = next(row for row in comparison.rows if row.method == "fedot")
     g = Fraction(GLOBAL, 20)
-    of_seeds = [2 / (1 / g + 1 / Fraction(own, 20)) for own in (18, 20)]
+    of_seeds = [2 / (1 / g + 1 / Fraction(personal, 20)) for personal in (18, 20)]
     assert row.stats["dual"].mean == pytest.approx(float(100 * sum(of_seeds) / 2), rel=1e-12)
     of_means = 2 / (1 / g + 1 / Fraction(19, 20))
     assert row.stats["dual"].mean != pytest.approx(float(100 * of_means), abs=1e-3), "another number"
@@ -147,8 +147,8 @@ def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
     assert panel.rows == fill.CLIENTS and panel.columns == tuple(map(str, range(11)))
     expected = np.zeros((6, 11))
     for value in group.runs:
-        for own in Store(filled).cells.own_accuracy(value.run.id):
-            expected[own.client - 1, own.round] += 100 * own.correct / own.total / 3
+        for personal in Store(filled).cells.own_accuracy(value.run.id):
+            expected[personal.client - 1, personal.round] += 100 * personal.correct / personal.total / 3
     np.testing.assert_allclose(panel.values, expected)
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the last round, as in the table"
     assert "SDFed, own accuracy" in heatmaps.heatmap_grid([panel], Theme()).alt
@@ -171,5 +171,9 @@ def test_a_client_that_took_no_part_is_a_gap(db: Path) -> None:
     found = compare(Store(db), [1])
     (panel,) = row_panels(Store(db), found, found.rows[0].setting, "clients").values()
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
-    (own,) = [o for o in Store(db).cells.own_accuracy(writers[0].run_id) if (o.client, o.round) == (6, 1)]
-    assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"
+    (personal,) = [
+        o for o in Store(db).cells.own_accuracy(writers[0].run_id) if (o.client, o.round) == (6, 1)
+    ]
+    assert panel.values[5, 1] == pytest.approx(100 * personal.correct / personal.total), (
+        "of the one run that has it"
+    )

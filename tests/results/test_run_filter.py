@@ -21,7 +21,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "chosen"),
     [
         ("", {1, 2, 3}),
         ("method = fedot and partition.alpha < 0.5", {1}),
@@ -40,8 +40,8 @@ RECORDS = {
         ("method = zero-shot or method = fedot and alpha == 0.5", {2, 3}),
     ],
 )
-def test_runs_are_kept_as_the_words_say(text: str, kept: set[int]) -> None:
-    assert select(text, RECORDS) == kept
+def test_runs_are_kept_as_the_words_say(text: str, chosen: set[int]) -> None:
+    assert select(text, RECORDS) == chosen
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_words_join_conditions_as_they_say(conditions: tuple[tuple[str, str, str
     a, b, c = (" ".join([*x[:2], f'"{x[2]}"' if "'" in x[2] else f"'{x[2]}'"]) for x in conditions)
     read = parse(f"{a} and {b}")[1]
     assert read == tuple(Condition(field, operator, (value,)) for field, operator, value in conditions[:2])
-    kept, also, third = (select(text, RECORDS) for text in (a, b, c))
-    assert select(f"not {a}", RECORDS) == set(RECORDS) - kept
-    assert select(f"{a} and {b} or {c}", RECORDS) == kept & also | third
-    assert select(f"{a} AND not ({b} or {c})", RECORDS) == kept - (also | third)
+    chosen, also, third = (select(text, RECORDS) for text in (a, b, c))
+    assert select(f"not {a}", RECORDS) == set(RECORDS) - chosen
+    assert select(f"{a} and {b} or {c}", RECORDS) == chosen & also | third
+    assert select(f"{a} AND not ({b} or {c})", RECORDS) == chosen - (also | third)
 
 
 @settings(max_examples=200, deadline=None, database=None)
@@ -109,10 +109,10 @@ def test_words_join_conditions_as_they_say(conditions: tuple[tuple[str, str, str
 def test_any_text_is_read_or_refused(text: str) -> None:
     refused = ""
     try:
-        kept = select(text, RECORDS)
+        chosen = select(text, RECORDS)
     except FedLensError as error:
-        kept, refused = set(), f"{error.field}: {error}"
-    assert kept <= set(RECORDS) and "\n" not in refused
+        chosen, refused = set(), f"{error.field}: {error}"
+    assert chosen <= set(RECORDS) and "\n" not in refused
     assert not refused or refused.startswith("where: ")
 
 

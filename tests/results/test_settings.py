@@ -180,12 +180,12 @@ def test_other_data_that_is_tested_differently_is_another_setting_and_its_place_
     usual = setting_key(run())
     for other in ({"template": "a {}."}, {"split": "80/20"}, {"name": "folder", "root": "/a"}):
         assert setting_key(run(**other)) != usual, other
-    here, there = run(name="folder", root="/a"), run(name="folder", root="/b")
-    assert setting_key(here) != setting_key(there), "nothing says that these folders hold the same"
-    assert setting_key(here, {"transfer": "x"}) == setting_key(there, {"transfer": "x"})
-    assert setting_key(here, {"transfer": "x"}) != setting_key(here, {"transfer": "y"})
-    assert settings.row_key(here) == settings.row_key(there)
-    assert settings.distinguishing_texts([settings.flatten(r) for r in (here, there)]) == ["", ""]
+    one, second = run(name="folder", root="/a"), run(name="folder", root="/b")
+    assert setting_key(one) != setting_key(second), "nothing says that these folders hold the same"
+    assert setting_key(one, {"transfer": "x"}) == setting_key(second, {"transfer": "x"})
+    assert setting_key(one, {"transfer": "x"}) != setting_key(one, {"transfer": "y"})
+    assert settings.row_key(one) == settings.row_key(second)
+    assert settings.distinguishing_texts([settings.flatten(r) for r in (one, second)]) == ["", ""]
 
 
 def test_embedded_data_is_the_same_wherever_it_ran() -> None:

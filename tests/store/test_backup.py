@@ -152,9 +152,9 @@ def test_a_disk_that_fills_up_during_a_restore_leaves_the_database_as_it_was(cro
         restore(db, made)
     assert Store(db).experiments.get(1).notes == "b" * 3_000_000
     assert Store(db).integrity.findings() == []
-    (kept,) = db.parent.glob("*.replaced.db")
-    assert str(kept) in str(refusal.value)
-    assert Store(kept).experiments.get(1).notes == "b" * 3_000_000
+    (replaced,) = db.parent.glob("*.replaced.db")
+    assert str(replaced) in str(refusal.value)
+    assert Store(replaced).experiments.get(1).notes == "b" * 3_000_000
 
 
 def test_a_restore_gives_up_where_another_program_keeps_the_lock(filled):
@@ -198,13 +198,13 @@ def test_every_commit_is_in_the_copy_or_follows_the_restore(filled):
     writer.start()
     try:
         wait_for_more(20)
-        kept = restore(filled, made)
+        replaced = restore(filled, made)
         wait_for_more(20)
     finally:
         stopping.set()
         writer.join()
-    assert kept is not None
-    before, after = recorded(kept), recorded(filled)
+    assert replaced is not None
+    before, after = recorded(replaced), recorded(filled)
     assert before and after and not before & after
     assert sorted(before | after) == acknowledged
 
@@ -212,11 +212,11 @@ def test_every_commit_is_in_the_copy_or_follows_the_restore(filled):
 def test_two_restores_in_one_second_keep_both_copies(filled, monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda form: "20261124-000000")
     made = back_up(filled)
-    kept = []
+    replaced = []
     for name in ("first", "second"):
         Store(filled).experiments.edit(1, name=name)
-        kept.append(restore(filled, made))
-    assert [names(path) for path in kept] == [["first"], ["second"]]
+        replaced.append(restore(filled, made))
+    assert [names(path) for path in replaced] == [["first"], ["second"]]
 
 
 def test_the_log_of_a_missing_database_is_kept_and_not_applied_to_the_restored_one(filled):
@@ -232,8 +232,8 @@ def test_the_log_of_a_missing_database_is_kept_and_not_applied_to_the_restored_o
     log.write_bytes(content)
     restore(filled, made)
     assert names(filled) == ["Kept"] and Store(filled).integrity.findings() == []
-    (kept,) = filled.parent.glob("*.replaced.db-wal")
-    assert kept.read_bytes() == content
+    (replaced,) = filled.parent.glob("*.replaced.db-wal")
+    assert replaced.read_bytes() == content
 
 
 def test_vacuum_gives_room_back(filled):

@@ -224,10 +224,10 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
         patch.setattr(database, "_opened", limited)
         with pytest.raises(FedLensError, match="is full; free some space, then resume"):
             _write_until_full(writer, rounds[1])
-    kept = recorded(db, run_id)
-    assert [row for row in kept["accuracy"] if row[2] == 0] == before["accuracy"]
+    rows = recorded(db, run_id)
+    assert [row for row in rows["accuracy"] if row[2] == 0] == before["accuracy"]
     done = Store(db).runs.get([run_id])[0].rounds_done
-    assert [r[0] for r in kept["rounds"]] == list(range(done + 1))  # whole rounds only
+    assert [r[0] for r in rows["rounds"]] == list(range(done + 1))  # whole rounds only
     writer.write_round(replace(rounds[1], round=done + 1))  # there is room again
 
 

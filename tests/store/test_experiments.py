@@ -54,8 +54,8 @@ def test_the_file_of_an_own_method_is_kept_with_the_run(db, make, tmp_path):
     file.write_text(OWN_METHOD)
     registry.load_file(file)
     try:
-        own = make().model_copy(update={"methods": (MethodEntry(name="mine-for-the-store"),)})
-        (run_id,) = Store(db).experiments.create(own).run_ids
+        experiment = make().model_copy(update={"methods": (MethodEntry(name="mine-for-the-store"),)})
+        (run_id,) = Store(db).experiments.create(experiment).run_ids
     finally:
         registry._METHODS.pop("mine-for-the-store")
         registry._FILES.pop("mine-for-the-store")

@@ -164,10 +164,10 @@ def test_links_are_followed_and_neither_itself_nor_a_foreign_file_is_merged(ours
     circle.symlink_to(circle)
     with pytest.raises(FedLensError):
         Store(ours).imports.database(circle)
-    same = tmp_path / "same.db"
-    same.symlink_to(ours)
+    link_to_ours = tmp_path / "same.db"
+    link_to_ours.symlink_to(ours)
     with pytest.raises(FedLensError, match="is the database itself"):
-        Store(ours).imports.database(same)
+        Store(ours).imports.database(link_to_ours)
     with closing(sqlite3.connect(tmp_path / "foreign.db")) as connection:
         connection.execute("CREATE TABLE recipes(name TEXT)")
     with pytest.raises(FedLensError, match="not a database of FedLens"):

@@ -127,9 +127,9 @@ def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
     assert (merged.added, merged.present) == (("a test", "Mine"), ())
     after = Store(db).experiments.all()
     assert [e.name for e in after] == ["Mine", "a test", "a test"] or len(after) == 3
-    here = [r for e in after for r in e.runs if r.state == "done" and r.origin == "engine"]
-    assert len(here) == 1
-    assert recorded(db, here[0].id) == recorded(other, 1)
+    copied = [r for e in after for r in e.runs if r.state == "done" and r.origin == "engine"]
+    assert len(copied) == 1
+    assert recorded(db, copied[0].id) == recorded(other, 1)
     stopped = [r for e in after for r in e.runs if r.state == "stopped"]
     assert [r.status_text for r in stopped] == ["merged from another database before it had ended"]
 

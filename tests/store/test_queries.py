@@ -194,9 +194,9 @@ def test_the_pulse_of_one_experiment_reads_no_others(trained, monkeypatch):
 def test_curves_agree_with_the_cells(trained):
     for point in Store(trained).rounds.mean_accuracy([1, 2]):
         cells = Store(trained).cells.coded({point.run_id: [point.round]})
-        own = [c.correct / c.total for c in cells if c.model == c.test_set]
-        assert point.personal_mean == pytest.approx(sum(own) / 3)
-        assert point.personal_worst == min(own)
+        accuracies = [c.correct / c.total for c in cells if c.model == c.test_set]
+        assert point.personal_mean == pytest.approx(sum(accuracies) / 3)
+        assert point.personal_worst == min(accuracies)
         assert point.global_mean == pytest.approx(sum(c.correct / c.total for c in cells if c.model == 0) / 3)
     assert [(p.run_id, p.round) for p in Store(trained).rounds.mean_accuracy([1, 2])] == [
         (r, t) for r in (1, 2) for t in range(5)
@@ -218,8 +218,8 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     everything = list(Store(trained).cells.of_runs([1, 2]))
     chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
-    own = Store(trained).cells.own_and_global({1: [2], 2: [4]})
-    assert own == [c for c in chosen if c.model in (c.test_set, "global")]
+    diagonal = Store(trained).cells.own_and_global({1: [2], 2: [4]})
+    assert diagonal == [c for c in chosen if c.model in (c.test_set, "global")]
     codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}
     assert Store(trained).cells.coded({2: [4], 1: [2]}).tolist() == [
         (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen

@@ -174,7 +174,7 @@ def test_numpy_and_other_numbers_are_cast(writer):
     store, run_id = Store(writer.claim.db), writer.run_id
     (row,) = store.rounds.of_runs([run_id])
     assert row == RoundRow(run_id=run_id, round=1, **MEASURED)
-    assert [own[1:] for own in store.cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
+    assert [accuracy[1:] for accuracy in store.cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
     assert store.rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
     assert store.diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]
     assert store.diagnostics.of_run(run_id, "nan") == [(1, -1, -1, None)]
@@ -218,8 +218,8 @@ def test_what_a_resumed_run_says_again_is_kept_once(writer):
     for text in texts:
         writer.notice(text, True)
     writer.notice("out of memory", False)
-    kept = [(n.message, n.repeats_exactly) for n in notices(writer)]
-    assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
+    stored = [(n.message, n.repeats_exactly) for n in notices(writer)]
+    assert stored == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
 
 
 def test_environment_is_stored_for_the_next_attempt(writer):

@@ -92,7 +92,9 @@ def train_both(
     loop = run_rounds(method, federation, 2)
     for name, before in start.items():
         ours = loop.state.shared[name] if name in first.shared else loop.state.local[name]
-        theirs = naive[0][name] if name in first.shared else torch.stack([own[name] for own in naive])
+        theirs = (
+            naive[0][name] if name in first.shared else torch.stack([of_client[name] for of_client in naive])
+        )
         torch.testing.assert_close(ours, theirs, **NEAR)
         assert name in still or (theirs - before).abs().max() > 1e-4, f"{name} did train"
     return loop, naive

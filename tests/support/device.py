@@ -83,38 +83,42 @@ class CountingDevice(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         name = func.name().removeprefix("aten::")
         leaves = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
-        here = [t for t in leaves if not isinstance(t, OnDevice)]
-        there = [t for t in leaves if isinstance(t, OnDevice)]
+        on_host = [t for t in leaves if not isinstance(t, OnDevice)]
+        on_device = [t for t in leaves if isinstance(t, OnDevice)]
         wanted = kwargs.get("device")
         if wanted is not None:
             kwargs["device"] = torch.device("cpu")
-        self._note(name, args, here, there, wanted)
-        if there and not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
+        self._note(name, args, on_host, on_device, wanted)
+        if on_device and not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
             self.launches += 1  # the others are views
         result = func(*tree_map(_real, args), **tree_map(_real, kwargs))
-        known = {id(t.held): t for t in there}
-        stays = wanted.type == DEVICE.type if wanted is not None else bool(there)
+        by_identity = {id(t.held): t for t in on_device}
+        stays = wanted.type == DEVICE.type if wanted is not None else bool(on_device)
         if name.startswith("copy_"):
             return args[0]
-        return tree_map(lambda t: known[id(t)] if id(t) in known else _there(t), result) if stays else result
+        return (
+            tree_map(lambda t: by_identity[id(t)] if id(t) in by_identity else _there(t), result)
+            if stays
+            else result
+        )
 
-    def _note(self, name: str, args: Any, here: list[Any], there: list[Any], wanted: Any) -> None:
+    def _note(self, name: str, args: Any, on_host: list[Any], on_device: list[Any], wanted: Any) -> None:
         to_device = wanted is not None and wanted.type == DEVICE.type
         if name.startswith("copy_"):
-            to_device, to_host = isinstance(args[0], OnDevice) and bool(here), bool(here)
+            to_device, to_host = isinstance(args[0], OnDevice) and bool(on_host), bool(on_host)
         else:
-            to_host = wanted is not None and not to_device and bool(there)
+            to_host = wanted is not None and not to_device and bool(on_device)
         index = name.startswith("index")
-        if to_device and here:
+        if to_device and on_host:
             self.noted[f"to device: {name}"] += 1
-        elif to_host and there:
+        elif to_host and on_device:
             self.noted[f"to host: {name}"] += 1
-        elif there and [t for t in here if t.dim()]:
+        elif on_device and [t for t in on_host if t.dim()]:
             if not index:  # torch itself would refuse it
                 raise AssertionError(f"{name} of tensors here and on the device")
             self.noted[f"to device: {name}"] += 1
         masks = index and any(_is_mask(part) for part in tree_flatten(args[1:2])[0])
-        if there and (name.split(".")[0] in _READS or name.startswith(_READ_PREFIXES) or masks):
+        if on_device and (name.split(".")[0] in _READS or name.startswith(_READ_PREFIXES) or masks):
             self.noted[f"read: {name}"] += 1
 
 
@@ -150,8 +154,8 @@ def move(backbone: Backbone) -> Backbone:
     """Return a copy of a backbone that lies on the device; call it while the device exists."""
     model = copy.deepcopy(backbone.model)
     for module in model.modules():
-        for own in (module._parameters, module._buffers):
-            own.update({name: OnDevice(t.detach()) for name, t in own.items() if t is not None})
+        for tensors in (module._parameters, module._buffers):
+            tensors.update({name: OnDevice(t.detach()) for name, t in tensors.items() if t is not None})
     return replace(backbone, model=model, device=DEVICE)
 
 

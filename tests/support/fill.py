@@ -85,14 +85,14 @@ def a_round(
 ) -> RoundFinished:
     """One round with accuracies that rise towards the method's (made-up) level; equal for equal arguments."""
     rng = numpy_generator(seed, "fill", method, round_)
-    known = entities(clients, clients)
+    listed = entities(clients, clients)
     count = len(clients)
     grown = 0.12 + (FINAL.get(method, 0.7) - 0.12) * (
         1.0 if method == "zero-shot" else 1 - np.exp(-4 * round_ / rounds)
     )
     cells = []
-    for model in known[: count + 1]:
-        for test_set in known[1:]:
+    for model in listed[: count + 1]:
+        for test_set in listed[1:]:
             distance = (
                 0.0 if model.kind == "global" else abs((test_set.code - 1) % count - (model.code - 1)) / count
             )

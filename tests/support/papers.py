@@ -88,13 +88,15 @@ def train(
             writer.claim.finish("stopped", "not wanted")
             continue
         clients = [d for d in PACS if d != run.held_out]
-        known = [Entity(0, "global", "global")]
-        known += [
+        listed = [Entity(0, "global", "global")]
+        listed += [
             Entity(i, "client", c, domain=c, samples=100, class_counts=(50, 50))
             for i, c in enumerate(clients, start=1)
         ]
-        known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
-        writer.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
+        listed += [Entity(len(listed) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
+        writer.started(
+            Started(entities=tuple(listed), rounds_total=run.rounds, environment={"device": "cpu"})
+        )
         for round_ in range((run.rounds if rounds is None else rounds) + 1):
             writer.write_round(finished(run, round_, clients))
         writer.claim.finish("done")
@@ -135,14 +137,14 @@ def matrix(label: str, seed: int) -> np.ndarray:
 
 def with_texts(experiment: Experiment, texts: dict[str, list[str]] | None) -> Experiment:
     """Its methods with written descriptions as a plan writes them out."""
-    own = [
+    methods = [
         m.model_copy(update={"config": {**m.config, "descriptions": texts}})
         if m.config.get("class_text", "description") == "description"
         and (m.name, m.config) != ("zero-shot", {})
         else m
         for m in experiment.methods
     ]
-    return experiment.model_copy(update={"methods": tuple(own)})
+    return experiment.model_copy(update={"methods": tuple(methods)})
 
 
 def finish_readings(db: Path) -> Multiverse:

@@ -173,8 +173,8 @@ def tiny_cohorts(
     for backbone, clients, budget in parts:
         encoded = tiny_federation(backbone, **federation)
         changes = {k: v for k, v in budget.items() if k != "max_steps"}
-        own = cls(config.model_copy(update=changes), encoded.problem)
-        found.append(Cohort(own, encoded, range(start, start + clients), budget.get("max_steps")))
+        method = cls(config.model_copy(update=changes), encoded.problem)
+        found.append(Cohort(method, encoded, range(start, start + clients), budget.get("max_steps")))
         start += clients
     return tuple(found)
 

@@ -236,8 +236,11 @@ def pinned_cluster(folder: Path) -> Iterator[ClusterWatch]:
         heads = [cluster.head_node, *cluster.worker_nodes]
         for at, server in enumerate(heads):
             for process in server.live_processes():
-                for own in (psutil.Process(process[1].pid), *psutil.Process(process[1].pid).children(True)):
-                    own.cpu_affinity([cores[at % len(cores)]])
+                for pinned in (
+                    psutil.Process(process[1].pid),
+                    *psutil.Process(process[1].pid).children(True),
+                ):
+                    pinned.cpu_affinity([cores[at % len(cores)]])
         with watching(cluster) as watch:
             for thread in supervisor.threads():
                 os.sched_setaffinity(thread.id, cores[:1])
@@ -306,8 +309,8 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
     from fedcore.engine.train import train
 
     first_event(train, config, folder)
-    here = first_event(train, config, folder)
-    print(f"start of a run: {cold:.1f} s on a cold node, {warm:.2f} s on a warm one, {here:.2f} s here")
+    local = first_event(train, config, folder)
+    print(f"start of a run: {cold:.1f} s on a cold node, {warm:.2f} s on a warm one, {local:.2f} s here")
     share_short_runs(folder, watch, Waiting, "wait", SHORT_ROUNDS)
 
 

@@ -61,12 +61,12 @@ def federation(
         distinct: see ``DISTINCT``.
     """
     generator = torch.Generator().manual_seed(seed)
-    own = train + test + test // 2
-    images = clients * own if reads == "embedding" else min(clients * own, distinct)
+    per_client = train + test + test // 2
+    images = clients * per_client if reads == "embedding" else min(clients * per_client, distinct)
     values = torch.randn(images, *row_shape(backbone(clip).spec, reads), generator=generator)
     labels = torch.randint(classes, (images,), generator=generator)
-    starts = np.arange(clients) * own
-    rows = [np.arange(start, start + own) % images for start in starts]
+    starts = np.arange(clients) * per_client
+    rows = [np.arange(start, start + per_client) % images for start in starts]
     tests = [r[train : train + test] for r in rows]
     domains = [np.concatenate(tests[d::DOMAINS]) for d in range(DOMAINS)]
     names = [f"client-{i:05}" for i in range(clients)]

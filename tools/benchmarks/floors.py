@@ -68,8 +68,8 @@ def cross_entropy(model: nn.Module, h: Tensor, y: Tensor) -> Tensor:
 def contrastive(model: Adapted, h: Tensor, y: Tensor) -> Tensor:
     """Return FedCLIP's loss of a batch: images against the prompts of their batch, both ways."""
     scores = model.scale * model(h) @ model.text[y].T
-    own = torch.arange(len(y))
-    return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+    targets = torch.arange(len(y))
+    return (F.cross_entropy(scores, targets) + F.cross_entropy(scores.T, targets)) / 2
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -92,12 +92,12 @@ def one_round(
     """Train every client from the model and average the results into it."""
     trained = []
     for client, count in enumerate(drawn.train.counts.tolist()):
-        own = copy.deepcopy(model)
-        optim = optimiser(own.parameters())
+        local = copy.deepcopy(model)
+        optim = optimiser(local.parameters())
         rows = drawn.train.index[client, torch.randperm(count)]
         for part in rows.split(batch):
             optim.zero_grad()
-            loss(own, drawn.pool.values[part], drawn.pool.labels[part]).backward()
+            loss(local, drawn.pool.values[part], drawn.pool.labels[part]).backward()
             optim.step()
-        trained.append(own.state_dict())
+        trained.append(local.state_dict())
     model.load_state_dict({n: torch.stack([t[n] for t in trained]).mean(0) for n in trained[0]})

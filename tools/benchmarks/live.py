@@ -85,19 +85,19 @@ def time_charts(playwright: Playwright, url: str) -> None:
     position of every error that plotly.js throws and catches as it starts, which takes 0.6 s.
     """
     port = free_port()
-    here = f"http://127.0.0.1:{port}"
+    address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-", ignore_cleanup_errors=True) as profile:
         flags = [*FLAGS, f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
             [chromium(), *flags, "--window-size=1440,1600", "about:blank"], stderr=subprocess.DEVNULL
         )
         try:
-            _answers(f"{here}/json/version")
+            _answers(f"{address}/json/version")
             for visit in range(1, VISITS + 1):
-                new = urllib.request.Request(f"{here}/json/new?{urllib.parse.quote(url)}", method="PUT")
+                new = urllib.request.Request(f"{address}/json/new?{urllib.parse.quote(url)}", method="PUT")
                 urllib.request.urlopen(new, timeout=10).close()
                 time.sleep(PATIENCE)
-                browser = playwright.chromium.connect_over_cdp(here)
+                browser = playwright.chromium.connect_over_cdp(address)
                 page = next(p for c in browser.contexts for p in c.pages if p.url.startswith(url[:20]))
                 drawn = page.evaluate(DRAWN)
                 page.close()
@@ -143,8 +143,8 @@ def measure(server: int, seconds: float, name: str) -> None:
     """Print the processor time of server and browser over some seconds, in per cent of one core."""
 
     def spent() -> tuple[float, float]:
-        own = psutil.Process().children(recursive=True)
-        chromium = [p for p in own if p.is_running() and "chrom" in p.name()]
+        processes = psutil.Process().children(recursive=True)
+        chromium = [p for p in processes if p.is_running() and "chrom" in p.name()]
         return processor_seconds([psutil.Process(server)]), processor_seconds(chromium)
 
     before, began = spent(), time.monotonic()

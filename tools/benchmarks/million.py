@@ -68,12 +68,12 @@ def _train_paper(writer: RunWriter, held_out: tuple[str, ...]) -> None:
     run = Store(writer.claim.db).runs.config(writer.claim.id)
     domains = held_out or (run.data.name,)
     clients = [d for d in domains if d != run.held_out] if held_out else list(CLIENTS)
-    known = [Entity(0, "global", "global")]
-    known += [Entity(i, "client", c, domain=c if held_out else domains[0]) for i, c in enumerate(clients, 1)]
-    known += [Entity(len(known) + i, "domain", d, domain=d) for i, d in enumerate(domains)]
-    writer.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
+    listed = [Entity(0, "global", "global")]
+    listed += [Entity(i, "client", c, domain=c if held_out else domains[0]) for i, c in enumerate(clients, 1)]
+    listed += [Entity(len(listed) + i, "domain", d, domain=d) for i, d in enumerate(domains)]
+    writer.started(Started(entities=tuple(listed), rounds_total=run.rounds, environment={"device": "cpu"}))
     for round_ in range(run.rounds + 1):
-        writer.write_round(_paper_round(run, round_, len(clients), len(known)))
+        writer.write_round(_paper_round(run, round_, len(clients), len(listed)))
     writer.claim.finish("done")
 
 
@@ -101,8 +101,8 @@ def make_large(db: Path, clients: int) -> int:
     for writer in writers:
         run = Store(db).runs.config(writer.claim.id)
         method = drawn.build(run.method.name, federation, **LARGE[run.method.name])
-        known = entities(federation)
-        writer.started(Started(entities=known, rounds_total=run.rounds, environment={"device": "cpu"}))
+        listed = entities(federation)
+        writer.started(Started(entities=listed, rounds_total=run.rounds, environment={"device": "cpu"}))
         for event in Loop(method, federation, run.rounds, share).events():
             if isinstance(event, RoundFinished):
                 writer.write_round(event)

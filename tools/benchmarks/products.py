@@ -38,8 +38,8 @@ def main(arithmetic: bool = False, repeats: int = 2) -> None:
         arithmetic: compare fp32 with bf16 instead of plain with packed weights.
     """
     torch.set_num_threads(1)
-    known = bf16_instructions() or "no known instructions"
-    print(f"{processor()}, torch {torch.__version__}; for bf16: {known}")
+    instructions = bf16_instructions() or "no known instructions"
+    print(f"{processor()}, torch {torch.__version__}; for bf16: {instructions}")
     (training if arithmetic else packing)(repeats)
 
 
@@ -53,7 +53,7 @@ def packing(repeats: int) -> None:
     ways = [partial(gpu.encode, b, BATCH) for b in (plain, packed)]
     line(f"encode {BATCH} images", ("plain", "packed"), ways, repeats)
     for name, (clients, classes) in STEPS.items():
-        ways = [prompts.step_of(name, clients, classes, own=True, backbone=b) for b in (plain, packed)]
+        ways = [prompts.step_of(name, clients, classes, personal=True, backbone=b) for b in (plain, packed)]
         line(f"step of {name}, {clients} clients, {classes}", ("plain", "packed"), ways, repeats)
 
 

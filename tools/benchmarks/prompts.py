@@ -1,7 +1,7 @@
 """Measure a step of learned prompts with the class names of a real data set, in CPU-seconds of one thread.
 
 python -m tools.benchmarks.prompts promptfl                        # 10 clients, the 65 classes of Office-Home
-python -m tools.benchmarks.prompts promptfl --own                  # a later step, when prompts differ
+python -m tools.benchmarks.prompts promptfl --personal             # a later step, when prompts differ
 python -m tools.benchmarks.prompts sdfed --classes domainnet-126
 """
 
@@ -26,15 +26,15 @@ def main(
     method: Annotated[str, typer.Argument()] = "promptfl",
     clients: int = 10,
     classes: str = "office-home",
-    own: bool = False,
+    personal: bool = False,
 ) -> None:
     """Print the CPU-seconds and the memory of a step.
 
     Args:
-        own: each client has its own prompt, as in the steps behind the first one of a round.
+        personal: each client has its own prompt, as in the steps behind the first one of a round.
     """
     torch.set_num_threads(1)
-    step = step_of(method, clients, classes, own)
+    step = step_of(method, clients, classes, personal)
     before, watch = drawn.peak_mib(), drawn.Stopwatch()
     loss = float(step().loss.sum())
     spent, more = watch(), drawn.peak_mib() - before
@@ -42,12 +42,12 @@ def main(
 
 
 def step_of(
-    method: str, clients: int, classes: str, own: bool, backbone: Backbone | None = None
+    method: str, clients: int, classes: str, personal: bool, backbone: Backbone | None = None
 ) -> Callable[[], Trained]:
     """Return a function that takes a step from the same parameters each time.
 
     Args:
-        own: as in ``main``.
+        personal: as in ``main``.
         backbone: instead of the drawn one, in its sizes.
     """
     names = json.loads((ASSETS / "classes.json").read_text(encoding="utf-8"))[classes]
@@ -59,7 +59,7 @@ def step_of(
     with torch.no_grad():
         state = built.init(federation.problem.generator)
     params = {name: value.expand(clients, *value.shape).clone() for name, value in state.shared.items()}
-    if own:
+    if personal:
         noise = torch.Generator().manual_seed(2)
         params = {n: p + 1e-3 * torch.randn(p.shape, generator=noise) for n, p in params.items()}
     data = federation.local_data(everyone)

@@ -34,7 +34,7 @@ def make_loop(
     method: str,
     clients: int,
     classes: int,
-    own: int,
+    samples: int,
     fields: dict[str, str],
     rounds: int,
     share: float,
@@ -45,7 +45,9 @@ def make_loop(
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
     reads = drawn.reads_of(method, clip, **fields)
-    federation = drawn.federation(clients, classes, own, test=own, reads=reads, clip=clip, distinct=distinct)
+    federation = drawn.federation(
+        clients, classes, samples, test=samples, reads=reads, clip=clip, distinct=distinct
+    )
     federation = replace(federation, test_sample=test_sample)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 

@@ -168,17 +168,17 @@ def _table(
     baseline = values[groups[0].label]
     lines = []
     for group in groups:
-        own = values[group.label]
-        stat = spread(own.values())
-        compared = ["", "", ""] if group is groups[0] else _difference(own, baseline)
+        by_seed = values[group.label]
+        stat = spread(by_seed.values())
+        compared = ["", "", ""] if group is groups[0] else _difference(by_seed, baseline)
         cells = [_text(column, _stat(store, group, column)) for column in columns]
-        lines.append([group.label, stat.text() if stat else "", *compared, *cells, str(len(own))])
+        lines.append([group.label, stat.text() if stat else "", *compared, *cells, str(len(by_seed))])
     return markdown([*HEADINGS, *(c.heading for c in columns), "n"], lines)
 
 
-def _difference(own: Mapping[int, float], baseline: Mapping[int, float]) -> list[str]:
+def _difference(by_seed: Mapping[int, float], baseline: Mapping[int, float]) -> list[str]:
     """Return the cells of a difference paired by seed, with the seeds that half a point would need."""
-    text, detectable, std = difference(own, baseline)
+    text, detectable, std = difference(by_seed, baseline)
     needed = seeds_needed(std, HALF) if std else 0
     many = f"more than {MOST_SEEDS - 1}" if needed == MOST_SEEDS else str(needed or "")
     return [text, detectable, many]
@@ -195,7 +195,9 @@ def _per_seed(store: Store, group: ComparisonRow, measure: Measure) -> dict[int,
         if row.round == last[row.run_id]
     }
     by_seed = group_by(group.runs, lambda r: r.run.seed)
-    means = {seed: mean_or_none(shares.get(r.run.id) for r in same) for seed, same in sorted(by_seed.items())}
+    means = {
+        seed: mean_or_none(shares.get(r.run.id) for r in of_seed) for seed, of_seed in sorted(by_seed.items())
+    }
     return {seed: 100 * mean for seed, mean in means.items() if mean is not None}
 
 
@@ -206,9 +208,9 @@ def _stat(store: Store, group: ComparisonRow, column: DiagnosticColumn) -> Stat 
     """
     last = {v.run.id: v.rounds[-1] for v in group.runs}
     rows = store.diagnostics.means(last, column.name)
-    known = {r.run_id: getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id]}
+    per_run = {r.run_id: getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id]}
     by_seed = group_by(group.runs, lambda v: v.run.seed).values()
-    return spread(mean_or_none(known.get(v.run.id) for v in same) for same in by_seed)
+    return spread(mean_or_none(per_run.get(v.run.id) for v in of_seed) for of_seed in by_seed)
 
 
 def _text(column: DiagnosticColumn, stat: Stat | None) -> str:

@@ -24,8 +24,8 @@ def render(text: str) -> str:
 
 def named_entries() -> list[Entry]:
     """Return the data sets that users get elsewhere: neither embedded nor a format of users' own data."""
-    own = ("folder", "manifest", "hf")
-    return [entry for entry in catalog.entries() if not entry.embedded and entry.loader not in own]
+    of_user = ("folder", "manifest", "hf")
+    return [entry for entry in catalog.entries() if not entry.embedded and entry.loader not in of_user]
 
 
 def overview() -> str:

@@ -99,10 +99,10 @@ def table(question: Question, recorded: RecordedExperiment) -> str:
         stats = [spread(of[metric][row.label].values()) for metric in question.metrics]
         if not any(stats):
             continue
-        own = of[question.minuend][row.label]
+        minuend = of[question.minuend][row.label]
         other = first if against is None else against[row.label]
-        same = against is None and row is recorded.rows[0]
-        cells = ("", "") if same else difference(own, other)[:2]
+        is_baseline = against is None and row is recorded.rows[0]
+        cells = ("", "") if is_baseline else difference(minuend, other)[:2]
         lines.append([row.label, *("" if s is None else s.text() for s in stats), *cells, str(len(row.runs))])
     subtracted = (
         recorded.rows[0].label if question.subtrahend is None else METRICS[question.subtrahend].heading

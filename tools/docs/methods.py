@@ -41,17 +41,17 @@ def fields(name: str) -> str:
 
 def table(config: type[BaseModel], common: dict[str, FieldInfo]) -> str:
     """Return a row for each field that is not exactly as in ``common``."""
-    own = {n: f for n, f in config.model_fields.items() if n not in common or not _same(f, common[n])}
-    if not own:
+    specific = {n: f for n, f in config.model_fields.items() if n not in common or not _equal(f, common[n])}
+    if not specific:
         return "No field of its own.\n"
     rows = ["| field | default | allowed | meaning |", "|---|---|---|---|"]
-    for name, field in own.items():
+    for name, field in specific.items():
         cells = f"`{name}`", _default(field), _allowed(field), field.description or ""
         rows.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
-def _same(one: FieldInfo, other: FieldInfo) -> bool:
+def _equal(one: FieldInfo, other: FieldInfo) -> bool:
     return (one.default, one.description) == (other.default, other.description)
 
 

@@ -120,11 +120,11 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
         found: the difference under all readings, one of which is that of FedLens.
         printed: the difference of the printed values.
     """
-    own = next(spec for spec in found if not any(spec.reading))
+    default = next(spec for spec in found if not any(spec.reading))
     agrees = {spec.reading: spec.stat.mean * printed > 0 for spec in found}
     decided = [s for s in found if s.half is not None and abs(s.stat.mean) > s.half]
     if all(agrees.values()):
-        return "survives" if own in decided else "same sign, not decided"
+        return "survives" if default in decided else "same sign, not decided"
     if not any(agrees.values()):
         return "not seen under any reading"
     if not decided:
@@ -136,25 +136,25 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
 def rivals_table(of: Openness) -> str:
     """Return a row per other method: the difference in FedLens's reading, its power, and all readings."""
     lines = []
-    own = next(reading for reading in of.readings if not any(reading))
+    default = next(reading for reading in of.readings if not any(reading))
     for rival in of.ranking.rivals:
-        mine, theirs = of.readings[own][of.ranking.own], of.readings[own][rival]
+        mine, theirs = of.readings[default][of.ranking.proposed], of.readings[default][rival]
         specs = curve(of.values(rival))
         effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
         choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
         lines.append(
             [
                 rival.method,
-                signed(of.ranking.own.value - rival.value),
+                signed(of.ranking.proposed.value - rival.value),
                 *difference(mine, theirs)[:2],
                 f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
                 f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
                 f"{choice}: {alternative} ({signed(most.mean)})" if most else "nothing",
-                verdict(specs, of.ranking.own.value - rival.value),
+                verdict(specs, of.ranking.proposed.value - rival.value),
             ]
         )
     headings = [
-        f"{of.ranking.own.method} minus",
+        f"{of.ranking.proposed.method} minus",
         "printed",
         "FedLens's reading (95 % interval)",
         "could have seen",
@@ -180,7 +180,14 @@ def effects_table(of: Openness) -> str:
         for choice, alternative, effect in of.named_effects()
     ]
     return markdown(
-        ["choice", "alternative", f"moves {of.ranking.own.method} by", "at most", "pairs", "order changes"],
+        [
+            "choice",
+            "alternative",
+            f"moves {of.ranking.proposed.method} by",
+            "at most",
+            "pairs",
+            "order changes",
+        ],
         lines,
     )
 
@@ -190,15 +197,15 @@ def picture(name: str, of: Openness) -> str:
 
     Of many readings a sample is drawn.
     """
-    own = next(reading for reading in of.readings if not any(reading))
-    means = of.means[own]
-    mine = of.ranking.own.method
+    default = next(reading for reading in of.readings if not any(reading))
+    means = of.means[default]
+    mine = of.ranking.proposed.method
     rival = max(of.ranking.rivals, key=lambda v: -abs(means[v.method] - means[mine]))
     choices = [(c.name, [a.label for a in c.alternatives]) for c in of.multiverse.choices]
     quantity = f"{mine} minus {rival.method}"
     sample = set(readings(of.multiverse.choices))
     specs = curve({reading: by_seed for reading, by_seed in of.values(rival).items() if reading in sample})
-    method = of.multiverse.source(of.ranking.own, own).entry.name
+    method = of.multiverse.source(of.ranking.proposed, default).entry.name
     chart = specification_chart(specs, choices, quantity, method, Theme(), narrow=False)
     PICTURES.mkdir(exist_ok=True)
     svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
@@ -215,8 +222,8 @@ def section(store: Store, name: str) -> str:
     for i, of in enumerate(shown(store, question)):
         lasting = of.survival
         parts += [
-            f"\n**{of.ranking.title}.** {len(of.readings)} readings. {of.ranking.own.method} is first in "
-            f"{lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
+            f"\n**{of.ranking.title}.** {len(of.readings)} readings. {of.ranking.proposed.method} is first "
+            f"in {lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
             rivals_table(of),
         ]
         if i == 0:
@@ -229,14 +236,16 @@ def survey(store: Store) -> str:
     lines, every = [], []
     for question in QUESTIONS.values():
         for of in shown(store, question):
-            own, lasting = of.ranking.own, of.survival
-            verdicts = [verdict(curve(of.values(r)), own.value - r.value) for r in of.ranking.rivals]
+            proposed, lasting = of.ranking.proposed, of.survival
+            verdicts = [verdict(curve(of.values(r)), proposed.value - r.value) for r in of.ranking.rivals]
             every += verdicts
             first = of.readings[next(reading for reading in of.readings if not any(reading))]
-            power = [float(difference(first[own], first[r])[1] or "nan") for r in of.ranking.rivals]
+            power = [float(difference(first[proposed], first[r])[1] or "nan") for r in of.ranking.rivals]
             lines.append(
                 [
-                    ", ".join(filter(None, (own.source, own.dataset, own.setting, own.metric))),
+                    ", ".join(
+                        filter(None, (proposed.source, proposed.dataset, proposed.setting, proposed.metric))
+                    ),
                     str(len(of.readings)),
                     weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
                     f"{lasting.first} of {lasting.readings}",

@@ -146,7 +146,7 @@ def test_images(results: Sequence[RunResult]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def difference(own: Mapping[int, float], other: Mapping[int, float]) -> tuple[str, str, float]:
+def difference(by_seed: Mapping[int, float], other: Mapping[int, float]) -> tuple[str, str, float]:
     """Return the cells of a difference paired by seed, and its standard deviation.
 
     Returns:
@@ -154,7 +154,7 @@ def difference(own: Mapping[int, float], other: Mapping[int, float]) -> tuple[st
         have been found; and the deviation. Both texts are empty for fewer than two common seeds, and the
         second one also if the difference is the same for every seed, as there is no spread to judge by.
     """
-    found = paired([own[seed] - other[seed] for seed in sorted(set(own) & set(other))])
+    found = paired([by_seed[seed] - other[seed] for seed in sorted(set(by_seed) & set(other))])
     if found is None:
         return "", "", 0.0
     text = f"{signed(found.mean)} ({signed(found.low)} to {signed(found.high)})"

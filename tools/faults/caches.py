@@ -47,8 +47,8 @@ def _whole(folder: Path, name: str) -> tuple[dict[Path, bytes], str]:
 def trained_on(folder: Path, name: str) -> str:
     """Return a digest of all that a run would train on."""
     integrity._checked.clear()  # as in another process
-    own = {"FEDLENS_CACHE": str(folder / "cache")}
-    with mock.patch.dict(os.environ, own), mock.patch.object(image_files, "MIN_CACHED", 1):
+    variables = {"FEDLENS_CACHE": str(folder / "cache")}
+    with mock.patch.dict(os.environ, variables), mock.patch.object(image_files, "MIN_CACHED", 1):
         images = catalog.load(name, str(folder / "data"))
         values = (images.keys, images.classes, images.domains, images.labels, images.domain, images.split)
         digest = integrity.new_digest(repr([np.asarray(v).tolist() for v in values]).encode())

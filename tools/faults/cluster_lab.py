@@ -309,12 +309,12 @@ def _head(folder: Path, address: str, variables: Mapping[str, str]) -> Any:
     return ray_start(folder / "alpha.log", *place, *SMALL, "alpha", variables=variables)
 
 
-_STANDING: dict[Lab, Cluster] = {}
+_RUNNING: dict[Lab, Cluster] = {}
 
 
-def standing(lab: Lab) -> Cluster:
+def running_cluster(lab: Lab) -> Cluster:
     """Return the cluster that gentle faults share; it is started anew if the last fault has harmed it."""
-    made = _STANDING.pop(lab, None)
+    made = _RUNNING.pop(lab, None)
     if made is None or not made.is_healthy():
         lab.opened.close()
         folder = Path(tempfile.mkdtemp(dir=lab.folder, prefix="cluster-"))
@@ -322,7 +322,7 @@ def standing(lab: Lab) -> Cluster:
         made.finish()
         if not made.is_healthy():
             raise Defect(f"a new cluster is not ready: {made.state('alpha')}, {made.state('beta')}")
-    _STANDING[lab] = made
+    _RUNNING[lab] = made
     return made
 
 

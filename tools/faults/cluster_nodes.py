@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tools.faults.accounts import _root
-from tools.faults.cluster_lab import SECONDS, end, has_ray, long_rows, standing, wait_for
+from tools.faults.cluster_lab import SECONDS, end, has_ray, long_rows, running_cluster, wait_for
 from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Outcome, Verdict
@@ -22,7 +22,7 @@ CHEAPEST = EXPERIMENT | {"rounds": 1, "methods": [{"name": "zero-shot"}], "seeds
 
 def again(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node that is killed and started again keeps its name, and gets runs."""
-    made = standing(lab)
+    made = running_cluster(lab)
     with made.joined(folder, "gamma") as gamma:
         made.says("gamma", "ready")
         (run_id,) = made.queue(device="gamma")
@@ -38,7 +38,7 @@ def again(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def added(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node that is added while runs wait gets some of them."""
-    made = standing(lab)
+    made = running_cluster(lab)
     ids = made.queue(count=10)
     with made.joined(folder, "gamma"):
         made.finish(ids=ids, rows=long_rows(lab))
@@ -50,7 +50,7 @@ def added(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def gpu(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node offers GPUs that its driver does not show: it gets no runs, and the page says why."""
-    made, number = standing(lab), int(rng.integers(1, 5))
+    made, number = running_cluster(lab), int(rng.integers(1, 5))
     with made.joined(folder, "gamma", "--num-gpus", str(number)):
         said = made.says("gamma", f"Ray gives {number} GPUs there, and its driver shows 0")
         made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 3))
@@ -59,7 +59,7 @@ def gpu(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def memory(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node has less memory than runs need: they go to the others."""
-    made = standing(lab)
+    made = running_cluster(lab)
     with made.joined(folder, "gamma", "--memory", str(int(rng.integers(80, 150)) * 10**6)):
         made.says("gamma", "ready")
         made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 4))
@@ -69,7 +69,7 @@ def memory(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def cache(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node cannot write its encodings: it gets no runs, and one that asks for it waits."""
-    made = standing(lab)
+    made = running_cluster(lab)
     with made.joined(folder, "gamma", variables=UNWRITABLE):
         state = made.says("gamma", "/proc/fedlens")
         made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 6))
@@ -89,7 +89,7 @@ def sick(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "fedlens", str(place)], check=True)
     variables = {"FEDLENS_CACHE": str(place)}
     try:
-        with standing(lab).served(folder) as made, made.joined(folder, "gamma", variables=variables):
+        with running_cluster(lab).served(folder) as made, made.joined(folder, "gamma", variables=variables):
             made.says("gamma", "ready")
             ids = made.queue(CHEAPEST)
             wait_for(lambda: not made.store.queue.ids(), f"{len(made.store.queue.ids())} wait", 900)

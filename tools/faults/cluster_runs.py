@@ -16,7 +16,7 @@ import psutil
 from fedcore.jobs import force_stop
 from tests.support.cluster import OWN_METHOD
 from tests.support.jobs import recorded
-from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing, wait_for
+from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, running_cluster, wait_for
 from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Outcome, Verdict
@@ -36,7 +36,7 @@ for name in [name for name, group in groups.items() if group["state"] in sys.arg
 
 def _begun(lab: Lab, rng: np.random.Generator) -> tuple[Cluster, int]:
     """Return the shared cluster and a run that trains there and has recorded a random round."""
-    made = standing(lab)
+    made = running_cluster(lab)
     (run_id,) = made.queue()
     made.reach(run_id, int(rng.integers(1, 9)))
     return made, run_id
@@ -84,7 +84,7 @@ def hung(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def moved(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A run that is moved to the top of the queue is the next to start."""
-    made = standing(lab)
+    made = running_cluster(lab)
     ids = made.queue(count=6)
     made.reach(ids[0], 1)
     last = int(rng.choice(ids[4:]))
@@ -99,7 +99,7 @@ def moved(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def slots(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The number of runs at once changes while runs wait."""
-    made = standing(lab)
+    made = running_cluster(lab)
     ids = made.queue(EXPERIMENT, 6)
     try:
         for number in (*rng.permutation([2, 3, 4]), 1):
@@ -113,7 +113,7 @@ def slots(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def device(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A run asks for a device that no node has: it waits, holds nothing up, and can be stopped."""
-    made = standing(lab)
+    made = running_cluster(lab)
     name = str(rng.choice(["GPU-00000000", "gamma", "beta/gpu"]))
     (run_id,) = made.queue(device=name)
     said = made.waits_for(run_id, f"a node with the device {name}")
@@ -135,7 +135,7 @@ def method(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     )
     line = next(i for i, text in enumerate(content.splitlines(), 1) if "assert" in text)
     state = {"FEDLENS_STATE": str(folder / "state")}
-    with standing(lab).served(folder, variables=state) as made:
+    with running_cluster(lab).served(folder, variables=state) as made:
         command = [sys.executable, "-m", "fedcore", "run", str(toml), "--methods", str(file), "--queue"]
         done = subprocess.run(
             [*command, "--no-worker", "--db", str(made.db)],
@@ -163,7 +163,7 @@ def _rest(made: Cluster) -> bool:
 
 def foreign(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Another job of the cluster holds nodes: runs start at the others, or wait until it has ended."""
-    made = standing(lab)
+    made = running_cluster(lab)
     held = [("alpha",), ("beta",), ("alpha", "beta")][int(rng.integers(3))]
     with made.held(folder, *held) as release:
         for node in held:
@@ -182,7 +182,7 @@ def foreign(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def removed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Another job removes the reservations of FedLens: of a run that trains, or of those that wait."""
-    made = standing(lab)
+    made = running_cluster(lab)
     ids = made.queue(count=4)
     made.reach(ids[0], int(rng.integers(1, 9)))
     states = [("CREATED",), ("PENDING",), ("CREATED", "PENDING")][int(rng.integers(3))]
@@ -201,7 +201,7 @@ def removed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def paused(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node does not react for half a minute while it trains."""
-    made = standing(lab)
+    made = running_cluster(lab)
     ids = made.queue(count=3)
     wait_for(lambda: any(made.row(i).device == "beta/cpu" for i in ids), "no run on beta", SECONDS)
     time.sleep(float(rng.uniform(0, 3)))
@@ -221,7 +221,7 @@ def paused(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def actor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A process of a run over two nodes is killed: the run goes on by itself with the same rows."""
-    with standing(lab).served(folder, "--over", "2") as made:
+    with running_cluster(lab).served(folder, "--over", "2") as made:
         (expected,) = made.queue()
         made.becomes(expected, "done")
         (run_id,) = made.queue()

@@ -26,7 +26,7 @@ from tools.faults.cluster_lab import (
     end,
     has_ray,
     long_rows,
-    standing,
+    running_cluster,
     wait_for,
     worker,
 )
@@ -40,7 +40,7 @@ THREE = LONG | {"data": EXPERIMENT["data"] | {"domains": ["rot0", "rot30", "rot6
 
 def worker_killed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The worker is killed; another one goes on with the same rows."""
-    with standing(lab).served(folder) as made:
+    with running_cluster(lab).served(folder) as made:
         (run_id,) = made.queue()
         made.reach(run_id, int(rng.integers(1, 9)))
         made.worker.kill()
@@ -54,7 +54,7 @@ def worker_killed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def takeover(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A further worker takes over while runs wait: the first ends with its runs, and all are done."""
-    with standing(lab).served(folder) as made:
+    with running_cluster(lab).served(folder) as made:
         ids = made.queue(count=6)
         made.reach(ids[0], int(rng.integers(1, 9)))
         with worker(made.db, made.address, variables=made.variables):
@@ -99,7 +99,7 @@ def _refused(made: Cluster, folder: Path, address: str, variables: Mapping[str, 
 
 def wrong_token(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A token that is not the cluster's is refused."""
-    made, text = standing(lab), "another-token-that-is-long-enough-to-be-one"
+    made, text = running_cluster(lab), "another-token-that-is-long-enough-to-be-one"
     said = _refused(made, folder, made.address, {"RAY_AUTH_TOKEN": text})
     if "token" not in said or text in said:
         raise Defect(said)
@@ -136,7 +136,7 @@ def _service(answer: bytes | None) -> Iterator[str]:
 
 def address(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Nothing listens at the address, or another service does, which answers or not."""
-    made, kind = standing(lab), int(rng.integers(3))
+    made, kind = running_cluster(lab), int(rng.integers(3))
     if kind == 0:
         with socket.create_server(("127.0.0.1", 0)) as free:
             place = f"127.0.0.1:{free.getsockname()[1]}"
@@ -151,7 +151,7 @@ def shared(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "fedlens", str(place)], check=True)
     try:
-        with standing(lab).served(folder, "--shared", str(place)) as made:
+        with running_cluster(lab).served(folder, "--shared", str(place)) as made:
             ids = made.queue(count=3)
             made.reach(ids[0], int(rng.integers(1, 9)))
             # A second file system covers the first: while a node writes there, it cannot become read-only.
@@ -172,7 +172,7 @@ def shared(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 def spread_node(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node of a run over three nodes is killed: the run waits until it is back."""
-    with standing(lab).served(folder, "--over", "3") as made:
+    with running_cluster(lab).served(folder, "--over", "3") as made:
         with made.joined(folder, "gamma") as gamma:
             (expected,) = made.queue(THREE)
             made.becomes(expected, "done")
@@ -201,7 +201,7 @@ def head(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         wait_for(lambda: made.row(run_id).state in states, "not interrupted", SECONDS)
         said = made.row(run_id).status_text or "done"
         wait_for(lambda: made.worker.poll() is not None, "its worker stays", SECONDS)
-    again = standing(lab)
+    again = running_cluster(lab)
     if made.row(run_id).state == "interrupted":
         made.store.jobs.reconcile()  # as `fedlens resume` does
         made.store.runs.resume([run_id])

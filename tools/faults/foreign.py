@@ -18,17 +18,17 @@ from tools.faults.verdict import Outcome, Verdict
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Put another run's checkpoints into an interrupted run's folder, beside its own or instead of them."""
     db = copy(lab.interrupted, folder)
-    rows, own = recorded(db, RUN), Store(db).runs.folder(RUN)
+    rows, checkpoints = recorded(db, RUN), Store(db).runs.folder(RUN)
     other = int(rng.integers(1, 5))
     giver = Store(lab.others / "runs.db").runs.folder(other)
     done = f"checkpoints of run {other}"
     if rng.random() < 0.5:
         done += ", its own gone"
-        for file in own.glob("round-*"):
+        for file in checkpoints.glob("round-*"):
             file.unlink()
     for number in rng.choice(4, size=rng.integers(1, 4), replace=False):
         for file in giver.glob(f"*-{number}.safetensors"):
-            shutil.copy(file, own)
+            shutil.copy(file, checkpoints)
             done += f", {file.name}"
     verdict = resumed(lab, db, done)
     if verdict.outcome is Outcome.REFUSED and recorded(db, RUN) != rows:

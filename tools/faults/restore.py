@@ -108,11 +108,11 @@ def _committed(lab: Lab, db: Path, file: Path, rng: np.random.Generator) -> Verd
     writers.kill()
     if error := db.with_name("commits.log").read_text():
         raise Defect(f"a commit failed: {error.strip().splitlines()[-1]}")
-    kept = [Path(each.what) for each in said if each.outcome is Outcome.UNAFFECTED]
-    if len({*kept}) < len(kept):
-        raise Defect(f"two restores have one kept copy: {kept[0]}")
+    copies = [Path(each.what) for each in said if each.outcome is Outcome.UNAFFECTED]
+    if len({*copies}) < len(copies):
+        raise Defect(f"two restores have one kept copy: {copies[0]}")
     there = set[str]()
-    for each in (db, *kept):
+    for each in (db, *copies):
         check_sound(each)
         with closing(sqlite3.connect(each)) as connection:
             there |= {name for (name,) in connection.execute("SELECT device FROM slots")}
@@ -121,7 +121,7 @@ def _committed(lab: Lab, db: Path, file: Path, rng: np.random.Generator) -> Verd
         raise Defect(f"{len(lost)} of {len(numbers)} acknowledged commits are lost: {min(lost)}")
     worst = max(said, key=lambda each: list(Outcome).index(each.outcome))
     return Verdict(
-        worst.outcome, f"{len(numbers)} commits, {len(kept)} of {len(said)} restores: {worst.what}"
+        worst.outcome, f"{len(numbers)} commits, {len(copies)} of {len(said)} restores: {worst.what}"
     )
 
 

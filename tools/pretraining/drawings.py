@@ -51,8 +51,12 @@ def _one(seed: int, index: int) -> tuple[np.ndarray, list[int]]:
         what = drawing.choose(rng, CLASSES[label], STYLES[rng.integers(7)], angle)
         names = (what.style, what.colour, what.background, what.size, what.place)
         pixels = drawing.draw(what, rng) if digit is None else styled(digit, what, rng)
-    known = (STYLES, COLOURS, BACKGROUNDS, drawing.SIZES, drawing.PLACES)
-    return pixels, [label, *(list(k).index(n) for k, n in zip(known, names, strict=True)), round(angle)]
+    vocabularies = (STYLES, COLOURS, BACKGROUNDS, drawing.SIZES, drawing.PLACES)
+    return pixels, [
+        label,
+        *(list(k).index(n) for k, n in zip(vocabularies, names, strict=True)),
+        round(angle),
+    ]
 
 
 def make(folder: Path, count: int, seed: int) -> None:

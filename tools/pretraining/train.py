@@ -119,8 +119,8 @@ class Trainer:
         """Draw random vectors for the place of a context: they must not hide the class name."""
         width = self.model.rows.weight.shape[1]
         std = 0.02 * math.exp(float(self.rng.normal(0, 0.5)))
-        own = texts if self.rng.random() < 0.4 else 1
-        return (torch.randn(own, length, width, generator=self.noise) * std).expand(texts, -1, -1)
+        contexts = texts if self.rng.random() < 0.4 else 1
+        return (torch.randn(contexts, length, width, generator=self.noise) * std).expand(texts, -1, -1)
 
     def prompts(self, turn: int, noisy: float) -> Tensor:
         texts = captions.class_prompts(turn, self.rng)

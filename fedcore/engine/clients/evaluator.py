@@ -367,8 +367,8 @@ class Evaluator:
         clients = len(self.federation.problem.clients)
         wanted = sums[1] > 0
         if coverage != "all":
-            own = models[:, None] == sets
-            wanted = wanted & (own | (sets > clients) if coverage == "domains" else own)
+            is_diagonal = models[:, None] == sets
+            wanted = wanted & (is_diagonal | (sets > clients) if coverage == "domains" else is_diagonal)
         rows, columns = wanted.nonzero(as_tuple=True)
         return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
 

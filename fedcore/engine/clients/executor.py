@@ -307,9 +307,9 @@ def after_aggregation(
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)
-            own = evaluator.with_own_models(models).split(1 if evaluator.homes else chunk)
+            chunks = evaluator.with_own_models(models).split(1 if evaluator.homes else chunk)
             parts = (  # each is made when it is needed
-                OwnModels(*place, some, models.of(some), full, between) for some in own if len(some)
+                OwnModels(*place, some, models.of(some), full, between) for some in chunks if len(some)
             )
             for result in executor.evaluate(parts, should_stop):
                 cells += result.cells

@@ -318,8 +318,8 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
         Clients with their own ranks have the beginning of the global model.
         """
-        own = super().models(state)
-        return own if self.config.aggregation != "fedsa" else Models(None, own.clients)
+        models = super().models(state)
+        return models if self.config.aggregation != "fedsa" else Models(None, models.clients)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
@@ -347,8 +347,8 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         a, b = self._a(params), params["image_b"]
         if "rank" not in params:
             return a, b
-        kept = torch.arange(self.config.rank, device=b.device) < params["rank"]
-        return a * kept[:, None, None, :, None], b * kept[:, None, None, None, :]
+        in_rank = torch.arange(self.config.rank, device=b.device) < params["rank"]
+        return a * in_rank[:, None, None, :, None], b * in_rank[:, None, None, None, :]
 
 
 @method

@@ -159,10 +159,10 @@ class TipAdapter(Method[Any]):
         if data.problem.classes != self.problem.classes:
             places = {name: k for k, name in enumerate(self.problem.classes)}
             held = [(i, places[n]) for i, n in enumerate(data.problem.classes) if n in places]
-            own, theirs = torch.tensor(held, dtype=torch.int64).view(-1, 2).unbind(1)
+            sources, targets = torch.tensor(held, dtype=torch.int64).view(-1, 2).unbind(1)
             trained = cache["values"]
             cache["values"] = trained.new_zeros(*trained.shape[:2], len(places))
-            cache["values"][..., theirs] = trained[..., own]
+            cache["values"][..., targets] = trained[..., sources]
         return {**cache, "alpha": alpha, "beta": beta}
 
     def _cache(self, params: Params, data: LocalData) -> Params:

@@ -215,12 +215,12 @@ class FedAlign(Described):
         start, serve, _ = self._attention(uploads)
         server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
 
-        def own(alpha: Tensor, rank: int) -> Params:
+        def personalised(alpha: Tensor, rank: int) -> Params:
             mean = common if rank == self.global_rank else mix_parts(trained, weights[None], average, rank)
             return personalise(trained, mean, alpha, self.low, average, rank)
 
-        personal = named("image", own(start, self.config.rank))
-        server |= named("serving", own(serve, self.served_rank))
+        personal = named("image", personalised(start, self.config.rank))
+        server |= named("serving", personalised(serve, self.served_rank))
         with torch.no_grad():
             features = self.towers.text(text, self.texts)
         return replace(state, shared={"text": features}, personal=personal, server=server)

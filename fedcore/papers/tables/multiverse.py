@@ -28,15 +28,15 @@ Found = Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The values of a table that differ in their method alone; ``own`` is that of the paper's own method."""
+    """The values of a table that differ in their method alone, and the one of the paper's own method."""
 
     title: str
-    own: PublishedValue
+    proposed: PublishedValue
     values: tuple[PublishedValue, ...]
 
     @property
     def rivals(self) -> tuple[PublishedValue, ...]:
-        return tuple(value for value in self.values if value != self.own)
+        return tuple(value for value in self.values if value != self.proposed)
 
 
 def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
@@ -49,10 +49,10 @@ def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
     found = []
     for place, among in by_place.items():
         mine = [v for name in library.find(among[0].paper).own for v in among if v.method == name]
-        own = mine[0] if mine else max(among, key=lambda v: v.value)
+        proposed = mine[0] if mine else max(among, key=lambda v: v.value)
         title = ", ".join("mean" if part == "avg" else part for part in place if part)
-        found.append(Ranking(title, own, tuple(among)))
-    return sorted(found, key=lambda ranking: ranking.own.target != "avg")
+        found.append(Ranking(title, proposed, tuple(among)))
+    return sorted(found, key=lambda ranking: ranking.proposed.target != "avg")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Multiverse:
         """
         found = self._found(recorded)
         measured = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
-        if self.ranking.own in measured and measured != self.ranking.values:
+        if self.ranking.proposed in measured and measured != self.ranking.values:
             part = multiverse(replace(self.ranking, values=measured), self.rehearsal, len(self.readings))
             return part.read(recorded)
         complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
@@ -146,7 +146,7 @@ def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READI
     left out, and so are choices with a single alternative.
     """
     found = []
-    for choice in choices(library.find(ranking.own.paper).work):
+    for choice in choices(library.find(ranking.proposed.paper).work):
         about = [v for v in ranking.values if choice.is_about(v)]
         distinct = {_identity(a, about, rehearsal): a for a in reversed(choice.alternatives)}
         left = tuple(a for a in choice.alternatives if a in distinct.values())
@@ -190,10 +190,12 @@ class Openness:
 
     def values(self, rival: PublishedValue | None = None) -> dict[Reading, ValuesBySeed]:
         """Return the paper's own method, or its difference to another one paired by seed, by reading."""
-        own = {reading: of[self.ranking.own] for reading, of in self.readings.items()}
+        proposed = {reading: of[self.ranking.proposed] for reading, of in self.readings.items()}
         if rival is None:
-            return own
-        return specification.differences(own, {reading: of[rival] for reading, of in self.readings.items()})
+            return proposed
+        return specification.differences(
+            proposed, {reading: of[rival] for reading, of in self.readings.items()}
+        )
 
     def effects(self, rival: PublishedValue | None = None) -> list[Effect]:
         """Return what each alternative moves, see ``specification.effects``."""
@@ -210,7 +212,7 @@ class Openness:
 
     @property
     def survival(self) -> Survival:
-        return specification.survival(self.means, self.ranking.own.method)
+        return specification.survival(self.means, self.ranking.proposed.method)
 
     def weights(self, value: PublishedValue) -> dict[str, str]:
         """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
@@ -259,10 +261,12 @@ def report(shown: Openness) -> list[str]:
         found = specification.curve(shown.values(rival))
         ahead = sum(spec.stat.mean > 0 for spec in found)
         span = f"{signed(found[0].stat.mean)} to {signed(found[-1].stat.mean)} points"
-        lines.append(f"  {ranking.own.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}")
+        lines.append(
+            f"  {ranking.proposed.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}"
+        )
     for choice, alternative, effect in shown.named_effects():
         lines.append(
             f"  {choice}, {alternative}: {signed(effect.mean)} points, {specification.weight_text([effect])}"
         )
-    lines.append(f"  {shown.survival.text(ranking.own.method)}")
+    lines.append(f"  {shown.survival.text(ranking.proposed.method)}")
     return lines

@@ -51,7 +51,7 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     entities: list[EntityRow] = []
     for row in members:
         recorded = _recorded(store, row)
-        pairs = recorded.held_out_shares(own=not held_out)
+        pairs = recorded.held_out_shares(clients=not held_out)
         shares |= {(row.drawn_label, domain): share for (_, domain), share in pairs.items()}
         entities += [e for of_run in recorded.entities.values() for e in of_run]
     domains = domain_names(entities)

@@ -65,8 +65,8 @@ class Panel:
     @property
     def own_mean(self) -> float | None:
         """Mean accuracy of the models on their own samples, per cent."""
-        own = enumerate(self.own_columns)
-        values = [self.values[0 if self.shared else i, j] for i, j in own if j >= 0]
+        columns = enumerate(self.own_columns)
+        values = [self.values[0 if self.shared else i, j] for i, j in columns if j >= 0]
         present = [v for v in values if not np.isnan(v)]
         return float(np.mean(present)) if present else None
 
@@ -89,9 +89,18 @@ def panel_of_shares(
         if r in row and c in column:
             values[row[r], column[c]] = 100 * share
             correct[row[r], column[c]], total[row[r], column[c]] = right, count
-    own = tuple(column.get(r, -1) for r in rows)
+    own_columns = tuple(column.get(r, -1) for r in rows)
     return Panel(
-        title, method, tuple(rows), tuple(columns), values, correct, total, own, row_title, column_title
+        title,
+        method,
+        tuple(rows),
+        tuple(columns),
+        values,
+        correct,
+        total,
+        own_columns,
+        row_title,
+        column_title,
     )
 
 
@@ -131,9 +140,9 @@ def accuracy_panel(
     correct, total = (summed(count).astype(np.int64) for count in counts)
     with np.errstate(invalid="ignore"):  # 0 / 0 if a pair has no cell: NaN
         values = 100 * (summed(counts[0] / counts[1]) / summed(np.ones(len(cells))))
-    own = tuple(int(column[i]) if named[i][1] == "client" else -1 for i in models)
+    own_columns = tuple(int(column[i]) if named[i][1] == "client" else -1 for i in models)
     rows, columns = (tuple(named[i][0] for i in places) for places in (models, test_sets))
-    return Panel(title, method, rows, columns, values, correct, total, own)
+    return Panel(title, method, rows, columns, values, correct, total, own_columns)
 
 
 def _by_place(
@@ -150,8 +159,8 @@ def _by_place(
     for run, of_run in entities.items():
         places[:] = UNKNOWN
         places[[e.entity for e in of_run]] = [place[e.name, e.kind] for e in of_run]
-        own = cells.run_id == run
-        models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
+        in_run = cells.run_id == run
+        models[in_run], test_sets[in_run] = places[models[in_run]], places[test_sets[in_run]]
     if UNKNOWN in models or UNKNOWN in test_sets:
         raise FedLensError(NAMELESS, "db")
     return models, test_sets, np.array([cells.correct, cells.total])
@@ -230,8 +239,8 @@ def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -
 
 def held_out_shares(cells: Sequence[NamedCell], held_out: str | None) -> dict[str, Share]:
     """Return the share of each domain: own models on own samples, the global model on the held-out domain."""
-    own = (c for c in cells if is_own(c) and c.domain and c.domain != held_out)
-    by_domain = group_by(own, lambda c: c.domain or "")
+    of_clients = (c for c in cells if is_own(c) and c.domain and c.domain != held_out)
+    by_domain = group_by(of_clients, lambda c: c.domain or "")
     unseen = [
         c for c in cells if (c.model_kind, c.test_set_kind, c.test_set) == ("global", "domain", held_out)
     ]
@@ -287,7 +296,7 @@ def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -
     Hierarchical clustering with average linkage of Euclidean distances, leaves in optimal order (scipy).
     Shape: values (rows, columns).
     """
-    fixed = [i for i, own in enumerate(own_columns) if own < 0]
+    fixed = [i for i, column in enumerate(own_columns) if column < 0]
     moving = [i for i in range(len(values)) if i not in set(fixed)]
     measured = values[moving]
     if order == "recorded" or len(moving) < 2 or not measured.size:

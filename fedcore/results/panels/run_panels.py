@@ -85,8 +85,8 @@ class Recorded:
         entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
         return accuracy_panel(title, method, cells, entities)
 
-    def held_out_shares(self, *, own: bool = True) -> Shares:
-        """Return shares by held-out domain and domain; ``own``: also those of clients' own models."""
+    def held_out_shares(self, *, clients: bool = True) -> Shares:
+        """Return shares by held-out domain and domain; ``clients``: also those of clients' own models."""
         held_out = {run.id: run.held_out for run in self.runs}
         cells = self.store.cells.own_and_global(self.rounds, self.split, self.stage)
         return self.mean(
@@ -95,7 +95,7 @@ class Recorded:
                     {
                         (held_out[run] or "", domain): share
                         for domain, share in held_out_shares(of_round, held_out[run]).items()
-                        if own or domain == held_out[run]
+                        if clients or domain == held_out[run]
                     }
                     for of_round in rounds
                 ]
@@ -130,10 +130,12 @@ class Recorded:
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        own = {run.id: self._own_accuracy(run.id) for run in self.runs}
-        entities = {run: self.store.cells.entities(run, {o.client for o in of}) for run, of in own.items()}
+        accuracies = {run.id: self._own_accuracy(run.id) for run in self.runs}
+        entities = {
+            run: self.store.cells.entities(run, {o.client for o in of}) for run, of in accuracies.items()
+        }
         shares: dict[int, list[Shares]] = {}
-        for run, of_run in own.items():
+        for run, of_run in accuracies.items():
             names = _names(entities[run])
             shares[run] = [
                 {(names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total) for o in of_run}
@@ -148,8 +150,8 @@ class Recorded:
     def _own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
         """Return each client's own accuracy in the rounds in which it took part."""
         shown = set(self.rounds.get(run_id, ()))
-        own = self.store.cells.own_of_participants(run_id, self.split, self.stage)
-        return [o for o in own if o.round in shown]
+        accuracies = self.store.cells.own_of_participants(run_id, self.split, self.stage)
+        return [o for o in accuracies if o.round in shown]
 
     def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
         """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""

@@ -34,11 +34,11 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
     The diagonal holds the gains of clients on their own samples. The global model and the test sets of
     domains are left out.
     """
-    clients = [i for i, own in enumerate(now.own_columns) if own >= 0]
+    clients = [i for i, column in enumerate(now.own_columns) if column >= 0]
     names = tuple(now.rows[i] for i in clients)
     columns = [now.own_columns[i] for i in clients]
     began = {
-        start.rows[i]: start.values[i, own] for i, own in enumerate(start.own_columns) if own >= 0
+        start.rows[i]: start.values[i, column] for i, column in enumerate(start.own_columns) if column >= 0
     }  # a client that the first round did not test has no start
     values = now.values[np.ix_(clients, columns)] - np.array([began.get(n, np.nan) for n in names])
     if np.isnan(values[~np.eye(len(names), dtype=bool)]).all():

@@ -104,11 +104,11 @@ class Recorder:
         self._last = 0
         with file.writing() as database:
             existing = find_experiment(database, experiment)
-            own = own_config(
+            run_config = own_config(
                 existing, dataset, backbone, method=entry, seed=seed, rounds=rounds, held_out=held_out
             )
             name = None if experiment is None else str(experiment)
-            created = insert_own_runs(database, existing, [own], name=name, origin=origin)
+            created = insert_own_runs(database, existing, [run_config], name=name, origin=origin)
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             (self._claim,) = claim_new(database, file.path, [self.run_id], owner, None)
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))

@@ -226,8 +226,8 @@ def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, 
     assert report("folder", pets).images == 12
     cache.unlink()
     report("folder", pets)
-    (kept,) = (cache / "verdicts").iterdir()
-    kept.write_text("{damaged")
+    (verdicts,) = (cache / "verdicts").iterdir()
+    verdicts.write_text("{damaged")
     (pets / "photo/dog/x.jpg").touch()
     assert len(read_folder(pets)[0]) == 12
 
@@ -241,12 +241,12 @@ def test_no_flipped_bit_of_the_cache_admits_another_image(tmp_path: Path, cache:
     expected = image_files.cached_reasons(files)
     assert expected == [None, "empty file", None]
     image_files.save_reasons(files, expected)
-    (kept,) = (cache / "verdicts").iterdir()
-    content = kept.read_bytes()
+    (verdicts,) = (cache / "verdicts").iterdir()
+    content = verdicts.read_bytes()
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 8
-        kept.write_bytes(bytes(damaged))
+        verdicts.write_bytes(bytes(damaged))
         assert image_files.cached_reasons(files) == expected, damaged
 
 

@@ -95,9 +95,9 @@ def test_swapped_domains_show_one_class_under_the_name_of_another():
     one = shapes.LARGE_SETS["shapes-conflict"]
     key = "sketch+30-swapped/heart/003"
     assert np.array_equal(shapes.draw_key(key, one.swaps), shapes.draw_shape(key, "star", "sketch", 30))
-    for kept in ("sketch+30/heart/003", "sketch+30-swapped/cup/003"):
-        name = kept.split("/")[1]
-        assert np.array_equal(shapes.draw_key(kept, one.swaps), shapes.draw_shape(kept, name, "sketch", 30))
+    for path in ("sketch+30/heart/003", "sketch+30-swapped/cup/003"):
+        name = path.split("/")[1]
+        assert np.array_equal(shapes.draw_key(path, one.swaps), shapes.draw_shape(path, name, "sketch", 30))
     images = one.load()
     row = images.keys.index(key)
     assert images.classes[images.labels[row]] == "heart"

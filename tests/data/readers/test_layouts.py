@@ -171,9 +171,9 @@ def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
     assert catalog.facts("caltech101", root, coop_classes=True).classes == coop.classes
     assert coop.classes[:5] == ("face", "leopard", "motorbike", "accordion", "airplane")
     assert coop.fingerprint != whole.fingerprint
-    kept = [i for i in range(len(whole)) if whole.classes[whole.labels[i]] != "Faces easy"]
-    assert coop.keys == tuple(whole.keys[i] for i in kept)
-    for row, i in enumerate(kept):
+    rows = [i for i in range(len(whole)) if whole.classes[whole.labels[i]] != "Faces easy"]
+    assert coop.keys == tuple(whole.keys[i] for i in rows)
+    for row, i in enumerate(rows):
         assert coop.read(row).tobytes() == whole.read(i).tobytes()
         label = int(whole.labels[i])
         assert coop.labels[row] == label - (label > 1)

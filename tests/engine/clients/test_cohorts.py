@@ -74,7 +74,7 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
     first = method.init(cohorts[0].federation.problem.generator)
     owner = [c for c in cohorts for _ in c.clients]
     drawn = [engine_batches(c.federation, c.method, 2) for c in owner]
-    g_s, own = oracle.run(
+    g_s, locals_ = oracle.run(
         [c.federation.problem.backbone.model for c in owner],
         narrow.tokenizer,
         cohorts[0].federation.problem.classes,
@@ -93,8 +93,8 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
     for i, c in enumerate(owner):
         length, problem = int(method.lengths[i]), c.federation.problem
         local = loop.state.local["local_prompt"][i]
-        torch.testing.assert_close(local[:length], own[i], atol=1e-6, rtol=0)
-        used = own[i] @ oracle.projector(g_s, 0.6) if config.components == "pfhf+srlp" else own[i]
+        torch.testing.assert_close(local[:length], locals_[i], atol=1e-6, rtol=0)
+        used = locals_[i] @ oracle.projector(g_s, 0.6) if config.components == "pfhf+srlp" else locals_[i]
         text = prompts.text_features(problem.backbone.model, narrow.tokenizer, used, problem.classes)
         expected = [prompts.scores(text, h, problem.backbone.logit_scale) for h in c.federation.pool.values]
         scores = client_logits(c.method, loop.state, c.federation)[i]
@@ -255,9 +255,11 @@ def test_records_are_of_the_last_epoch_that_a_client_reaches(narrow):
 
     method = Looking(BiasConfig(local_epochs=2), federation.problem)
     run((Cohort(method, federation, range(2), max_steps=2),), 1)
-    kept = (seen["row"] != 0).any(-1)
-    assert kept.sum(1).tolist() == [8, 3], "two batches of the first client's only epoch, all of the other"
-    assert torch.equal(seen["row"][kept], seen["x"][kept])
+    recorded = (seen["row"] != 0).any(-1)
+    assert recorded.sum(1).tolist() == [8, 3], (
+        "two batches of the first client's only epoch, all of the other"
+    )
+    assert torch.equal(seen["row"][recorded], seen["x"][recorded])
 
 
 @pytest.mark.slow

@@ -19,12 +19,14 @@ from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
-HERE = Path(__file__)
+THIS_FILE = Path(__file__)
 
 
 def line_of(text: str) -> int:
     """The number of this file's only line that ends in a comment."""
-    return next(i for i, line in enumerate(HERE.read_text().splitlines(), 1) if line.endswith(f"# {text}"))
+    return next(
+        i for i, line in enumerate(THIS_FILE.read_text().splitlines(), 1) if line.endswith(f"# {text}")
+    )
 
 
 def loss_of(method: BiasMethod, params, const, batch) -> torch.Tensor:
@@ -215,7 +217,7 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
         federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
-    assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
+    assert re.match(rf"{re.escape(str(THIS_FILE))}:\d+, in ", str(error.value))
 
 
 def test_the_gradients_of_guides_are_added_unless_the_step_combines_them():

@@ -100,10 +100,12 @@ def test_a_round_leaves_the_rows_of_absent_clients_in_place(five, monkeypatch):
 
 def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch):
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
-    own = torch.arange(12.0).view(4, 3)
-    rows = memory.ClientRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
+    rows_of_clients = torch.arange(12.0).view(4, 3)
+    rows = memory.ClientRows({"same": torch.ones(2).expand(4, -1), "own": rows_of_clients}, None)
     rows.need(torch.tensor([2]))
-    assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(rows.values["own"], own)
+    assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(
+        rows.values["own"], rows_of_clients
+    )
     rows.values["same"][2] = 7.0
     rows.need(torch.tensor([2, 3]))
     assert rows.values["same"][:, 0].tolist() == [0, 0, 7, 1], "a row that is there stays"

@@ -109,7 +109,7 @@ def test_a_value_that_is_kept_is_not_overwritten():
     config = MethodConfig(optimiser="adam", lr=0.1)
     optimiser, everyone = ClientOptimiser(config, 2), torch.arange(2)
     first = optimiser.step("w", torch.ones(2, 3), torch.ones(2, 3), everyone)
-    kept = first.clone()
+    copy = first.clone()
     for _ in range(3):  # the same value again, not what the step before returned
         optimiser.step("w", first, torch.ones(2, 3), everyone)
-        assert torch.equal(first, kept)
+        assert torch.equal(first, copy)

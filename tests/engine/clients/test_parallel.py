@@ -86,16 +86,16 @@ QUICK = {("fedot", "fresh"), ("fedalign", "fresh"), ("feddeap", "kept")}
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "state"),
     [
-        pytest.param(name, kept, marks=() if (name, kept) in QUICK else pytest.mark.slow)
-        for name, kept in [*((name, "fresh") for name in (*FOUR, "promptfl")), ("feddeap", "kept")]
+        pytest.param(name, state, marks=() if (name, state) in QUICK else pytest.mark.slow)
+        for name, state in [*((name, "fresh") for name in (*FOUR, "promptfl")), ("feddeap", "kept")]
     ],
 )
-def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, kept):
-    expected = new_loop(name, optimiser_state=kept)
-    spread = new_loop(name, optimiser_state=kept)
-    servings = [Serving(partial(new_worker, name, optimiser_state=kept)) for _ in range(2)]
+def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, state):
+    expected = new_loop(name, optimiser_state=state)
+    spread = new_loop(name, optimiser_state=state)
+    servings = [Serving(partial(new_worker, name, optimiser_state=state)) for _ in range(2)]
     spread.executor = Parallel([at_once(s, []) for s in servings], CPU)
     spread.worker.evaluate = spread.worker.train = None  # the models are evaluated elsewhere too
     assert rows(spread) == rows(expected)
@@ -126,8 +126,8 @@ def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_
         passes = [p for p in parts if isinstance(p, GlobalPasses)]
         assert len(passes) == 4, "test and validation samples, before and after the round"
         assert all(len(p.passes) > 1 for p in passes)
-    own = [len(p.clients) for parts in asked for p in parts if isinstance(p, OwnModels)]
-    assert own == ([] if name == "fedclip" else [1] * 6)
+    sizes = [len(p.clients) for parts in asked for p in parts if isinstance(p, OwnModels)]
+    assert sizes == ([] if name == "fedclip" else [1] * 6)
 
 
 def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch):
@@ -147,7 +147,7 @@ def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch
     expected = rows(plain)
     stays, goes = sent(2**20), sent(0)
     matrix = 16 * 16 * 8
-    saved = [there - here for here, there in zip(stays, goes, strict=True)]
+    saved = [there - stayed for stayed, there in zip(stays, goes, strict=True)]
     assert max(map(abs, saved[:3])) < matrix / 2, "in the first round nobody has any"
     assert min(saved[3:]) > matrix / 2
 
@@ -255,9 +255,9 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
 def test_processes_that_compute_as_the_run_does_are_not_noted():
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
     recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
-    here = numerics(recorded)
-    assert unlike_processes(recorded, [here, here | {"node": "beta"}]) == ("", [])
-    what, notes = unlike_processes(recorded, [here, here | {"node": "beta", "torch": "2.0"}])
+    process = numerics(recorded)
+    assert unlike_processes(recorded, [process, process | {"node": "beta"}]) == ("", [])
+    what, notes = unlike_processes(recorded, [process, process | {"node": "beta", "torch": "2.0"}])
     assert notes == [f"beta has torch 2.0 instead of {recorded['torch']}"]
     assert "beta: " in what
 
@@ -265,7 +265,7 @@ def test_processes_that_compute_as_the_run_does_are_not_noted():
 def test_processes_with_other_code_train_only_with_the_users_word(monkeypatch):
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
     recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
-    processes = [here := numerics(recorded), here | {"node": "beta", "code": "0123"}]
+    processes = [process := numerics(recorded), process | {"node": "beta", "code": "0123"}]
     with pytest.raises(SystemFault, match=r"^beta has other code of FedLens \(0123 instead of \w+\); i"):
         unlike_processes(recorded, processes)
     monkeypatch.setenv(MIXED_CODE, "1")
@@ -301,9 +301,9 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
     tmp_path, encoded_digits
 ):
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": DIGITS})).runs
-    here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9", "code": code()}
-    there = here | {"node": "b", "processor_features": "AVX512"}
-    processes = SimpleNamespace(width=9, numerics=lambda should_stop: [here, there])
+    one = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9", "code": code()}
+    other = one | {"node": "b", "processor_features": "AVX512"}
+    processes = SimpleNamespace(width=9, numerics=lambda should_stop: [one, other])
     spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
     said: list[object] = []
     with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin

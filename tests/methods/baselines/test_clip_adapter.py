@@ -25,12 +25,12 @@ def test_agrees_with_the_naive_implementation(federation):
     sentences = [problem.template.format(name) for name in problem.classes]
     texts = backbone.model.encode_text(backbone.tokenizer(sentences))
 
-    def scores(own, images):
-        mixed = [mixture(own["w1"], own["w2"], h) for h in images]
+    def scores(params, images):
+        mixed = [mixture(params["w1"], params["w2"], h) for h in images]
         return [torch.stack([scale * one @ t / t.norm() for t in texts]) for one in mixed]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     loop, (naive, *_) = train_both(method, federation, loss, "uniform")
     assert_predictions(loop, torch.stack(scores(naive, federation.pool.values)))

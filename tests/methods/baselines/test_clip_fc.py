@@ -7,11 +7,11 @@ from tests.support.oracles.fedavg import mean_nll
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
 
-def naive_scores(own: dict[str, torch.Tensor], x: torch.Tensor, scale: float | None) -> torch.Tensor:
+def naive_scores(params: dict[str, torch.Tensor], x: torch.Tensor, scale: float | None) -> torch.Tensor:
     """One image, one class at a time."""
-    weight = own["weight"]
+    weight = params["weight"]
     h = x if scale is None else scale * x / x.norm()
-    bias = own.get("bias", torch.zeros(len(weight), dtype=x.dtype))
+    bias = params.get("bias", torch.zeros(len(weight), dtype=x.dtype))
     return torch.stack([w @ h + b for w, b in zip(weight, bias, strict=True)])
 
 
@@ -28,8 +28,8 @@ def test_agrees_with_the_naive_implementation(federation, options, weighting):
     method = build("clip-fc", federation, **SETTINGS, **options)
     scale = federation.problem.backbone.logit_scale if method.config.features == "normalised" else None
 
-    def loss(own, x, y):
-        return mean_nll((naive_scores(own, h, scale) for h in x), y)
+    def loss(params, x, y):
+        return mean_nll((naive_scores(params, h, scale) for h in x), y)
 
     loop, (naive, *_) = train_both(method, federation, loss, weighting)
     assert_predictions(loop, torch.stack([naive_scores(naive, h, scale) for h in federation.pool.values]))

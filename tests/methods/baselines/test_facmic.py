@@ -66,7 +66,7 @@ def test_agrees_with_the_naive_implementation(reading):
     method = FACMIC(FACMICConfig(**SMALL, **reading), problem)
     loss, target = reading["loss"], reading.get("target", "none")
     raw = reading.get("target_features", "raw") == "raw"
-    kept = reading.get("optimiser_state", "kept") == "kept"
+    keeps_state = reading.get("optimiser_state", "kept") == "kept"
     weights = [5.0, 4.0, 7.0] if reading.get("weighting", "samples") == "samples" else [1.0] * 3
     first = method.init(problem.generator).shared
     xs, labels = samples(federation)
@@ -81,8 +81,8 @@ def test_agrees_with_the_naive_implementation(reading):
         if loss == "ce":
             value = sum(nll(s, one) for s, one in zip(scores(h), y, strict=True)) / len(y)
         else:
-            table, own = scores(h)[:, y], range(len(y))
-            both = [nll(table[i], torch.tensor(i)) + nll(table[:, i], torch.tensor(i)) for i in own]
+            table, diagonal = scores(h)[:, y], range(len(y))
+            both = [nll(table[i], torch.tensor(i)) + nll(table[:, i], torch.tensor(i)) for i in diagonal]
             value = sum(both) / (2 * len(y))
         if target == "held_out":
             other = adapt(values, unlabelled)[0]
@@ -105,7 +105,7 @@ def test_agrees_with_the_naive_implementation(reading):
             for value, name in zip(values, NAMES, strict=True):
                 value.data = common[name].clone()
             running = [common["running_mean"].clone(), common["running_var"].clone()]
-            moves = optimisers[k] if kept else adam(values)
+            moves = optimisers[k] if keeps_state else adam(values)
             for chosen in steps:
                 moves.zero_grad()
                 value, *now = objective(values, xs[k][chosen], labels[k][chosen])

@@ -45,7 +45,7 @@ def test_agrees_with_the_naive_implementation(federation, beta):
 def test_a_client_predicts_with_its_header_before_and_after_aggregation(federation):
     """Its model is CLIP with that header: what the server makes of the adapter does not change it."""
     last = run_rounds(build("fedakt", federation, **SETTINGS), federation, 2).finished[-1]
-    own = {
+    scores = {
         stage: {
             (c.model, c.correct)
             for c in last.cells
@@ -53,4 +53,4 @@ def test_a_client_predicts_with_its_header_before_and_after_aggregation(federati
         }
         for stage in (BEFORE_AGGREGATION, AFTER_AGGREGATION)
     }
-    assert own[BEFORE_AGGREGATION] == own[AFTER_AGGREGATION] and len(own[BEFORE_AGGREGATION]) == 3
+    assert scores[BEFORE_AGGREGATION] == scores[AFTER_AGGREGATION] and len(scores[BEFORE_AGGREGATION]) == 3

@@ -105,8 +105,8 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
                 return torch.optim.Adam(values, lr=0.01)
 
             start = [b[k]] if aggregation == "ffa" else [a[k], b[k]]
-            (own,) = fedavg.run(loss, start, [xs[k]], [labels[k]], [[steps[k]]], optimiser, None)
-            a[k], b[k] = (a[k], own[0]) if aggregation == "ffa" else own
+            (of_client,) = fedavg.run(loss, start, [xs[k]], [labels[k]], [[steps[k]]], optimiser, None)
+            a[k], b[k] = (a[k], of_client[0]) if aggregation == "ffa" else of_client
         products = weighted([one @ other for one, other in zip(b, a, strict=True)])
         mean_a, mean_b = weighted(a), weighted(b)
         lost = (products - mean_b @ mean_a).flatten(1).norm(dim=1) / products.flatten(1).norm(dim=1)
@@ -120,14 +120,16 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
         a, b = [mean_a] * 3, b if aggregation == "fedsa" else [mean_b] * 3
     loop = run_rounds(method, federation, 2)
     tail = tail_with(problem, residual)
-    own = client_logits(method, loop.state, federation)
-    assert (products.abs().max() > 1e-3) and not torch.allclose(own, own[:, :1], atol=1e-3)  # it did train
+    of_client = client_logits(method, loop.state, federation)
+    assert (products.abs().max() > 1e-3) and not torch.allclose(
+        of_client, of_client[:, :1], atol=1e-3
+    )  # it did train
     for k in range(3):
         expected = [
             scores(texts, fedalign.image_feature(tail, (a[k], b[k]), 0.25, x), 14.3)
             for x in federation.pool.values
         ]
-        torch.testing.assert_close(own[k], torch.stack(expected), **NEAR)
+        torch.testing.assert_close(of_client[k], torch.stack(expected), **NEAR)
     shown = [diagnostics(event, "averaging_error")[0] for event in loop.finished[1:]]
     assert shown == pytest.approx(errors, abs=1e-6)
     if aggregation == "ffa":
@@ -216,9 +218,9 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
     assert shown == pytest.approx(errors, abs=1e-6) and min(shown) > 1e-4
     ours = client_logits(method, loop.state, federation)
     for k, r in enumerate(ranks):
-        own = a[:, :, :r], b[..., :r]
+        factors = a[:, :, :r], b[..., :r]
         expected = [
-            scores(texts, fedalign.image_feature(tail, own, 0.25, x), 14.3)
+            scores(texts, fedalign.image_feature(tail, factors, 0.25, x), 14.3)
             for x in federation.pool.values[:6]
         ]
         torch.testing.assert_close(ours[k][:6], torch.stack(expected), **NEAR)

@@ -42,13 +42,13 @@ def test_agrees_with_the_naive_implementation(backbone, network, rounds):
     for steps_of in engine_batches(federation, method, rounds):
         trained = []
         for k, steps in enumerate(steps_of):
-            own = copy.deepcopy(common).train()
-            moves = torch.optim.SGD(own.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
+            local = copy.deepcopy(common).train()
+            moves = torch.optim.SGD(local.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
             for chosen in steps:
                 moves.zero_grad()
-                torch.nn.functional.cross_entropy(own(xs[k][chosen]), labels[k][chosen]).backward()
+                torch.nn.functional.cross_entropy(local(xs[k][chosen]), labels[k][chosen]).backward()
                 moves.step()
-            trained.append(own.state_dict())
+            trained.append(local.state_dict())
         mean = {n: sum(w * t[n] for w, t in zip(weights, trained, strict=True)) for n in first}
         common.load_state_dict({**common.state_dict(), **mean})
 

@@ -10,9 +10,9 @@ from tests.support.oracles import fedavg as oracle
 SETTINGS = {"lr": 0.01, "batch_size": 4}
 
 
-def adapted(own: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def adapted(params: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """Normalised A(h) * h of one image. Shape: x (d,) -> (d,)."""
-    exponents = torch.exp(own["w2"] @ torch.tanh(own["w1"] @ x + own["b1"]) + own["b2"])
+    exponents = torch.exp(params["w2"] @ torch.tanh(params["w1"] @ x + params["b1"]) + params["b2"])
     h = exponents / exponents.sum() * x
     return h / h.norm()
 
@@ -44,8 +44,8 @@ def test_agrees_with_the_naive_implementation(federation, kind):
     method = build("fedclip", federation, **SETTINGS, loss=kind)
     texts = class_texts(problem)
 
-    def loss(own, x, y):
-        return naive_loss(kind, [adapted(own, h) for h in x], texts, y, scale)
+    def loss(params, x, y):
+        return naive_loss(kind, [adapted(params, h) for h in x], texts, y, scale)
 
     def adam(values):
         return torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2)

@@ -36,16 +36,16 @@ class GradientTimes(torch.autograd.Function):
         return ctx.scale * gradient, None
 
 
-def through(blocks, x, own, tower, alpha, mask=None):
+def through(blocks, x, params, tower, alpha, mask=None):
     """All blocks of a tower, the last ones with adapters. Shape: x (tokens, width) -> same."""
-    first = len(blocks) - len(own["shared_w"])
+    first = len(blocks) - len(params["shared_w"])
     for number, block in enumerate(blocks):
         out = block(x[None], attn_mask=mask)[0]
         if number >= first:
             i = number - first
             hidden = GradientTimes.apply(block.ln_1(x), alpha)
             for layer, active in ((f"{tower}_down", True), ("shared", True), (f"{tower}_up", False)):
-                hidden = hidden @ own[f"{layer}_w"][i].T + own[f"{layer}_b"][i]
+                hidden = hidden @ params[f"{layer}_w"][i].T + params[f"{layer}_b"][i]
                 hidden = hidden.clamp(min=0) if active else hidden
             out = out + ValueTimes.apply(hidden, alpha)
         x = out
@@ -62,25 +62,27 @@ def test_agrees_with_the_naive_implementation():
     model, scale = backbone.model, backbone.logit_scale
     ids = backbone.tokenizer([problem.template.format(name) for name in problem.classes])
 
-    def scores(own, images):
+    def scores(params, images):
         texts = []
         for sequence in ids:
             n = int(sequence.argmax()) + 1
             x = model.token_embedding(sequence[:n]) + model.positional_embedding[:n]
-            x = through(model.transformer.resblocks, x, own, "text", 0.3, model.attn_mask[:n, :n])
+            x = through(model.transformer.resblocks, x, params, "text", 0.3, model.attn_mask[:n, :n])
             texts.append(model.ln_final(x)[-1] @ model.text_projection)
         found = []
         for tokens in images:  # they enter the first adapted block
-            x = through(model.visual.transformer.resblocks[2:], tokens, own, "image", 0.3)
+            x = through(model.visual.transformer.resblocks[2:], tokens, params, "image", 0.3)
             h = model.visual.ln_post(x[0]) @ model.visual.proj
             found.append(torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]))
         return found
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     loop, owns = train_both(method, federation, loss, "uniform")
-    assert_predictions(loop, None, [torch.stack(scores(own, federation.pool.values[:3])) for own in owns])
+    assert_predictions(
+        loop, None, [torch.stack(scores(params, federation.pool.values[:3])) for params in owns]
+    )
     assert loop.finished[1].scalars_up == 3 * 2 * (4 * 4 + 4)
 
 

@@ -17,14 +17,14 @@ def test_agrees_with_the_naive_implementation(federation, share):
     texts = backbone.model.encode_text(backbone.tokenizer(sentences))
     z, clip = torch.stack([t / t.norm() for t in texts]), naive_clip(federation)
 
-    def loss(own, x, y):
-        return clip.loss(z + 0.5 * own["residual"], x, y)
+    def loss(params, x, y):
+        return clip.loss(z + 0.5 * params["residual"], x, y)
 
     def adam(values):
         return torch.optim.Adam(values, lr=0.02, weight_decay=5e-4)
 
     loop, owns = train_both(method, federation, loss, "uniform", adam)
-    shown = [clip.scores(z + 0.5 * own["residual"], federation.pool.values) for own in owns]
+    shown = [clip.scores(z + 0.5 * params["residual"], federation.pool.values) for params in owns]
     assert_predictions(loop, shown[0] if share == "all" else None, shown)
 
 

@@ -22,8 +22,8 @@ def test_scores_are_clips_own(federation):
     state = run_rounds(method, federation, 1).state
     expected = naive_scores(federation)
     torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-9, rtol=0)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own, expected, atol=1e-9, rtol=0)
+    for found in client_logits(method, state, federation):
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
 def test_nothing_is_sent_and_nothing_changes(federation):

@@ -187,11 +187,11 @@ def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone():
     state = run_rounds(method, federation, 2).state
     common = products(state.server["global_a"], state.server["global_b"])
     for params, kind in ((state.personal, "image"), (state.server, "serving")):
-        own = products(params[f"{kind}_a"], params[f"{kind}_b"])
-        apart = (own - common).flatten(2).norm(dim=2) / common.flatten(1).norm(dim=1)
+        local = products(params[f"{kind}_a"], params[f"{kind}_b"])
+        apart = (local - common).flatten(2).norm(dim=2) / common.flatten(1).norm(dim=1)
         assert apart[:, : method.low].max() < 1e-9, "below boundary_layer it is the mean"
         assert apart[:, method.low :].min() > 1e-3, kind
-        assert (own[0] - own[1]).abs().max() > 1e-4, "nor are two clients' the same"
+        assert (local[0] - local[1]).abs().max() > 1e-4, "nor are two clients' the same"
     scores = client_logits(method, state, federation)
     assert (scores - global_logits(method, state, federation)).abs().amax((1, 2)).min() > 1e-5
 
@@ -239,9 +239,9 @@ def test_no_correct_prediction_falls_back_to_the_global_mean():
     assert found["prototypes"][1] == 0
     assert found["uploaded_features"][1] == 0
     common = products(after.server["global_a"], after.server["global_b"])
-    own = products(after.personal["image_a"], after.personal["image_b"])
-    torch.testing.assert_close(own[1], common)
-    assert (own[0] - common).abs().max() > 1e-3
+    local = products(after.personal["image_a"], after.personal["image_b"])
+    torch.testing.assert_close(local[1], common)
+    assert (local[0] - common).abs().max() > 1e-3
     assert found["attention"][0, 1] == 0  # nobody listens to a client without prototypes
 
 
@@ -258,8 +258,8 @@ def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_star
     assert exact.server["global_a"].shape[-2] == 3 * SMALL["rank"]
     full, best = (products(s.server["global_a"], s.server["global_b"]) for s in (exact, cut))
     assert 0.01 < (full - best).norm() / full.norm() < 0.9
-    served, own = (products(s.server["serving_a"], s.server["serving_b"]) for s in (exact, cut))
-    assert (served - own).norm() / served.norm() > 0.01
+    served, served_cut = (products(s.server["serving_a"], s.server["serving_b"]) for s in (exact, cut))
+    assert (served - served_cut).norm() / served.norm() > 0.01
 
 
 def test_personal_models_are_cut_where_exact_ones_would_be_large(monkeypatch):

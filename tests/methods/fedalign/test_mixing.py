@@ -74,14 +74,14 @@ def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
     share = torch.tensor([[0.2, 0.3, 0.5]])
     alpha = torch.tensor([[0.0, 0.4, 0.6], [0.7, 0.0, 0.3], [0.5, 0.5, 0.0]])
     common, mixed = mix_parts(parts, share, "factors", 2), mix_parts(parts, alpha, "factors", 2)
-    own = personalise(parts, common, alpha, 1, "factors", 2)
-    assert own.keys() == parts.keys()
+    personal = personalise(parts, common, alpha, 1, "factors", 2)
+    assert personal.keys() == parts.keys()
     for name in ("class", "positions"):
-        torch.testing.assert_close(own[name], common[name].expand_as(parts[name]))
-    torch.testing.assert_close(own["projection"], mixed["projection"])
+        torch.testing.assert_close(personal[name], common[name].expand_as(parts[name]))
+    torch.testing.assert_close(personal["projection"], mixed["projection"])
     for name in ("a", "b"):
-        torch.testing.assert_close(own[name][:, 0], common[name][:, 0].expand(3, -1, -1, -1))
-        torch.testing.assert_close(own[name][:, 1], mixed[name][:, 1])
+        torch.testing.assert_close(personal[name][:, 0], common[name][:, 0].expand(3, -1, -1, -1))
+        torch.testing.assert_close(personal[name][:, 1], mixed[name][:, 1])
     for low in (2, 3):  # no layer is mixed by attention, nor is what lies above
         for average in ("factors", "product"):
             common = mix_parts(parts, share, average, 2)

@@ -96,10 +96,10 @@ def test_agrees_with_the_naive_implementation(options, domains):
 
     model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
     pool = federation.pool.values
-    own = method.lengths["personal_length"]
+    personal_length = method.lengths["personal_length"]
 
     def predictions(p_d, mean) -> torch.Tensor:
-        text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
+        text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, personal_length)
         return torch.stack([oracle.scores(text, h, scale) for h in pool])
 
     def per_batch(p_d) -> torch.Tensor:
@@ -107,7 +107,7 @@ def test_agrees_with_the_naive_implementation(options, domains):
         parts = []
         for i in range(0, len(pool), 4):
             mean = pool[i : i + 4].mean(0)
-            text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
+            text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, personal_length)
             parts += [oracle.scores(text, h, scale) for h in pool[i : i + 4]]
         return torch.stack(parts)
 
@@ -206,11 +206,11 @@ def test_everything_starts_identical_and_repeats(federation):
 def test_alignment_and_accuracy_are_those_of_single_images():
     """Trained networks on their clients' images one by one, and the averaged ones on the same."""
     federation = tiny_federation(samples=(9, 5, 6))
-    domains, kept = [0, 1, 0], {}
+    domains, trained_params = [0, 1, 0], {}
 
     class Keeping(FedDEAP):
         def upload(self, params, record, data):
-            kept.update(params)
+            trained_params.update(params)
             return super().upload(params, record, data)
 
     method = Keeping(FedDEAPConfig(**SMALL), federation.problem)
@@ -218,18 +218,18 @@ def test_alignment_and_accuracy_are_those_of_single_images():
     xs, labels = samples(federation)
     for net, name in (("phi_s", "semantic"), ("phi_d", "domain")):
         for client in range(3):
-            trained = [kept[f"{net}_{part}"][client] for part in LAYERS]
+            trained = [trained_params[f"{net}_{part}"][client] for part in LAYERS]
             targets = labels[client].tolist() if net == "phi_s" else [domains[client]] * len(xs[client])
             cosines, hits, shared_hits = [], [], []
             for x, target in zip(xs[client], targets, strict=True):
-                own, shared = (
+                local, shared = (
                     torch.nn.functional.cosine_similarity(
                         oracle.transformed(oracle.network(weights), x, False)[None], method.etf[net]
                     )
                     for weights in (trained, phi(loop.state, net))
                 )
-                cosines.append(float(own[target].detach()))
-                hits.append(int(own.argmax()) == target)
+                cosines.append(float(local[target].detach()))
+                hits.append(int(local.argmax()) == target)
                 shared_hits.append(int(shared.argmax()) == target)
             last = loop.finished[-1]
             for figure, values in (

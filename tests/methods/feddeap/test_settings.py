@@ -46,7 +46,7 @@ def test_features_and_gradients_are_those_of_one_sequence(drawn):
 
 
 def test_the_domain_prompts_gradient_does_not_enter_the_shared_prompt(drawn, monkeypatch):
-    backbone, suffix, (shared, own) = drawn
+    backbone, suffix, (shared, personal) = drawn
     entered: list[int] = []
 
     def watched(prefix: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
@@ -55,8 +55,8 @@ def test_the_domain_prompts_gradient_does_not_enter_the_shared_prompt(drawn, mon
 
     encode = backbone.text.encode
     monkeypatch.setattr(backbone.text, "encode", watched)
-    text = PromptedTexts(backbone, suffix).encode(shared, own)
-    torch.autograd.grad(text.sum(), [own], retain_graph=True)
+    text = PromptedTexts(backbone, suffix).encode(shared, personal)
+    torch.autograd.grad(text.sum(), [personal], retain_graph=True)
     assert not entered
     torch.autograd.grad(text.sum(), [shared])
     assert sum(entered) == 3 * 4, "every client's prompt of every class once"

@@ -45,8 +45,8 @@ def test_agrees_with_the_naive_implementation(gradient):
     loop, g_s = run_rounds(method, federation, 2), trained[0][0]
     torch.testing.assert_close(loop.state.shared["global_prompt"], g_s, **NEAR)
     assert (g_s - start).abs().max() > 1e-3  # it did train
-    for found, (_, own) in zip(loop.state.local["local_prompt"], trained, strict=True):
-        torch.testing.assert_close(found[: len(own)], own, **NEAR)
+    for found, (_, params) in zip(loop.state.local["local_prompt"], trained, strict=True):
+        torch.testing.assert_close(found[: len(params)], params, **NEAR)
     shown = [
         clip.scores(clip.texts(prompt), federation.pool.values) for prompt in (g_s, *(p for _, p in trained))
     ]

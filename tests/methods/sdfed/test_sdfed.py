@@ -26,7 +26,7 @@ def naive(federation, method, rounds):
     """The oracle's prompts, started from the method's own first state."""
     problem, config = federation.problem, method.config
     first = method.init(problem.generator)
-    own = [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)]
+    prompts = [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)]
     clients = len(problem.clients)
     return oracle.run(
         [problem.backbone.model] * clients,
@@ -34,7 +34,7 @@ def naive(federation, method, rounds):
         problem.classes,
         *samples(federation),
         first.shared["global_prompt"],
-        own,
+        prompts,
         engine_batches(federation, method, rounds),
         [problem.backbone.logit_scale] * clients,
         {**config.model_dump(), **SGD, "noise": method.noise},
@@ -74,7 +74,7 @@ def naive_scores(federation, prompt):
 def test_agrees_with_the_naive_implementation(config):
     federation = tiny_federation(samples=(6, 3, 4))
     method = build("sdfed", federation, **FAST, **config)
-    g_s, own = naive(federation, method, 2)
+    g_s, prompts = naive(federation, method, 2)
     first = method.init(federation.problem.generator)
     state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["global_prompt"], g_s, atol=1e-6, rtol=0)
@@ -84,7 +84,7 @@ def test_agrees_with_the_naive_implementation(config):
     )
     for i, length in enumerate((2, 5, 3)):
         local = state.local["local_prompt"][i]
-        torch.testing.assert_close(local[:length], own[i], atol=1e-6, rtol=0)
+        torch.testing.assert_close(local[:length], prompts[i], atol=1e-6, rtol=0)
         assert local[length:].abs().sum() == 0  # padding: no gradient, nothing to decay
         if method.config.components == "pfhf+srlp":
             r = oracle.projector(g_s, method.config.truncation, method.config.projector, method.noise)
@@ -131,9 +131,9 @@ def test_a_projector_of_rank_removes_the_prompt_alone_and_a_random_one_ignores_i
     generator = torch.Generator().manual_seed(0)
     g = torch.randn(2, 8, 64, generator=generator, dtype=torch.float64)
     noise = torch.randn(64, 38, generator=generator, dtype=torch.float64)
-    own = projectors(g, 38, kind="rank")
-    assert (g @ own).abs().max() < 1e-10
-    assert torch.linalg.matrix_rank(own).tolist() == [64 - 8] * 2  # nothing beyond the prompt's own is lost
+    found = projectors(g, 38, kind="rank")
+    assert (g @ found).abs().max() < 1e-10
+    assert torch.linalg.matrix_rank(found).tolist() == [64 - 8] * 2, "nothing beyond the prompt's own is lost"
     blind = projectors(g, 38, noise, "random")
     assert torch.equal(blind[0], blind[1])
     assert torch.linalg.matrix_rank(blind).tolist() == [64 - 38] * 2
@@ -226,8 +226,8 @@ def test_the_overlap_stored_is_that_of_what_each_client_trained():
     federation = tiny_federation(samples=(9,))
     loop = run_rounds(build("sdfed", federation, **{**FAST, "local_length": "fixed:5"}), federation, 2)
     shared = torch.linalg.qr(loop.state.shared["global_prompt"].T).Q
-    own = torch.linalg.qr(loop.state.local["local_prompt"][0].T).Q
-    angles = torch.linalg.svdvals(shared.T @ own)  # cosines of the three principal angles
+    basis = torch.linalg.qr(loop.state.local["local_prompt"][0].T).Q
+    angles = torch.linalg.svdvals(shared.T @ basis)  # cosines of the three principal angles
     (stored,) = diagnostics(loop.finished[-1], "subspace_overlap")
     assert stored == pytest.approx(float(angles.square().mean()), abs=1e-12)
     assert 0.05 < stored < 1
@@ -261,8 +261,8 @@ def test_clients_that_never_took_part(federation, untrained):
     state = State(shared=first.shared, local=first.local, rounds_trained=torch.tensor([1, 0, 2]))
     scores = client_logits(method, state, federation)
     common = global_logits(method, state, federation)
-    own = naive_scores(federation, first.local["local_prompt"][1, :5])
-    torch.testing.assert_close(scores[1], common if untrained == "global" else own, atol=1e-9, rtol=0)
+    local = naive_scores(federation, first.local["local_prompt"][1, :5])
+    torch.testing.assert_close(scores[1], common if untrained == "global" else local, atol=1e-9, rtol=0)
     assert (scores[0] - common).abs().max() > 1e-3 and (scores[2] - common).abs().max() > 1e-3
 
 

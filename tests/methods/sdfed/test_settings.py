@@ -57,15 +57,15 @@ def test_a_client_s_label_space_bounds_all_its_losses_and_predictions():
     r = oracle.projector(g_s, method.config.truncation)
     for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
         names = tuple(problem.classes[k] for k in held[client])
-        own = torch.tensor([held[client].index(int(label)) for label in y])
+        positions = torch.tensor([held[client].index(int(label)) for label in y])
         g_c = state.local["local_prompt"][client, : method.lengths[client]]
         local, common, refined = (
             prompts.text_features(model, tokenizer, g, names) for g in (g_c, g_s, g_c @ r)
         )
         gaps = [float((a - b).norm()) for a, b in zip(local, common, strict=True)]
         expected = {
-            "ce_local": prompts.mean_loss(local, x, own, scale),
-            "ce_global": prompts.mean_loss(common, x, own, scale),
+            "ce_local": prompts.mean_loss(local, x, positions, scale),
+            "ce_global": prompts.mean_loss(common, x, positions, scale),
             "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(names),
             "separate": sum(max(0.0, 1.5 - gap) for gap in gaps) / len(gaps),
         }

@@ -67,8 +67,8 @@ def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Pat
         text,
     )[:1]
     for value in group.runs:
-        own = value_per_seed(group.runs, "personal")[value.run.seed]
-        assert f'seed {value.run.seed}: <b>{own:.2f}</b>, run <a href="/run?id={value.run.id}"' in cell
+        accuracy = value_per_seed(group.runs, "personal")[value.run.seed]
+        assert f'seed {value.run.seed}: <b>{accuracy:.2f}</b>, run <a href="/run?id={value.run.id}"' in cell
     assert "last round; the run's page has the command that repeats it" in cell
 
 

@@ -16,21 +16,21 @@ from tests.support import fill
 from tests.support.web.pages import Opened, button, open_form
 from tests.support.web.pictures import image_folder
 
-OWN = {"cat": ["a pet.", "a small tiger."]}
+TEXTS = {"cat": ["a pet.", "a small tiger."]}
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     """A data set of the classes cat, which is described, and fire engine, which is not."""
     root = tmp_path / "pictures"
-    image_folder(root, OWN)
+    image_folder(root, TEXTS)
     return root
 
 
 def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: str = "fedalign") -> Path:
     """Experiment 1: a method with written descriptions on the pictures, or on the embedded shapes."""
     db = tmp_path / "runs.db"
-    own = {"class_text": "description", **({} if texts is None else {"descriptions": texts})}
+    fields = {"class_text": "description", **({} if texts is None else {"descriptions": texts})}
     where = {"name": "shapes"} if root is None else {"name": "folder", "root": str(root)}
     Store(db).prepare()
     Store(db).experiments.create(
@@ -38,7 +38,7 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
             data=where,
             partition={"kind": "iid", "clients": 2},
             rounds=1,
-            methods=(MethodEntry(name=method, config=own),),
+            methods=(MethodEntry(name=method, config=fields),),
         )
     )
     return db

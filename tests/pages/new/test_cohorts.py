@@ -89,16 +89,18 @@ def test_what_is_wrong_with_a_line_names_it(open_page: Opened) -> None:
 
 
 def test_an_empty_cell_takes_the_weights_above() -> None:
-    own = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
+    backbone = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
     empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBER_COLUMNS])
     row = empty | {"clients": 2}
-    assert cohorts.cohort_content(row, own) == {"clients": 2}
-    assert cohorts.cohort_content(row | {"backbone": "RN50"}, own)["backbone"] == own | {"name": "RN50"}
-    assert cohorts.cohort_content(row | {"backbone": "mini-rn"}, own)["backbone"] == {
+    assert cohorts.cohort_content(row, backbone) == {"clients": 2}
+    assert cohorts.cohort_content(row | {"backbone": "RN50"}, backbone)["backbone"] == backbone | {
+        "name": "RN50"
+    }
+    assert cohorts.cohort_content(row | {"backbone": "mini-rn"}, backbone)["backbone"] == {
         "name": "mini-rn",
         "precision": "bf16",
     }
-    assert cohorts.cohort_content(row | {"pretrained": "laion400m_e31"}, own)["backbone"] == own | {
+    assert cohorts.cohort_content(row | {"pretrained": "laion400m_e31"}, backbone)["backbone"] == backbone | {
         "pretrained": "laion400m_e31"
     }
 

@@ -9,7 +9,7 @@ from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
-from tests.support.web.pages import Opened, button, more_of_the_data, own, plan_line, widget, work_off
+from tests.support.web.pages import Opened, button, more_of_the_data, own_folder, plan_line, widget, work_off
 
 DIGITS = ["rot0", "rot15", "rot30", "rot45", "rot60", "rot75"]
 
@@ -71,7 +71,7 @@ def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, db: P
 def test_the_protocol_of_new_classes_is_chosen_by_name_for_a_folder_of_ones_own(
     open_page: Opened, tmp_path: Path, folder: Path
 ) -> None:
-    app = own(open_page("new", preset="demo"), folder)
+    app = own_folder(open_page("new", preset="demo"), folder)
     protocol = widget(app, "Protocol", "selectbox")
     assert protocol.options == ["all classes", "base-to-new classes", "cross-class"]
     app = protocol.select("base-to-new classes").run()
@@ -158,7 +158,7 @@ def test_a_folders_domains_are_those_of_its_check(
     button(open_page("data", folder=str(folder)), "Check").click().run()
     assert work_off(db) == ["done"]
     shutil.move(folder, tmp_path / "away")  # no plan can find them
-    app = own(open_page("new", preset="demo"), folder)
+    app = own_folder(open_page("new", preset="demo"), folder)
     assert len(app.error) == 1
     assert widget(app, "Held-out domains").options == ["each in turn", "a, b", "each day", "photo"]
 

@@ -123,9 +123,9 @@ def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path)
 
 def test_the_form_keeps_its_values_when_its_experiment_was_launched(open_page: Opened) -> None:
     app = widget(open_page("new"), "Rounds", "text_input").set_value("3").run()
-    kept = widget(app, "Checkpoints kept", "selectbox")
-    assert kept.value == "last"
-    app = kept.set_value("all").run()
+    checkpoints = widget(app, "Checkpoints kept", "selectbox")
+    assert checkpoints.value == "last"
+    app = checkpoints.set_value("all").run()
     app = button(app, "Launch").click().run()
     assert app.title[0].value == "Live"
     app = app.run().switch_page("pages/new.py").run()

@@ -14,7 +14,7 @@ from fedcore.data.images import ImageSet
 from fedcore.engine import plan as planner
 from fedcore.engine.prepare import read_images
 from pages.forms import plan
-from tests.support.web.pages import Opened, button, own, plan_line, widget
+from tests.support.web.pages import Opened, button, own_folder, plan_line, widget
 
 
 class Disk:
@@ -47,7 +47,7 @@ def test_the_page_does_not_wait_for_a_large_folder(
 ) -> None:
     app = open_page("new", preset="demo")
     monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
-    app = own(app, folder)
+    app = own_folder(app, folder)
     assert said(app) and not app.error
     assert button(app, "Launch").disabled
     disk.go.set()
@@ -74,7 +74,7 @@ def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
     monkeypatch.setattr(planner, "read_images", broken)
     app = open_page("new", preset="demo")
     monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
-    app = own(app, folder)
+    app = own_folder(app, folder)
     assert said(app)
     asked = app.session_state[plan._REQUEST]
     go.set()
@@ -90,7 +90,7 @@ def test_the_last_picture_stays_while_the_next_plan_is_made(
     # Data whose reading took long is kept for the next plan, which would then be made at once.
     monkeypatch.setattr(planner, "SLOW_SECONDS", float("inf"))
     disk.go.set()
-    app = own(open_page("new", preset="demo"), folder)
+    app = own_folder(open_page("new", preset="demo"), folder)
     shown = [c.value for c in app.caption if c.value.startswith("3 clients")]
     disk.go.clear()
     monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
@@ -105,7 +105,7 @@ def test_a_large_folder_is_read_once_for_all_plans_and_anew_after_an_error(
 ) -> None:
     disk.go.set()
     monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
-    app = own(open_page("new", preset="demo"), folder)
+    app = own_folder(open_page("new", preset="demo"), folder)
     before = disk.reads
     for rounds in (3, 4):
         app = widget(app, "Rounds", "text_input").set_value(str(rounds)).run()
@@ -124,7 +124,7 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
 ) -> None:
     away = folder.with_name("away")
     shutil.move(folder, away)
-    app = own(open_page("new", preset="demo"), folder)
+    app = own_folder(open_page("new", preset="demo"), folder)
     assert "No folder" in app.error[0].value
     shutil.move(away, folder)
     assert app.run().error, "not looked at again at once"

@@ -19,12 +19,12 @@ from fedcore.store import Recorder, Store
 from tests.support import fill
 
 DOMAINS = {"a1": "art", "a2": "art", "s1": "sketch"}
-OWN = {"a1": 8, "a2": 6, "s1": 9}
+CORRECT = {"a1": 8, "a2": 6, "s1": 9}
 
 
 def accuracy(shift: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
     """Counts of three clients, two of them of one domain; a model's own samples are told apart by OWN."""
-    cells = {(m, t): (OWN[m] if m == t else 2, 10) for m in DOMAINS for t in DOMAINS}
+    cells = {(m, t): (CORRECT[m] if m == t else 2, 10) for m in DOMAINS for t in DOMAINS}
     on_domains = {("a1", "art"): 14, ("a2", "art"): 10, ("s1", "art"): 4}
     on_domains |= {("a1", "sketch"): 3, ("a2", "sketch"): 5, ("s1", "sketch"): 18}
     cells |= {pair: (right, 20) for pair, right in on_domains.items()}

@@ -9,12 +9,14 @@ from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
 
 
-def a_panel(values: list[list[float]], names: str, own: tuple[int, ...], title: str = "FedOT") -> Panel:
+def a_panel(
+    values: list[list[float]], names: str, own_columns: tuple[int, ...], title: str = "FedOT"
+) -> Panel:
     array = np.array(values)
     total = np.full(array.shape, 100)
     correct = np.nan_to_num(array).astype(int)
     columns = tuple(n for n in names if n != "g")[: array.shape[1]]
-    return Panel(title, "fedot", tuple(names), columns, array, correct, total, own)
+    return Panel(title, "fedot", tuple(names), columns, array, correct, total, own_columns)
 
 
 TWO_KINDS = [[50, 50, 50, 50], [90, 10, 80, 20], [10, 95, 20, 85], [80, 20, 90, 10], [20, 85, 10, np.nan]]
@@ -25,8 +27,8 @@ def test_alike_rows_stand_together_and_the_diagonal_stays() -> None:
     (found,) = ordered_panels([panel], "alike")
     assert found.rows[0] == "g"
     assert {frozenset(found.rows[1:3]), frozenset(found.rows[3:])} == {frozenset("ac"), frozenset("bd")}
-    for row, own in zip(found.rows[1:], found.own_columns[1:], strict=True):
-        assert found.columns[own] == row
+    for row, at in zip(found.rows[1:], found.own_columns[1:], strict=True):
+        assert found.columns[at] == row
     for i, row in enumerate(found.rows):
         for j, column in enumerate(found.columns):
             before = panel.rows.index(row), panel.columns.index(column)

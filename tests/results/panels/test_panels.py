@@ -82,8 +82,8 @@ def test_client_by_round(filled: Path) -> None:
     run = run_called(filled, 1, "SDFed")
     panel = run_panel(Store(filled), run, "clients")
     assert panel.values.shape == (6, 11)
-    own = [o for o in Store(filled).cells.own_accuracy(run.id) if o.round == 4]
-    assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in own])
+    personal = [o for o in Store(filled).cells.own_accuracy(run.id) if o.round == 4]
+    assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in personal])
 
 
 def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
@@ -179,8 +179,8 @@ def test_cost_is_the_mean_over_runs(filled: Path) -> None:
 
 
 def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
-    for name, own in METHOD_STYLES.items():
-        assert (Theme().colour(name), Theme(dark=True).colour(name)) == (own.light, own.dark)
+    for name, personal in METHOD_STYLES.items():
+        assert (Theme().colour(name), Theme(dark=True).colour(name)) == (personal.light, personal.dark)
     assert len({s.marker for s in METHOD_STYLES.values()}) == len(METHOD_STYLES), (
         "a second code beside colour"
     )
@@ -286,7 +286,7 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
 
 
 def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally() -> None:
-    known = {
+    entities = {
         1: [EntityRow(0, "global", "global", None, None), EntityRow(1, "client", "a", None, 9)],
         2: [
             EntityRow(0, "global", "global", None, None),
@@ -295,14 +295,14 @@ def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally
         ],
     }
     cells = [(1, 0, 1, 1, 2), (1, 1, 1, 1, 4), (1, 1, 1, 2, 4), (2, 8, 8, 9, 10), (2, 7, 8, 0, 10)]
-    panel = accuracy_panel("", "fedot", coded(*cells), known)
+    panel = accuracy_panel("", "fedot", coded(*cells), entities)
     assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
     assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]
     assert (panel.correct[1, 0], panel.total[1, 0]) == (12, 18)
     assert np.isnan(panel.values[:, 1]).all() and panel.own_columns == (-1, 0, 1)
     for stray in ((1, 7, 1, 1, 2), (2, 8, 3, 1, 2), (2, 8, 99, 1, 2)):
         with pytest.raises(FedLensError, match="belongs to no model or test set"):
-            accuracy_panel("", "fedot", coded(*cells, stray), known)
+            accuracy_panel("", "fedot", coded(*cells, stray), entities)
 
 
 def test_a_client_without_a_row_is_damage_in_a_panel_of_rounds(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _leaf(spoil: Callable[[Path], Path | None], *says: str, **more: Any) -> Bad:
     return Bad(femnist, spoil, says, "femnist", **more)
 
 
-def same(root: Path) -> None:
+def unchanged(root: Path) -> None:
     """Nothing broken: the request itself is wrong."""
 
 
@@ -127,7 +127,7 @@ BAD = {
     ),
     "an unknown domain": Bad(
         folder,
-        same,
+        unchanged,
         ("no domain folder 'foto'", "did you mean 'photo'"),
         options={"domains": ["foto"]},
         at="data.domains",
@@ -254,13 +254,13 @@ BAD = {
         good=12,
     ),
     "an unknown domain of a list": _csv(
-        same,
+        unchanged,
         r"list\.csv: no domain 'foto'; did you mean 'photo'",
         options={"domains": ["foto"]},
         at="data.domains",
     ),
     "a column that a list does not have": _csv(
-        same, r"list\.csv: no column 'species' in line 1", options={"columns": {"label": "species"}}
+        unchanged, r"list\.csv: no column 'species' in line 1", options={"columns": {"label": "species"}}
     ),
     # Hugging Face data sets
     "no saved data set": _hf(
@@ -299,7 +299,7 @@ BAD = {
         "complete the column 'domain'",
     ),
     "an unknown column": _hf(
-        same,
+        unchanged,
         "saved: no column 'species'; there are .*image, label",
         options={"columns": {"label": "species"}},
         at="data.columns.label",
@@ -346,14 +346,14 @@ BAD = {
     "no LEAF json": _leaf(
         lambda r: [p.unlink() for p in r.rglob("*.json")] and None, "leaf: no json files of LEAF"
     ),
-    "no writer": _leaf(same, "no domain chosen", options={"domains": []}, at="data.domains"),
+    "no writer": _leaf(unchanged, "no domain chosen", options={"domains": []}, at="data.domains"),
     "one writer twice": _leaf(
-        same,
+        unchanged,
         "'0' and 'f0000_14' are the same writer",
         options={"domains": ["0", "f0000_14"]},
         at="data.domains",
     ),
     "an unknown writer": _leaf(
-        same, "no writer 'f9'; name one as LEAF does", options={"domains": ["f9"]}, at="data.domains"
+        unchanged, "no writer 'f9'; name one as LEAF does", options={"domains": ["f9"]}, at="data.domains"
     ),
 }

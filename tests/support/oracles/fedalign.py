@@ -119,8 +119,8 @@ def text_features(tower: TextTower, factors: Factors, start: int, gamma: float, 
 def orthogonality(features: list[Tensor], labels: list[int], renormalise: bool, norm: str) -> Tensor:
     means = []
     for c in sorted(set(labels)):
-        own = [f for f, y in zip(features, labels, strict=True) if y == c]
-        mean = sum(own) / len(own)
+        members = [f for f, y in zip(features, labels, strict=True) if y == c]
+        mean = sum(members) / len(members)
         means.append(mean / mean.norm() if renormalise else mean)
     if len(means) < 2:
         return torch.zeros((), dtype=features[0].dtype)
@@ -150,17 +150,17 @@ def attention(
 ):
     """alpha, row by row; None for a client with nothing to attend to."""
     rows: list[list[float] | None] = []
-    for k, own in enumerate(prototypes):
+    for k, means in enumerate(prototypes):
         exponents = {}
         for j, others in enumerate(prototypes):
-            if not own or not others or (without_self and j == k):
+            if not means or not others or (without_self and j == k):
                 continue
             total = 0.0
-            for c, u in own.items():
+            for c, u in means.items():
                 d = sum(similarity(config["similarity"], u, v) for v in others.values())
                 if config["reduce"] == "mean":
                     d /= len(others)
-                total += counts[k][c] / sum(counts[k][e] for e in own) * d
+                total += counts[k][c] / sum(counts[k][e] for e in means) * d
             exponents[j] = math.exp(total)
         z = sum(exponents.values())
         rows.append([exponents.get(j, 0.0) / z for j in range(len(prototypes))] if exponents else None)
@@ -262,12 +262,12 @@ def run(
                 tail, world.personal[k], world.features, xs[k], labels[k], steps_of[k], config
             )
             right = [(seen[i][0], int(labels[k][i])) for i in sorted(seen) if seen[i][1]]
-            own = {}
+            means = {}
             for c in sorted({y for _, y in right}):
                 members = [f for f, y in right if y == c]
-                own[c] = sum(members) / len(members)
+                means[c] = sum(members) / len(members)
             uploads.append(factors)
-            prototypes.append(own)
+            prototypes.append(means)
             pairs += right
             world.pairs.append(len(right))
         world.text = train_text(tower, world, ids, pairs, shuffles(round_, len(pairs)), config)
@@ -286,6 +286,6 @@ def _aggregate(world: World, uploads, prototypes, counts, samples: list[int], co
     world.attention = [share if row is None else row for row in start]
     world.personal, world.serving = [], []
     for k in range(len(uploads)):
-        for rows, kept, low in ((start, world.personal, common), (serve, world.serving, world.common)):
+        for rows, stored, low in ((start, world.personal, common), (serve, world.serving, world.common)):
             high = mix(uploads, share if rows[k] is None else rows[k], config, rows is serve)
-            kept.append(joined(low, high, config["boundary"]))
+            stored.append(joined(low, high, config["boundary"]))

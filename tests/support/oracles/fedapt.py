@@ -47,5 +47,5 @@ def predict(model, tokenize, classes, scale: float, context, query, keys, h: Ten
     share = torch.softmax(
         torch.tensor([(a - mean) / deviation / 0.01 for a in answer], dtype=torch.float64), 0
     )
-    key = sum(w * own for w, own in zip(share, keys, strict=True))
+    key = sum(w * of_client for w, of_client in zip(share, keys, strict=True))
     return scores(texts(model, tokenize, classes, context, key), h, scale)

@@ -31,7 +31,7 @@ def run(
         weights: of the server's mean; None if there is none.
         owns: each client's values that no server averages, behind those of ``start``.
     """
-    clients = [[*start, *own] for own in owns or [[]] * len(xs)]
+    clients = [[*start, *local] for local in owns or [[]] * len(xs)]
     for steps_of in batches:
         for k, steps in enumerate(steps_of):
             received = clients[k]

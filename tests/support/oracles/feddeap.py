@@ -47,8 +47,12 @@ def texts(
     """T(E_k) of every class (Eq. 5, 6); without p_d ``length`` times the mean itself, without both p_s."""
     contexts = list(p_s)
     if mean is not None:
-        rows = [[mean * v for v in own] for own in p_d] if p_d is not None else [[mean] * length] * len(p_s)
-        contexts = [torch.cat([own, torch.stack(more)]) for own, more in zip(p_s, rows, strict=True)]
+        rows = (
+            [[mean * v for v in vectors] for vectors in p_d]
+            if p_d is not None
+            else [[mean] * length] * len(p_s)
+        )
+        contexts = [torch.cat([vectors, torch.stack(more)]) for vectors, more in zip(p_s, rows, strict=True)]
     return text_features(model, tokenizer, torch.stack(contexts), [f"a photo of a {n}" for n in classes])
 
 
@@ -120,7 +124,7 @@ def run(
 ):
     """All rounds; frames: the semantic and the domain ETF, domains: each client's column."""
     for steps_of in batches:
-        sent_p, sent_s, sent_d, kept = [], [], [], []
+        sent_p, sent_s, sent_d, stay = [], [], [], []
         for client, steps in enumerate(steps_of):
             p_s, p_d, (phi_s, phi_d) = train_client(
                 model,
@@ -138,11 +142,11 @@ def run(
             sent_p.append(p_s)
             sent_s.append(phi_s)
             sent_d.append(phi_d)
-            kept.append(p_d)
+            stay.append(p_d)
         equal = [1.0] * len(xs)
         world = World(
             weighted(sent_p, equal),
-            kept,
+            stay,
             [weighted(list(parts), equal) for parts in zip(*sent_s, strict=True)],
             [weighted(list(parts), equal) for parts in zip(*sent_d, strict=True)],
         )

@@ -11,13 +11,13 @@ def cayley(x: Tensor, divisor: int = 2) -> Tensor:
     return (eye + p) @ torch.linalg.inv(eye - p)
 
 
-def transform(kind: str, own: dict[str, Tensor], h: Tensor) -> Tensor:
+def transform(kind: str, local: dict[str, Tensor], h: Tensor) -> Tensor:
     """h' of one image. Shape: h (d,) -> (d,)."""
-    if kind == "none" or not own:
+    if kind == "none" or not local:
         return h
     if kind == "adapter":
-        return h + own["up"] @ torch.clamp(own["down"] @ h, min=0)
-    blocks = own["matrix"]
+        return h + local["up"] @ torch.clamp(local["down"] @ h, min=0)
+    blocks = local["matrix"]
     n = blocks.shape[1]
     parts = []
     for k in range(len(blocks)):
@@ -26,14 +26,14 @@ def transform(kind: str, own: dict[str, Tensor], h: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def logits(kind: str, w: Tensor, own: dict[str, Tensor], h: Tensor, tau: float) -> Tensor:
+def logits(kind: str, w: Tensor, local: dict[str, Tensor], h: Tensor, tau: float) -> Tensor:
     """tau w_g (Q h / |Q h|). Shape: w (K, d), h (d,) -> (K,)."""
-    turned = transform(kind, own, h)
+    turned = transform(kind, local, h)
     return tau * (w @ (turned / turned.norm()))
 
 
-def loss(kind: str, w: Tensor, own: dict[str, Tensor], xs: Tensor, labels: Tensor, tau: float) -> Tensor:
+def loss(kind: str, w: Tensor, local: dict[str, Tensor], xs: Tensor, labels: Tensor, tau: float) -> Tensor:
     total = 0.0
     for x, y in zip(xs, labels, strict=True):
-        total = total - torch.log_softmax(logits(kind, w, own, x, tau), 0)[y]
+        total = total - torch.log_softmax(logits(kind, w, local, x, tau), 0)[y]
     return total / len(labels)

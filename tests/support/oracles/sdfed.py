@@ -49,7 +49,7 @@ def run(
     xs,
     labels,
     g_s,
-    own: list[Tensor],
+    local_prompts: list[Tensor],
     batches: Batches,
     scales: list[float],
     config: dict,
@@ -59,11 +59,11 @@ def run(
     Shape: g_s (S_s, m), own[i] (S_i, m); xs[i] (samples, d_i).
     """
     counts = [float(len(y)) for y in labels]
-    own = [g.clone() for g in own]
+    local_prompts = [g.clone() for g in local_prompts]
     for steps_of in batches:
         sent = []
         for client, steps in enumerate(steps_of):
-            values = [g_s.clone().requires_grad_(), own[client].clone().requires_grad_()]
+            values = [g_s.clone().requires_grad_(), local_prompts[client].clone().requires_grad_()]
             momenta: list[Tensor | None] = [None, None]
             r = refined = None
             model, scale = models[client], scales[client]
@@ -78,6 +78,6 @@ def run(
                 loss = client_loss(model, tokenizer, classes, *values, refined, r, x, y, scale, config)
                 values = sgd(values, list(torch.autograd.grad(loss, values)), momenta, config)
             sent.append(values[0].detach())
-            own[client] = values[1].detach()
+            local_prompts[client] = values[1].detach()
         g_s = weighted(sent, counts if config["weighting"] == "samples" else [1.0] * len(sent))
-    return g_s, own
+    return g_s, local_prompts

@@ -66,6 +66,6 @@ def widget(app: AppTest, label: str, kind: str = "multiselect") -> object:
     return next(w for w in app.get(kind) if w.label == label)
 
 
-def own(app: AppTest, folder: Path) -> AppTest:
+def own_folder(app: AppTest, folder: Path) -> AppTest:
     widget(app, "Data set", "selectbox").select("A folder of your own")
     return widget(app.run(), "Folder on this machine", "text_input").set_value(str(folder)).run()

@@ -77,10 +77,10 @@ class DPFPL(Prompted):
 
         Shape: context (M, m), own (clients, M, m), steps (clients,) int64.
         """
-        own = self._draw(generator("dp-fpl", "own"))
+        local = self._draw(generator("dp-fpl", "own"))
         context = self._draw(generator("promptfl", "context"))
         steps = torch.zeros((), dtype=torch.int64, device=self.problem.device)
-        return State(shared={"context": context}, local=self.repeat({"own": own, "steps": steps}))
+        return State(shared={"context": context}, local=self.repeat({"own": local, "steps": steps}))
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Draw V_0 for each step of the round. Shape: probes (clients, steps, m, r), begun (clients,)."""
@@ -97,25 +97,25 @@ class DPFPL(Prompted):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         steps = params["steps"]
         probes = const["probes"][torch.arange(len(steps), device=steps.device), steps - const["begun"]]
-        own = self._factored(params["own"], probes)
-        text = self._text(params["context"] + own)
+        local = self._factored(params["own"], probes)
+        text = self._text(params["context"] + local)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
         loss = cross_entropy(logits, batch.labels, batch.mask)
         return Step({("context", "own"): loss}, moved={"steps": steps + 1})
 
-    def _factored(self, own: Tensor, probes: Tensor) -> Tensor:
+    def _factored(self, local: Tensor, probes: Tensor) -> Tensor:
         """Return p_l itself, with the gradient that its factors give it.
 
         With g the gradient by the sum U V + R, g_U = g V^T and g_V = U^T g. What p_l moves by is linear and
         symmetric in g, so it is the gradient through p_l -> that same map of (p_l - its value).
 
-        Shape: own (clients, M, m), probes (clients, m, r) -> (clients, M, m).
+        Shape: local (clients, M, m), probes (clients, m, r) -> (clients, M, m).
         """
-        value = own.detach()
+        value = local.detach()
         # In bf16 products are narrower than p_l, and a GPU has no QR decomposition of such numbers.
         u: Tensor = torch.linalg.qr((value @ probes).to(value.dtype)).Q
         v: Tensor = torch.linalg.qr((value.transpose(1, 2) @ u).to(value.dtype)).Q.transpose(1, 2)
-        moved = own - value
+        moved = local - value
         rows = u @ (u.transpose(1, 2) @ moved)
         columns = (moved @ v.transpose(1, 2)) @ v
         both = (rows @ v.transpose(1, 2)) @ v

@@ -137,7 +137,7 @@ class FedAPT(Prompted):
         return params["keys"] if "keys" in params else self.keys.expand(len(params["context"]), -1, -1, -1)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        prompts = params["context"] * (1 + _own(self._keys(params), batch.clients)[:, None])
+        prompts = params["context"] * (1 + _key_of_client(self._keys(params), batch.clients)[:, None])
         text = encode_class_context(self.problem.backbone, prompts, self.suffix)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
         client = batch.clients[:, None].expand_as(batch.labels)
@@ -154,7 +154,7 @@ class FedAPT(Prompted):
         Shape: key (participants, L, m).
         """
         sent: dict[str, Tensor | Ragged] = {name: params[name] for name in self.shared}
-        return sent | ({"key": _own(params["keys"], data.clients)} if "keys" in params else {})
+        return sent | ({"key": _key_of_client(params["keys"], data.clients)} if "keys" in params else {})
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Average meta prompt and query, and keep every client's latest key if keys are trained."""
@@ -228,6 +228,6 @@ class FedAPT(Prompted):
         return piece_size(each, backbone.device)
 
 
-def _own(keys: Tensor, clients: Tensor) -> Tensor:
+def _key_of_client(keys: Tensor, clients: Tensor) -> Tensor:
     """Return each client's own key. Shape: keys (c, clients, L, m), clients (c,) -> (c, L, m)."""
     return keys[torch.arange(len(keys), device=keys.device), clients.to(keys.device)]

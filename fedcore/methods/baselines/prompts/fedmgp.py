@@ -137,8 +137,8 @@ class FedMGP(PromptedTowers):
 
     def __init__(self, config: FedMGPConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        own = ("own_text", "own_visual") if config.groups > config.shared_groups else ()
-        self._trained = (*KINDS, *own)
+        local = ("own_text", "own_visual") if config.groups > config.shared_groups else ()
+        self._trained = (*KINDS, *local)
 
     @classmethod
     def plan_warnings(cls, config: FedMGPConfig, context: RunContext) -> list[str]:
@@ -171,11 +171,11 @@ class FedMGP(PromptedTowers):
             ),
         }
         placed, s = self.place(every), config.shared_groups
-        own = {f"own_{name}": value[s:] for name, value in placed.items()}
-        own = {name: value for name, value in own.items() if name in self._trained}
+        local = {f"own_{name}": value[s:] for name, value in placed.items()}
+        local = {name: value for name, value in local.items() if name in self._trained}
         if config.groups > 1:
-            own["pairs"] = torch.arange(config.groups, device=self.problem.device)
-        return State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(own))
+            local["pairs"] = torch.arange(config.groups, device=self.problem.device)
+        return State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(local))
 
     def _first_contexts(self, draw: Generator) -> Tensor:
         """Return a photo prompt's first words with noise, or random vectors. Shape: -> (G, M, m) float64."""
@@ -285,8 +285,8 @@ class FedMGP(PromptedTowers):
     @staticmethod
     def _every(params: Params, kind: str) -> Tensor:
         """Return all groups of a kind of prompt. Shape: -> (models, G or s, length, width)."""
-        own = params.get(f"own_{kind}")
-        return params[kind] if own is None else torch.cat([params[kind], own], 1)
+        local = params.get(f"own_{kind}")
+        return params[kind] if local is None else torch.cat([params[kind], local], 1)
 
 
 def _arranged(prompts: Tensor, order: Tensor) -> Tensor:

@@ -92,8 +92,8 @@ class FedOTP(Matched):
         if self.config.local_start == "common":
             local = self.repeat({"own": self._draw(generator("fedotp", "own"))})
         else:
-            own = [self._draw(generator("fedotp", "own", name)) for name in self.problem.clients]
-            local = {"own": torch.stack(own)}
+            drawn = [self._draw(generator("fedotp", "own", name)) for name in self.problem.clients]
+            local = {"own": torch.stack(drawn)}
         return State(shared={"context": self._draw(generator("fedotp", "context"))}, local=local)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:

@@ -188,15 +188,17 @@ class PFedMoAP(Prompted):
         taking = state.rounds_trained > 0
         taking[sending] = True
         (taken,) = taking.nonzero(as_tuple=True)
-        own = uploads.dense("context")
-        latest = state.server["prompts"][taken.to(own.device)]
-        latest[torch.searchsorted(taken, sending).to(own.device)] = own
+        uploaded = uploads.dense("context")
+        latest = state.server["prompts"][taken.to(uploaded.device)]
+        latest[torch.searchsorted(taken, sending).to(uploaded.device)] = uploaded
         chosen = torch.full((len(taking), min(self.config.experts, len(taken)) - 1), -1)
         chosen[taken] = self._choose(latest, taken, chosen.shape[1], generator)
         gated = state.server["gated"].clone()
         gated[sending] |= _present(self._experts(state, sending)).to(gated)
         return replace(
-            sent, personal={"chosen": chosen.to(own.device)}, server={"prompts": own, "gated": gated}
+            sent,
+            personal={"chosen": chosen.to(uploaded.device)},
+            server={"prompts": uploaded, "gated": gated},
         )
 
     def _choose(self, prompts: Tensor, taken: Tensor, count: int, generator: Generators) -> Tensor:
@@ -297,12 +299,12 @@ class PFedMoAP(Prompted):
         """
         scale = self.problem.backbone.logit_scale
         h = F.normalize(x, dim=-1)
-        own: Tensor = scale * (h @ head["text"].transpose(1, 2))
+        local: Tensor = scale * (h @ head["text"].transpose(1, 2))
         if not head["experts"].shape[1]:
-            return own
+            return local
         texts = torch.cat([self._pool(head["text"])[:, None], head["experts"]], 1)
-        mixed = self.config.local_weight * own + scale * self._attended(params, self._pool(h), texts)
-        return torch.where(head["present"][:, None, None], mixed, own)
+        mixed = self.config.local_weight * local + scale * self._attended(params, self._pool(h), texts)
+        return torch.where(head["present"][:, None, None], mixed, local)
 
     def _attended(self, params: Params, h: Tensor, texts: Tensor) -> Tensor:
         """Return pool(h) . MHA(pool(h), texts, texts).

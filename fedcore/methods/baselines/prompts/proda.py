@@ -77,8 +77,8 @@ def upper_bound(u: Tensor, texts: Tensor, labels: Tensor, scale: float) -> Tenso
     rows = torch.arange(len(u), device=u.device)[:, None]
     of_label = apart.transpose(1, 2)[rows, labels].transpose(1, 2)  # (clients, B, batch, d)
     between = ((weights[:, None] * of_label) @ apart.mT).sum(1)
-    own = diagonal.gather(-1, labels[..., None])
-    spread = (own + diagonal - 2 * between) / (texts.shape[1] + 1)
+    at_label = diagonal.gather(-1, labels[..., None])
+    spread = (at_label + diagonal - 2 * between) / (texts.shape[1] + 1)
     return scale * (u @ mean.mT) + scale**2 / 2 * spread
 
 

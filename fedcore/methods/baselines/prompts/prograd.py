@@ -49,9 +49,9 @@ def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
 
     Shape: gradient and guide (clients, ...) -> (clients, ...).
     """
-    own, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
-    against = (own * unit).sum(1, keepdim=True).clamp(max=0)
-    return (own - weight * against * unit).view_as(gradient)
+    flat, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
+    against = (flat * unit).sum(1, keepdim=True).clamp(max=0)
+    return (flat - weight * against * unit).view_as(gradient)
 
 
 @method

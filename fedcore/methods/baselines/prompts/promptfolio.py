@@ -60,9 +60,9 @@ class PromptFolio(Prompted):
 
         Shape: context (M, m), own (clients, M, m).
         """
-        own = [self._draw(generator("promptfolio", "own", client)) for client in self.problem.clients]
+        drawn = [self._draw(generator("promptfolio", "own", client)) for client in self.problem.clients]
         context = self._draw(generator("promptfl", "context"))
-        return State(shared={"context": context}, local={"own": torch.stack(own)})
+        return State(shared={"context": context}, local={"own": torch.stack(drawn)})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({("context", "own"): self.prediction_loss(params, batch)})
@@ -75,8 +75,8 @@ class PromptFolio(Prompted):
         common = F.normalize(self._text(params["context"]), dim=-1)
         if "own" not in params:
             return {"text": common}
-        own = F.normalize(self._text(params["own"]), dim=-1)
-        return {"text": (1 - self.config.theta) * common + self.config.theta * own}
+        local = F.normalize(self._text(params["own"]), dim=-1)
+        return {"text": (1 - self.config.theta) * common + self.config.theta * local}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s h/|h| . t. Shape: x (models, samples, d) -> (models, samples, classes)."""

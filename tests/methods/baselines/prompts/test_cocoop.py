@@ -12,11 +12,11 @@ SETTINGS = {"lr": 0.05, "batch_size": 4}
 FORMS = ("server_coop", "random_meta_net", "all_global")
 
 
-def shifted(own: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+def shifted(params: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
     """The context that an image sees (Section 3.2 of Zhou et al., 2022). Shape: h (d,) -> (M, m)."""
-    w1, b1, w2, b2 = (own[name] for name in NETWORK)
+    w1, b1, w2, b2 = (params[name] for name in NETWORK)
     hidden = torch.clamp(w1 @ (h / h.norm()) + b1, min=0)
-    return own["context"] + (w2 @ hidden + b2)
+    return params["context"] + (w2 @ hidden + b2)
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def test_agrees_with_the_naive_implementation(share):
     federation = tiny_federation(samples=(5, 2, 3))
     method, clip = build("cocoop", federation, **SETTINGS, share=share), naive_clip(federation)
 
-    def scores(own, images):
-        return [scores_of(clip.texts(shifted(own, h)), h, clip.scale) for h in images]
+    def scores(params, images):
+        return [scores_of(clip.texts(shifted(params, h)), h, clip.scale) for h in images]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     loop, owns = train_both(method, federation, loss, "uniform")
     shown = federation.pool.values[:6]
@@ -45,7 +45,7 @@ def test_agrees_with_the_naive_implementation(share):
         if network is None
         else torch.stack(scores(network | {"context": owns[0]["context"]}, shown))
     )
-    assert_predictions(loop, common, [torch.stack(scores(own, shown)) for own in owns])
+    assert_predictions(loop, common, [torch.stack(scores(params, shown)) for params in owns])
 
 
 def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(federation):
@@ -63,7 +63,7 @@ def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(federati
         drawn = states["all_global"].shared[name]
         assert torch.equal(states["random_meta_net"].server[name], drawn)
         for share in ("server_coop", "random_meta_net"):
-            assert all(torch.equal(own, drawn) for own in states[share].local[name])
+            assert all(torch.equal(value, drawn) for value in states[share].local[name])
 
 
 def test_the_first_context_is_the_words_of_the_paper():

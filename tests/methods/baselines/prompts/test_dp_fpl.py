@@ -45,10 +45,10 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
             normal = problem.generator("dp-fpl", "probe", problem.clients[k], done[k])
             done[k] += len(steps)
             for chosen in steps:
-                shared, own = (v.detach() for v in values)
-                u = orthonormal(own @ torch.randn(16, rank, generator=normal, dtype=torch.float64))
-                v = orthonormal(own.T @ u).T
-                rest = own - u @ v
+                shared, local = (v.detach() for v in values)
+                u = orthonormal(local @ torch.randn(16, rank, generator=normal, dtype=torch.float64))
+                v = orthonormal(local.T @ u).T
+                rest = local - u @ v
                 leaves = [t.clone().requires_grad_() for t in (shared, u, v, rest)]
                 p_g, left, right, r = leaves
                 loss = mean_loss(
@@ -73,7 +73,7 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
     assert (state.local["own"] - first.local["own"]).abs().max() > 1e-3  # it did train
     for prompts, ours in (
         ([common], global_logits(method, state, federation)[None]),
-        ([common + own for own in owns], client_logits(method, state, federation)),
+        ([common + local for local in owns], client_logits(method, state, federation)),
     ):
         for prompt, found in zip(prompts, ours, strict=True):
             expected = [scores(text(prompt), h, backbone.logit_scale) for h in federation.pool.values[:6]]

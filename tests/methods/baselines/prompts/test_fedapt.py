@@ -19,7 +19,7 @@ def test_agrees_with_the_naive_implementation(keys):
     start = first.shared["keys"] if keys == "trained" else method.keys
     clip = (problem.backbone.model, problem.backbone.tokenize, problem.classes, problem.backbone.logit_scale)
     xs, labels = samples(federation)
-    context, query, own = oracle.run(
+    context, query, trained_keys = oracle.run(
         *clip,
         xs,
         labels,
@@ -41,13 +41,15 @@ def test_agrees_with_the_naive_implementation(keys):
     torch.testing.assert_close(state.shared["context"], context, **near)
     torch.testing.assert_close(state.shared["query_w"], query, **near)
     if keys == "trained":
-        torch.testing.assert_close(state.shared["keys"], torch.stack(own), **near)
-        assert torch.stack(own).abs().max() > 1e-4, "the keys did train"
+        torch.testing.assert_close(state.shared["keys"], torch.stack(trained_keys), **near)
+        assert torch.stack(trained_keys).abs().max() > 1e-4, "the keys did train"
     else:
         assert list(state.shared) == ["context", "query_w"], "frozen keys are in no state and travel nowhere"
         assert torch.equal(method.keys, start) and start.abs().min() > 0
 
-    shown = torch.stack([oracle.predict(*clip, context, query, own, h) for h in federation.pool.values[:6]])
+    shown = torch.stack(
+        [oracle.predict(*clip, context, query, trained_keys, h) for h in federation.pool.values[:6]]
+    )
     torch.testing.assert_close(global_logits(method, state, federation)[:6], shown, **near)
     for found in client_logits(method, state, federation):
         torch.testing.assert_close(found[:6], shown, **near)

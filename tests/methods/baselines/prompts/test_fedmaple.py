@@ -19,17 +19,17 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     model, scale = problem.backbone.model, problem.backbone.logit_scale
     ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
 
-    def scores(own, images):
-        contexts = [own["context"], *own.get("deep", ())]
-        maps = zip(own["w"], own["b"], contexts, strict=True)
+    def scores(params, images):
+        contexts = [params["context"], *params.get("deep", ())]
+        maps = zip(params["w"], params["b"], contexts, strict=True)
         visual = [torch.stack([w @ v + b for v in context]) for w, b, context in maps]
         visual[0] = model.visual.ln_pre(visual[0])
         texts = [text_feature(model, one, contexts) for one in ids]
         embeddings = [embedding(model.visual, tokens, visual) for tokens in images]
         return [torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]) for h in embeddings]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     def optimiser(values):
         return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)

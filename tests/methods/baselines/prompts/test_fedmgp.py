@@ -45,12 +45,12 @@ def test_agrees_with_the_naive_implementation():
         distance = (apart([h for h, _ in found]) + apart([texts for _, texts in found])) / 2
         return sum(fits) / len(fits) - 3 * distance
 
-    def draw(kind, own, common, round_, name):
+    def draw(kind, local, common, round_, name):
         uniform = torch.rand(
             3, generator=problem.generator("fedmgp", "draw", kind, round_, name), dtype=torch.float64
         )
         keys = []
-        for group, u in zip(own, uniform, strict=True):
+        for group, u in zip(local, uniform, strict=True):
             near = [(group * c).sum() / (group.norm() * c.norm()) for c in common]
             keys.append((max(near) / 0.2 if round_ > 1 else 0) - torch.log(-torch.log(u)))
         return sorted(range(3), key=lambda g: -float(keys[g]))
@@ -90,8 +90,8 @@ def test_agrees_with_the_naive_implementation():
         torch.testing.assert_close(state.shared[kind], torch.stack(groups), **NEAR)
         assert (state.shared[kind] - first.shared[kind]).abs().max() > 1e-3  # it did train
         for i, client in enumerate(clients):
-            own = client[kind][held[i][kind][2]]
-            torch.testing.assert_close(state.local[f"own_{kind}"][i, 0], own, **NEAR)
+            local = client[kind][held[i][kind][2]]
+            torch.testing.assert_close(state.local[f"own_{kind}"][i, 0], local, **NEAR)
     shown = federation.pool.values[:3]
     for client, found in zip(clients, client_logits(method, state, federation), strict=True):
         torch.testing.assert_close(found[:3], scores(client, shown), **NEAR)

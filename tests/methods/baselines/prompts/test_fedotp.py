@@ -50,13 +50,13 @@ def test_agrees_with_the_naive_implementation(solved):
         solved = c.mass, c.regularisation, 20, c.tolerance
         return [image_scores(texts, x, clip.scale, *solved) for x in images]
 
-    def loss(own, x, y):
-        return mean_nll(scores([own["context"], own["own"]], x), y)
+    def loss(params, x, y):
+        return mean_nll(scores([params["context"], params["own"]], x), y)
 
     loop, owns = train_both(method, federation, loss, "samples")
     shown = federation.pool.values[:4]
     common = torch.stack(scores([owns[0]["context"]], shown))
-    personal = [torch.stack(scores([own["context"], own["own"]], shown)) for own in owns]
+    personal = [torch.stack(scores([params["context"], params["own"]], shown)) for params in owns]
     assert_predictions(loop, common, personal)
 
 
@@ -90,8 +90,8 @@ def test_a_plan_leaves_out_the_regions_that_fit_worst():
 def test_a_plan_does_not_depend_on_its_neighbours():
     cost = torch.rand(6, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     together = transport(cost, 0.8, 0.05, 100, 1e-3)
-    for own, plan in zip(cost, together, strict=True):
-        torch.testing.assert_close(transport(own[None], 0.8, 0.05, 100, 1e-3)[0], plan, atol=0, rtol=0)
+    for single, plan in zip(cost, together, strict=True):
+        torch.testing.assert_close(transport(single[None], 0.8, 0.05, 100, 1e-3)[0], plan, atol=0, rtol=0)
 
 
 def test_no_gradient_goes_through_the_plan():

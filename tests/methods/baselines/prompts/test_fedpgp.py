@@ -8,10 +8,10 @@ from tests.support.against import assert_predictions, build, naive_clip, train_b
 SETTINGS = {"context_length": 3, "rank": 2, "lr": 0.05, "batch_size": 4, "local_epochs": 1}
 
 
-def contrast(shared: Tensor, own: Tensor, anchor: Tensor, temperature: float) -> Tensor:
+def contrast(shared: Tensor, local: Tensor, anchor: Tensor, temperature: float) -> Tensor:
     """Mean over classes of -log e^(near/T) / (e^(near/T) + e^(away/T)). Shape: (K, d) each -> ()."""
     total = torch.zeros((), dtype=shared.dtype)
-    for g, i, c in zip(shared, own, anchor, strict=True):
+    for g, i, c in zip(shared, local, anchor, strict=True):
         near, away = torch.exp(g @ c / temperature), torch.exp(g @ i / temperature)
         total = total - torch.log(near / (near + away))
     return total / len(shared)
@@ -26,14 +26,14 @@ def test_agrees_with_the_naive_implementation(federation, anchor):
     sentences = [template.format(name) for name in problem.classes]
     fixed = F.normalize(clip.model.encode_text(clip.tokenizer(sentences)), dim=-1)
 
-    def personal(own):
-        return clip.texts(own["context"] + own["u"] @ own["v"])
+    def personal(params):
+        return clip.texts(params["context"] + params["u"] @ params["v"])
 
-    def loss(own, x, y):
-        shared, ours = clip.texts(own["context"]), personal(own)
+    def loss(params, x, y):
+        shared, ours = clip.texts(params["context"]), personal(params)
         return clip.loss(ours, x, y) + 2.0 * contrast(shared, ours, fixed, 0.5)
 
     loop, owns = train_both(method, federation, loss, "samples")
     pool = federation.pool.values
     common = clip.scores(clip.texts(owns[0]["context"]), pool)
-    assert_predictions(loop, common, [clip.scores(personal(own), pool) for own in owns])
+    assert_predictions(loop, common, [clip.scores(personal(params), pool) for params in owns])

@@ -47,8 +47,8 @@ def test_agrees_with_the_naive_implementation(federation):
     bare = clip.model.encode_text(clip.tokenizer(list(clip.classes)))
     bare = torch.stack([e / e.norm() for e in bare])
 
-    def loss(own, x, y):
-        return clip.loss(clip.texts(context_of(own, bare)), x, y)
+    def loss(params, x, y):
+        return clip.loss(clip.texts(context_of(params, bare)), x, y)
 
     def optimiser(values):
         return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=1e-5)

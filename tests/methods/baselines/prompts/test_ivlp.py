@@ -18,13 +18,13 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     model, scale = problem.backbone.model, problem.backbone.logit_scale
     ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
 
-    def scores(own, images):
-        texts = prompted_texts(model, own, ids)
-        embeddings = [prompted_embedding(model, own, tokens) for tokens in images]
+    def scores(params, images):
+        texts = prompted_texts(model, params, ids)
+        embeddings = [prompted_embedding(model, params, tokens) for tokens in images]
         return [torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]) for h in embeddings]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     def optimiser(values):
         return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)

@@ -15,8 +15,8 @@ def test_agrees_with_the_naive_implementation(federation, distance):
     sentences = [problem.template.format(name) for name in problem.classes]
     prompts = clip.model.encode_text(clip.tokenizer(sentences))
 
-    def loss(own, x, y):
-        text = clip.texts(own["context"])
+    def loss(params, x, y):
+        text = clip.texts(params["context"])
         total = clip.loss(text, x, y)
         for t, z in zip(text, prompts, strict=True):
             z = z / z.norm()

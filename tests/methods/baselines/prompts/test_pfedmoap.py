@@ -33,13 +33,13 @@ def attention(gate, q, texts) -> torch.Tensor:
     return wo @ torch.stack(heads) + bo
 
 
-def scores(own, experts, gate, scale, x) -> list[torch.Tensor]:
+def scores(local, experts, gate, scale, x) -> list[torch.Tensor]:
     """Shape: own (K, 16), experts: (K, 16) each, x (n, 16)."""
     found = []
     for h in x:
         h = h / h.norm()
         row = []
-        for k, t in enumerate(own):
+        for k, t in enumerate(local):
             score = scale * (h @ t)
             if experts:
                 texts = torch.stack([t[::2], *(e[k][::2] for e in experts)])
@@ -74,8 +74,8 @@ def test_agrees_with_the_naive_implementation():
             values = [v.clone().requires_grad_() for v in (mean, *gates[i])]
             momenta: list[torch.Tensor | None] = [None] * 9
             for chosen in steps:
-                own, *gate = values
-                found = scores(text(own), texts, gate, backbone.logit_scale, xs[i][chosen])
+                params, *gate = values
+                found = scores(text(params), texts, gate, backbone.logit_scale, xs[i][chosen])
                 loss = sum(nll(s, y) for s, y in zip(found, labels[i][chosen], strict=True)) / len(found)
                 moving = values if texts else values[:1]
                 gradients = torch.autograd.grad(loss, moving)
@@ -131,15 +131,15 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
         assert sizes != {i: f for i, f in sizes.items() if f == sorted(f)}
     with torch.no_grad():
         once = [i for i in range(10) if state.rounds_trained[i] == 1]
-        own = method.models(state).of(everyone)
-        assert once and not own["experts"][once].any(), "an attention that was never trained does not vote"
+        models = method.models(state).of(everyone)
+        assert once and not models["experts"][once].any(), "an attention that was never trained does not vote"
     # down: the mean, and from the second participation on three experts of 3 x 16 numbers
     seen, prompt = torch.zeros(10, dtype=torch.bool), 3 * 16
     for round_, event in enumerate(loop.finished[1:], 1):
-        here = loop.participants(round_)
-        assert event.scalars_down == len(here) * prompt + int(seen[here].sum()) * 3 * prompt
-        assert event.scalars_up == len(here) * prompt
-        seen[here] = True
+        participants = loop.participants(round_)
+        assert event.scalars_down == len(participants) * prompt + int(seen[participants].sum()) * 3 * prompt
+        assert event.scalars_up == len(participants) * prompt
+        seen[participants] = True
 
 
 def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_took_part():
@@ -204,8 +204,8 @@ def test_the_server_copies_no_prompt_of_a_client_that_never_took_part(monkeypatc
         sent, models = method.sends(after, sending), method.models(after).of(sending)
     assert sent["experts"].shape == models["experts"].shape == (5, 3, 3, 16) and sent["experts"].all()
     assert 5 * 3 * 3 * 16 <= made.numbers < 200 * 3 * 16
-    kept = after.shared | after.personal | {"gated": after.server["gated"]}
-    assert sum(v.numel() for v in kept.values()) == 3 * 16 + 200 * 3 + 200
+    stored = after.shared | after.personal | {"gated": after.server["gated"]}
+    assert sum(v.numel() for v in stored.values()) == 3 * 16 + 200 * 3 + 200
 
 
 def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path, monkeypatch):

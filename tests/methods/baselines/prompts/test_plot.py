@@ -43,8 +43,8 @@ def test_agrees_with_the_naive_implementation():
         texts = [clip.texts(context) for context in contexts]
         return [image_scores(texts, x, clip.scale) for x in images]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own["context"], x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params["context"], x), y)
 
     loop, (naive, *_) = train_both(method, federation, loss, "samples")
     assert_predictions(loop, torch.stack(scores(naive["context"], federation.pool.values[:4])))

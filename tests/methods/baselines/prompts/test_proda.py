@@ -25,11 +25,11 @@ def features(model, tokenizer, prompts: list[tuple[torch.Tensor, str, int]]) -> 
         ending = full[1 + len(words) : int(full.argmax()) + 1]
         free = torch.zeros(len(context), dtype=torch.int64)  # any token: its embedding is replaced
         parts = full[:1], free[:before], words, free[before:], ending
-        known = [model.token_embedding(part) for part in parts]
-        known[1], known[3] = context[:before], context[before:]
+        pieces = [model.token_embedding(part) for part in parts]
+        pieces[1], pieces[3] = context[:before], context[before:]
         rest = torch.zeros(model.context_length - sum(map(len, parts)), dtype=torch.int64)
         ids.append(torch.cat([*parts, rest]))
-        embedded.append(torch.cat([*known, model.token_embedding(rest)]))
+        embedded.append(torch.cat([*pieces, model.token_embedding(rest)]))
     hook = model.token_embedding.register_forward_hook(lambda *_: torch.stack(embedded))
     try:
         found = model.encode_text(torch.stack(ids))

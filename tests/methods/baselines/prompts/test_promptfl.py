@@ -19,8 +19,8 @@ SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 def test_agrees_with_the_naive_implementation(federation, weighting):
     method, clip = build("promptfl", federation, **SETTINGS, weighting=weighting), naive_clip(federation)
 
-    def loss(own, x, y):
-        return clip.loss(clip.texts(own["context"]), x, y)
+    def loss(params, x, y):
+        return clip.loss(clip.texts(params["context"]), x, y)
 
     loop, (naive, *_) = train_both(method, federation, loss, weighting)
     assert_predictions(loop, clip.scores(clip.texts(naive["context"]), federation.pool.values))
@@ -35,8 +35,8 @@ def test_contexts_of_each_class_agree_with_the_naive_implementation(federation, 
     clip = naive_clip(federation)
     clip = replace(clip, classes=[pattern.format(name) for name in clip.classes])
 
-    def loss(own, x, y):
-        return clip.loss(clip.texts(own["context"]), x, y)
+    def loss(params, x, y):
+        return clip.loss(clip.texts(params["context"]), x, y)
 
     loop, (naive, *_) = train_both(method, federation, loss, "samples")
     assert (naive["context"] - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned

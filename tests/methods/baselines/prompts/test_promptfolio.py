@@ -13,17 +13,17 @@ def test_agrees_with_the_naive_implementation(federation):
     drawn = method.init(federation.problem.generator).local["own"]
     assert not torch.equal(drawn[0], drawn[1])
 
-    def scores(own, images):
-        parts = [clip.texts(own[name]) for name in ("context", "own")]
+    def scores(params, images):
+        parts = [clip.texts(params[name]) for name in ("context", "own")]
         return [clip.scale * (0.6 * parts[0] + 0.4 * parts[1]) @ (h / h.norm()) for h in images]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own, x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params, x), y)
 
     loop, owns = train_both(method, federation, loss, "samples")
     pool = federation.pool.values
     common = clip.scores(clip.texts(owns[0]["context"]), pool)
-    assert_predictions(loop, common, [torch.stack(scores(own, pool)) for own in owns])
+    assert_predictions(loop, common, [torch.stack(scores(params, pool)) for params in owns])
 
 
 def test_theta_one_is_coop_bit_for_bit(federation):

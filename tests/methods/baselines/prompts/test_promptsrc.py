@@ -28,22 +28,22 @@ def test_agrees_with_the_naive_implementation():
         anchors.append(unit(sum(texts) / 60))
 
     def scores(values, images):
-        own = dict(zip(first, values, strict=True))
-        texts = [unit(t) for t in prompted_texts(model, own, ids)]
-        embeddings = [unit(prompted_embedding(model, own, tokens)) for tokens in images]
+        params = dict(zip(first, values, strict=True))
+        texts = [unit(t) for t in prompted_texts(model, params, ids)]
+        embeddings = [unit(prompted_embedding(model, params, tokens)) for tokens in images]
         return embeddings, texts, [torch.stack([scale * h @ t for t in texts]) for h in embeddings]
 
     def loss(values, received, x, y):
         embeddings, texts, shown = scores(values, x)
         apart = [(t - z).abs().sum() for t, z in zip(texts, anchors, strict=True)]
         total = 25 * sum(apart) / (len(apart) * len(anchors[0]))
-        for tokens, label, h, own in zip(x, y, embeddings, shown, strict=True):
+        for tokens, label, h, logits in zip(x, y, embeddings, shown, strict=True):
             frozen = unit(embedding(model.visual, tokens, []))
             q = torch.softmax(torch.stack([scale * frozen @ z for z in anchors]), 0)
-            p = torch.softmax(own, 0)
+            p = torch.softmax(logits, 0)
             divergence = sum(a * torch.log(a / b) for a, b in zip(q, p, strict=True)) / len(q)
             distance = (h - frozen).abs().sum() / len(h)
-            total = total + (fedavg.nll(own, label) + 10 * distance + divergence) / len(y)
+            total = total + (fedavg.nll(logits, label) + 10 * distance + divergence) / len(y)
         return total
 
     def optimiser(values):

@@ -21,12 +21,12 @@ def test_agrees_with_the_naive_implementation(depth, layers):
         embeddings = [embedding(visual, tokens, list(prompts)) for tokens in images]
         return [scale * classifier @ (h / h.norm()) for h in embeddings]
 
-    def loss(own, x, y):
-        return mean_nll(scores(own["classifier"], own["prompts"], x), y)
+    def loss(params, x, y):
+        return mean_nll(scores(params["classifier"], params["prompts"], x), y)
 
     loop, owns = train_both(method, federation, loss, "uniform")
     classifier, shown = owns[0]["classifier"], federation.pool.values[:5]
-    prompted = [torch.stack(scores(classifier, own["prompts"], shown)) for own in owns]
+    prompted = [torch.stack(scores(classifier, params["prompts"], shown)) for params in owns]
     assert_predictions(loop, torch.stack(scores(classifier, [], shown)), prompted)
 
 
