@@ -4,7 +4,7 @@ Sources: Hu et al., LoRA, 2021; Ghiasvand et al., pFedMMA, 2026.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedcore.cache.integrity import new_digest
@@ -74,28 +74,36 @@ class Lora:
             full = full + common.unflatten(-1, (3, width))
         return full if early else self.scale * full
 
-    def added(self, layer: int, x: Tensor, qkv: Tensor) -> Tensor:
-        """Return a layer's q, k, v projection with its update; it may overwrite ``qkv``.
+    def added(self, layer: int, x: Tensor, qkv: Tensor) -> Sequence[Tensor]:
+        """Return a layer's q, k and v with their updates; it may overwrite ``qkv``, their projection.
 
-        Without a gradient a CPU adds the products where the projection is, which has the bits of a sum and
-        takes a half or a third of the time of ``delta``.
+        On a CPU, large products are added to the projection at once, which has the bits of a sum: where it
+        is, or with a gradient, to each of the three, whose gradients then need not be joined and parted.
 
-        Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> like qkv.
+        Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> three as x.
         """
-        in_place = x.device.type == "cpu" and not torch.is_grad_enabled()
-        # Sums of small products, and those in double precision, have other last bits.
-        in_place = in_place and qkv.dtype == self.b.dtype != torch.float64 and qkv[0].numel() >= _LARGE
-        if not in_place or not self._scales_early:
-            delta = self.delta(layer, x)
-            return qkv if delta is None else (qkv.unflatten(-1, (3, -1)) + delta).flatten(-2)
         i = layer - self.start
         if not 0 <= i < self.a.shape[1]:
-            return qkv
-        qkv = qkv.contiguous()  # a copy if clients share it
-        for rows, low, b in zip(qkv.flatten(1, 2), self._small(self.a[:, i], x), self.b[:, i], strict=True):
-            for part, small, up in zip(rows.chunk(3, 1), low.chunk(3, 1), b, strict=True):
-                part.addmm_(small, up.T)
-        return qkv
+            return qkv.chunk(3, -1)
+        a, b = self.a[:, i], self.b[:, i]
+        at_once = x.device.type == "cpu" and self._scales_early
+        # Sums of small products, and those in double precision, have other last bits.
+        at_once = at_once and qkv.dtype == b.dtype != torch.float64 and qkv[0].numel() >= _LARGE
+        if at_once and not torch.is_grad_enabled():
+            qkv = qkv.contiguous()  # a copy if clients share it
+            for rows, low, each in zip(qkv.flatten(1, 2), self._small(a, x), b, strict=True):
+                for part, small, up in zip(rows.chunk(3, 1), low.chunk(3, 1), each, strict=True):
+                    part.addmm_(small, up.T)
+            return qkv.chunk(3, -1)
+        # So have the gradients of ranks 1, 5 and 6, and the sums of layers of width 8.
+        if at_once and b.shape[-1] % 4 == 0 and b.shape[-2] >= 32:
+            up = b.transpose(2, 3).flatten(0, 1).unflatten(0, (-1, 3))  # laid out as ``delta`` has it
+            factors = self._small(a, x).chunk(3, 2), up.unbind(1)
+            parts = zip(qkv.flatten(1, 2).chunk(3, 2), *factors, strict=True)
+            return [torch.baddbmm(part, low, each).view_as(x) for part, low, each in parts]
+        delta = self.delta(layer, x)
+        assert delta is not None, "the layer has an update"
+        return (qkv.unflatten(-1, (3, -1)) + delta).unbind(-2)
 
     @property
     def _scales_early(self) -> bool:

@@ -5,6 +5,7 @@ all classes share is computed once instead of once per class. The last block run
 Layers that are the same for all clients run once for an image that all clients share.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedcore.clip.adapters import Adapters, Lora
@@ -23,9 +24,11 @@ def _project(
     """
     distinct = x[:1] if _is_repeated(x) else x
     qkv = linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
-    qkv = qkv if lora is None else lora.added(layer, x, qkv)
-    qkv = packing.unpack(qkv) if packing else qkv
-    q, k, v = qkv.unflatten(-1, (3, block.attn.num_heads, -1)).unbind(-3)
+    if lora is None:
+        parts: Sequence[Tensor] = (packing.unpack(qkv) if packing else qkv).chunk(3, -1)
+    else:
+        parts = [packing.unpack(part) if packing else part for part in lora.added(layer, x, qkv)]
+    q, k, v = (part.unflatten(-1, (block.attn.num_heads, -1)) for part in parts)
     return q, k, v
 
 

@@ -4,7 +4,7 @@ import open_clip
 import pytest
 import torch
 
-from fedcore.clip import prompts, towers
+from fedcore.clip import adapters, prompts, towers
 from fedcore.clip.adapters import Lora, LowerLayers, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
 from fedcore.clip.towers import ImageTower, TextTower, resnet_regions
@@ -274,11 +274,34 @@ def test_lora_is_added_in_place_with_the_bits_of_a_sum(rank, samples, shared, sc
     lora, before = Lora(a, b, scale, 1), projected.clone()
     summed = lora.added(1, x, projected)  # autograd may need the terms
     with torch.no_grad():
-        assert torch.equal(lora.added(0, x, projected), before)
+        assert torch.equal(torch.cat(lora.added(0, x, projected), -1), before)
         in_place = lora.added(1, x, projected)
-    assert torch.equal(in_place, summed)
-    assert torch.equal(summed, (before.unflatten(-1, (3, -1)) + lora.delta(1, x)).flatten(-2))
-    assert (in_place.data_ptr() == projected.data_ptr()) == (scale == 0.25 and samples == 40 and not shared)
+    assert all(map(torch.equal, in_place, summed))
+    assert torch.equal(torch.stack(summed, -2), before.unflatten(-1, (3, -1)) + lora.delta(1, x))
+    assert (in_place[0].data_ptr() == projected.data_ptr()) == (
+        scale == 0.25 and samples == 40 and not shared
+    )
+
+
+@pytest.mark.parametrize(("rank", "layers"), [(4, 1), (4, 2), (5, 2), (6, 2), (24, 3)])
+def test_lora_that_is_added_to_q_k_and_v_apart_has_the_gradients_of_a_sum_to_the_last_bit(
+    monkeypatch, rank, layers
+):
+    draw, found, calls = torch_generator(0, "lora"), [], []
+    a, b = (torch.randn(3, layers, 3, *size, generator=draw) for size in ((rank, 48), (48, rank)))
+    x, projected, weight = (torch.randn(3, 40, 5, width, generator=draw) for width in (48, 144, 144))
+    baddbmm = adapters.torch.baddbmm
+    monkeypatch.setattr(adapters.torch, "baddbmm", lambda *given: calls.append(rank) or baddbmm(*given))
+    for apart in (True, False):
+        leaves = [t.clone().requires_grad_() for t in (a, b, x, projected)]
+        lora = Lora(leaves[0], leaves[1], 0.25, 0)
+        if apart:
+            out = torch.cat(lora.added(layers - 1, *leaves[2:]), -1)
+        else:
+            out = (leaves[3].unflatten(-1, (3, -1)) + lora.delta(layers - 1, leaves[2])).flatten(-2)
+        found.append([out, *torch.autograd.grad((out * weight).sum(), leaves)])
+    assert all(map(torch.equal, *found))
+    assert calls == ([rank] * 3 if rank in (4, 24) else [])
 
 
 def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
