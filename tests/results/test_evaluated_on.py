@@ -19,7 +19,7 @@ from fedcore.reports.tables import breakdown_tables, summary_table
 from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.comparison import compare
 from fedcore.results.curves import pareto_front, row_costs
-from fedcore.results.differences import difference, reason_not_comparable, significance
+from fedcore.results.differences import reason_not_comparable, significance
 from fedcore.results.latex import summary_latex
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.progress import summaries_of
@@ -85,10 +85,9 @@ def test_what_differs_is_said_and_nothing_is_best_or_compared(store: Store) -> N
     tested = significance(list(rows.values()), rows["PromptFL"], "personal")
     assert set(tested) == {rows["FedOT"].key}
     for name, (_, text) in FOREIGN.items():
-        assert difference(rows[name], rows["PromptFL"], "personal") is None
         assert reason_not_comparable(rows[name], rows["PromptFL"]) == text
         assert reason_not_comparable(rows["PromptFL"], rows[name]) == f"{name}: {text}"
-        assert difference(rows["PromptFL"], rows[name], "personal") is None
+        assert significance([rows["PromptFL"]], rows[name], "personal") == {}
     assert [n for n in compare(store, [1]).notes if n.startswith("‡")] == [
         f"‡ {name}: {text}, so it is not compared with the other rows" for name, (_, text) in FOREIGN.items()
     ]
@@ -281,5 +280,5 @@ def test_rounds_tested_on_samples_say_so_and_are_not_compared_with_whole_test_se
         "tested between the first and the last round on whole test sets instead of samples of 20 of a "
         "test set"
     )
-    assert difference(marked[None], marked[20], "whole") is None
-    assert difference(marked[20], marked[None], "whole") is None
+    assert significance([marked[None]], marked[20], "whole") == {}
+    assert significance([marked[20]], marked[None], "whole") == {}
