@@ -23,6 +23,7 @@ from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
+from fedcore.store.rounds import RoundRow
 
 CurveAxis = Literal["round", "seconds", "megabytes"]
 AXES: dict[CurveAxis, str] = {
@@ -214,13 +215,14 @@ def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Serie
 
 
 def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> ByRound:
-    """Return the rounds, seconds or megabytes up to and including each round in which they were measured.
+    """Return the rounds, seconds or megabytes up to and including each round, as far as they are known.
 
-    Seconds leave out evaluation.
+    From a round on that was not measured, the sums are unknown, except for round 0, which comes before
+    training. Seconds leave out evaluation.
     """
     ids = list(run_ids)
     costs: ByRound = {i: {} for i in ids}
-    sums = dict.fromkeys(ids, 0.0)
+    sums: dict[int, float | None] = dict.fromkeys(ids, 0.0)
     for row in store.rounds.of_runs(ids):
         if axis == "round":
             costs[row.run_id][row.round] = row.round
@@ -230,9 +232,11 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
         else:
             traffic = _sum_or_none(row.bytes_up, row.bytes_down)
             cost = None if traffic is None else traffic / MEGABYTE
-        if cost is not None:
-            sums[row.run_id] += cost
-            costs[row.run_id][row.round] = sums[row.run_id]
+        so_far = sums[row.run_id]
+        if cost is not None and so_far is not None:
+            sums[row.run_id] = costs[row.run_id][row.round] = so_far + cost
+        elif row.round > 0:
+            sums[row.run_id] = None
     return costs
 
 
@@ -285,6 +289,12 @@ def _sum_or_none(*values: float | None) -> float | None:
     return sum(present) if present else None
 
 
+def _total(rows: Sequence[RoundRow], name: str) -> float | None:
+    """Return the sum over a run's rounds; None if a round after the first, number 0, was not measured."""
+    values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
+    return None if None in values else _sum_or_none(*values)
+
+
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return the traffic and time of whole runs, with the accuracy that they reached."""
     rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
@@ -292,7 +302,7 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
     for g in comparison.rows_in(setting):
         recorded = [rounds.get(r.run.id, []) for r in g.runs]
         means = [
-            mean_or_none(_sum_or_none(*(getattr(row, name) for row in rows)) for rows in recorded)
+            mean_or_none(_total(rows, name) for rows in recorded)
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
         ]
         up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])

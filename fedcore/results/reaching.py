@@ -122,7 +122,6 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
         if at is not None:  # 0 before training, None if it was not measured
             before = 0.0 if at == 0 else None
             for i, costs in enumerate((megabytes, seconds)):
-                so_far = ([cost for r, cost in costs[run.id].items() if r <= at] for run in runs)
-                spent[i] = mean_or_none(of_run[-1] if of_run else before for of_run in so_far)
+                spent[i] = mean_or_none(costs[run.id].get(at, before) for run in runs)
         found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
     return Reach(row, tuple(found))

@@ -16,6 +16,7 @@ from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
 from fedcore.results.curves import Series, smoothed, with_band
+from fedcore.results.reaching import reaching
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.web import markup
@@ -39,6 +40,23 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
     assert costs["measured"].seconds == 5.0
     drawn = {s.label: s.x for s in curves.mean_curves(Store(db), found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
+
+
+def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
+    """The rounds that were measured are less than the whole run, and than the way to a target."""
+    with Recorder(db, method="gap", seed=1, dataset="rotated-digits", experiment="x") as run:
+        for round_, correct in ((0, 10), (1, 20), (2, 30), (3, 60), (4, 60)):
+            sent = None if round_ in (0, 2) else 1_000_000
+            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, bytes_up=sent)
+    found = compare(Store(db), [1])
+    (setting,) = found.settings
+    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 1.0}}
+    (cost,) = curves.row_costs(Store(db), found, setting)
+    assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
+    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
+    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 1.0)]
+    assert [(seed.rounds, seed.megabytes) for seed in late.rows[0].seeds] == [(3, None)]
+    assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
 
 
 def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:
