@@ -1,5 +1,6 @@
 """Panels: the matrix that one heatmap shows, in per cent, NaN without data; and the order of its rows."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -105,9 +106,13 @@ def panel_of_shares(
 
 
 def accuracy_panel(
-    title: str, method: str, cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]]
+    title: str,
+    method: str,
+    cells: np.recarray,
+    entities: Mapping[int, Sequence[EntityRow]],
+    seeds: Mapping[int, int],
 ) -> Panel:
-    """Return the panel of models by test sets: the mean over the cells of each pair, which weigh equally.
+    """Return the panel of models by test sets: means over a run's rounds, over its seed's runs, over seeds.
 
     A model has a row if it has a cell; without any cell, all have one. A domain that consists of one client's
     samples and has its name shares the client's column.
@@ -115,6 +120,7 @@ def accuracy_panel(
     Args:
         cells: of one run or several, as ``Cells.coded`` returns them.
         entities: run -> its models and test sets; the panel has them in this order.
+        seeds: run -> its seed.
     """
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
     cell_models, cell_sets, counts = _by_place(cells, entities, named)
@@ -133,16 +139,40 @@ def accuracy_panel(
     shown = (row[cell_models] >= 0) & (column[cell_sets] >= 0)
     place = row[cell_models[shown]] * len(test_sets) + column[cell_sets[shown]]
 
-    def summed(values: np.ndarray) -> np.ndarray:
-        sums = np.bincount(place, values[shown], len(models) * len(test_sets))
-        return sums.reshape(len(models), len(test_sets))
-
-    correct, total = (summed(count).astype(np.int64) for count in counts)
-    with np.errstate(invalid="ignore"):  # 0 / 0 if a pair has no cell: NaN
-        values = 100 * (summed(counts[0] / counts[1]) / summed(np.ones(len(cells))))
+    shape = len(models), len(test_sets)
+    correct, total = (
+        np.bincount(place, count[shown], math.prod(shape)).reshape(shape).astype(np.int64) for count in counts
+    )
+    values = 100 * _mean_over_seeds(cells.run_id[shown], place, (counts[0] / counts[1])[shown], shape, seeds)
     own_columns = tuple(int(column[i]) if named[i][1] == "client" else -1 for i in models)
     rows, columns = (tuple(named[i][0] for i in places) for places in (models, test_sets))
     return Panel(title, method, rows, columns, values, correct, total, own_columns)
+
+
+def _mean_over_seeds(
+    runs: np.ndarray, places: np.ndarray, shares: np.ndarray, shape: tuple[int, int], seeds: Mapping[int, int]
+) -> np.ndarray:
+    """Average shares by place. Shape: runs, places and shares (cells,) -> ``shape``, NaN without a cell.
+
+    A run with more rounds weighs no more than another, as in the tables.
+    """
+    ids, run = np.unique(runs, return_inverse=True)
+    size = math.prod(shape)
+    number = np.bincount(run * size + places, minlength=len(ids) * size).reshape(len(ids), size)
+    sums = np.bincount(run * size + places, shares, len(ids) * size).reshape(len(ids), size)
+    with np.errstate(invalid="ignore"):  # 0 / 0 without a cell: NaN
+        of_runs = sums / number
+    drawn = np.array([seeds[i] for i in ids.tolist()], dtype=np.int64)
+    of_seeds = [_mean_of_known(of_runs[drawn == seed]) for seed in np.unique(drawn)]
+    return _mean_of_known(np.array(of_seeds).reshape(len(of_seeds), size)).reshape(shape)
+
+
+def _mean_of_known(values: np.ndarray) -> np.ndarray:
+    """Average what is not NaN; NaN without any. Shape: (some, places) -> (places,)."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.where(known, values, 0).sum(0) / known.sum(0)
+    return mean
 
 
 def _by_place(

@@ -83,7 +83,8 @@ class Recorded:
         cells = self.store.cells.coded(self.rounds, self.split, self.stage)
         evaluated = np.union1d(cells.model, cells.test_set).tolist()
         entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
-        return accuracy_panel(title, method, cells, entities)
+        seeds = {run.id: run.seed for run in self.runs}
+        return accuracy_panel(title, method, cells, entities, seeds)
 
     def held_out_shares(self, *, clients: bool = True) -> Shares:
         """Return shares by held-out domain and domain; ``clients``: also those of clients' own models."""

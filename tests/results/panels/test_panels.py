@@ -285,7 +285,7 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
     assert printed(1, width=NARROW_PIXELS) == 0
 
 
-def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally() -> None:
+def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_seeds_equally() -> None:
     entities = {
         1: [EntityRow(0, "global", "global", None, None), EntityRow(1, "client", "a", None, 9)],
         2: [
@@ -295,14 +295,20 @@ def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally
         ],
     }
     cells = [(1, 0, 1, 1, 2), (1, 1, 1, 1, 4), (1, 1, 1, 2, 4), (2, 8, 8, 9, 10), (2, 7, 8, 0, 10)]
-    panel = accuracy_panel("", "fedot", coded(*cells), entities)
+    panel = accuracy_panel("", "fedot", coded(*cells), entities, {1: 1, 2: 2})
     assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
-    assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]
+    assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * ((0.25 + 0.5) / 2 + 0.9) / 2), 0]
     assert (panel.correct[1, 0], panel.total[1, 0]) == (12, 18)
     assert np.isnan(panel.values[:, 1]).all() and panel.own_columns == (-1, 0, 1)
+    one_seed = accuracy_panel(
+        "", "fedot", coded(*cells, (3, 1, 1, 1, 1)), entities | {3: entities[1]}, {1: 1, 2: 2, 3: 1}
+    )
+    assert one_seed.values[1, 0] == pytest.approx(100 * ((0.375 + 1) / 2 + 0.9) / 2), (
+        "as two held-out domains"
+    )
     for stray in ((1, 7, 1, 1, 2), (2, 8, 3, 1, 2), (2, 8, 99, 1, 2)):
         with pytest.raises(FedLensError, match="belongs to no model or test set"):
-            accuracy_panel("", "fedot", coded(*cells, stray), entities)
+            accuracy_panel("", "fedot", coded(*cells, stray), entities, {1: 1, 2: 2})
 
 
 def test_a_client_without_a_row_is_damage_in_a_panel_of_rounds(tmp_path: Path) -> None:
