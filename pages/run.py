@@ -43,8 +43,10 @@ def header(run: RunRow, next_attempt: again.Again | None) -> None:
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run, next_attempt)
     best = f"at round {run.best_round}" if run.best_round is not None else None
+    evaluated = session.store().rounds.evaluated(run.id)
+    last = f"at round {evaluated[-1]}" if evaluated and evaluated[-1] < run.rounds_done else None
     values = [
-        ("Last round, %", markup.per_cent(run.last_test), None),
+        ("Last round, %", markup.per_cent(run.last_test), last),
         ("Best on validation, %", markup.per_cent(run.best_test), best),
         ("Worst client, %", markup.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),

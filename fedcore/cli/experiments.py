@@ -127,6 +127,7 @@ def train_in_process(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
     rows = store.runs.get(outcomes)
+    evaluated = store.rounds.evaluated_of_runs(outcomes)
     for searched in store.experiments.several(sorted({row.experiment_id for row in rows})):
         if searched.config.tuning is not None:  # not what follows the search
             for found in methods_of(store, searched):
@@ -136,7 +137,8 @@ def train_in_process(
             continue
         accuracy = ""
         if row.last_test is not None:
-            accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
+            last = evaluated[row.id][-1]  # a run that was stopped may have gone on without an evaluation
+            accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {last}"
         held_out = f"  without {row.held_out}" if row.held_out else ""
         print(f"run {row.id}  {row.label:<24} seed {row.seed}{held_out}  {row.state}{accuracy}")
         if row.state != "done":

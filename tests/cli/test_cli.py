@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from typer.core import TyperCommand
@@ -13,6 +14,7 @@ from typer.main import get_command
 from fedcore.cli import main as cli
 from fedcore.files import PROJECT
 from fedcore.jobs import handlers
+from fedcore.records.events import RoundFinished
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -97,6 +99,22 @@ def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, m
     assert run("run", toml, "--db", db) == 1
     assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
     assert [r.state for r in Store(db).runs.of_experiments([1])] == ["failed", "done"]
+
+
+def test_the_accuracy_of_a_run_that_ended_early_has_the_round_in_which_it_was_measured(
+    db, toml, fake, monkeypatch, capsys
+):
+    def not_evaluated_at_last(run, **options):
+        for event in fake_engine.train(run, **options):
+            if isinstance(event, RoundFinished) and event.round == 2:
+                yield replace(event, cells=())
+                raise ZeroDivisionError("no luck")
+            yield event
+
+    monkeypatch.setattr(handlers, "load_engine", lambda: not_evaluated_at_last)
+    assert run("run", toml, "--db", db) == 1
+    assert [r.rounds_done for r in Store(db).runs.of_experiments([1])] == [2, 2]
+    assert capsys.readouterr().out.count("% personal test accuracy, round 1\n") == 2
 
 
 def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):

@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.methods import registry
+from fedcore.records.events import RoundFinished
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.writer import set_config
 from tests.support import fill
@@ -209,3 +210,14 @@ def test_what_a_script_did_not_record_of_its_clients_is_unknown_and_not_0(
     drawn = open_page("run", id="1", run_tab="Clients").dataframe[0].value
     assert drawn["Own accuracy, %"].tolist() == [75, 25]
     assert drawn["Traffic, MB"].isna().all() and drawn["Rounds"].isna().all()
+
+
+def test_the_last_accuracy_has_its_round_if_the_run_went_on_without_an_evaluation(
+    open_page: Opened, db: Path
+) -> None:
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=4))
+    fill.train(writer, until=2)
+    writer.write_round(RoundFinished(round=3))
+    writer.claim.finish("stopped", "stop requested")
+    (last,) = [m for m in open_page("run", id="1").metric if m.label == "Last round, %"]
+    assert last.delta == "at round 2"
