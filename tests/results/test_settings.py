@@ -21,7 +21,7 @@ from fedcore.data.assigners import PartitionKind
 from fedcore.methods import registry
 from fedcore.results import settings
 from fedcore.results.comparison import compare
-from fedcore.results.differences import config_differences, difference, partial_fields
+from fedcore.results.differences import config_differences, partial_fields, significance
 from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.settings import setting_key
 from fedcore.results.sweeps import sweep_families
@@ -169,7 +169,7 @@ def test_what_is_in_a_folder_counts_not_where_it_lies_unless_nobody_has_looked(
     if settings == 2:
         assert found.notes == (), "the same config on other data is no repeat"
         first, second = found.rows
-        assert first.setting != second.setting and difference(first, second, "personal") is None
+        assert first.setting != second.setting and significance([first], second, "personal") == {}
 
 
 def test_other_data_that_is_tested_differently_is_another_setting_and_its_place_no_other_row() -> None:

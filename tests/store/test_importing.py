@@ -9,7 +9,7 @@ from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.records.events import MEASURES, RoundFinished
 from fedcore.results.comparison import compare
-from fedcore.results.differences import difference
+from fedcore.results.differences import significance
 from fedcore.store import Recorder, Store, database
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -206,7 +206,8 @@ def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained,
     baseline, mine = compared.rows
     assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
     assert mine.stats["personal"].mean == pytest.approx(90)
-    assert difference(mine, baseline, "personal") == pytest.approx(90 - baseline.stats["personal"].mean)
+    (found,) = significance([mine], baseline, "personal").values()
+    assert found.difference == pytest.approx(90 - baseline.stats["personal"].mean)
     assert caplog.messages == []
     with pytest.raises(FedLensError, match="imported already, as experiment 1"):
         Store(db).imports.csv(path, key)
