@@ -77,7 +77,7 @@ def why_it_ended(run: RunRow, next_attempt: again.Again | None) -> None:
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
 
 
-@st.dialog("Stop this run?")
+@markup.dialog("Stop this run?")
 def confirm_stop(run: RunRow) -> None:
     """Ask before stopping a run, naming it."""
     st.markdown(f"**{markup.md(shortened(run.label, LABEL))}, seed {run.seed}**")

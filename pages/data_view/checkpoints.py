@@ -76,7 +76,7 @@ def _table(listed: Sequence[RunCheckpoints]) -> None:
     )
 
 
-@st.dialog("Delete these checkpoints?")
+@markup.dialog("Delete these checkpoints?")
 def confirm(listed: Sequence[RunCheckpoints]) -> None:
     """Ask before the listed checkpoints are deleted."""
     runs = counted(len(listed), "run")

@@ -95,7 +95,7 @@ def _table(cached: list[Encoding]) -> None:
         confirm(chosen)
 
 
-@st.dialog("Delete these encodings?")
+@markup.dialog("Delete these encodings?")
 def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     """Ask before the chosen encodings are deleted."""
     for item, difference in chosen:
@@ -106,11 +106,7 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
         "FedLens creates them again when a run needs them. An encoding that a run is using cannot be deleted."
     )
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
-        try:
-            freed = sum(delete_encoding(session.store(), item.name) for item, _ in chosen)
-        except FedLensError as error:
-            markup.show_error(error)
-            return
+        freed = sum(delete_encoding(session.store(), item.name) for item, _ in chosen)
         st.session_state.pop(TABLE, None)
         st.toast(f"{size_text(freed * 1e6)} freed.")
         st.rerun()

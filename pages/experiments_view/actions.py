@@ -76,7 +76,7 @@ def _run_next(items: Items) -> None:
     st.rerun()
 
 
-@st.dialog("Stop these runs?")
+@markup.dialog("Stop these runs?")
 def confirm_stop(items: Items) -> None:
     """Ask before stopping runs, naming them."""
     ids = run_ids(items, background.can_stop)
@@ -87,7 +87,7 @@ def confirm_stop(items: Items) -> None:
         st.rerun()
 
 
-@st.dialog("Restart the failed runs?")
+@markup.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
     """Ask before deleting the records of failed runs, naming the runs."""
     ids = run_ids(items, _has_failed)
@@ -108,7 +108,7 @@ def _name_runs(items: Items, ids: Sequence[int]) -> None:
             st.markdown(f"**{markup.md(item.row.name)}**: {markup.md(first_few(names, MAX_NAMES))}")
 
 
-@st.dialog("Edit experiment")
+@markup.dialog("Edit experiment")
 def edit(items: Items) -> None:
     """Edit name, tags and notes; results cannot be edited."""
     row = items[0].row
@@ -118,9 +118,8 @@ def edit(items: Items) -> None:
     )
     notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
     if st.button("Save", type="primary", key="edit_saved"):
-        with markup.errors_shown():
-            session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
-            st.rerun()
+        session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
+        st.rerun()
 
 
 def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[str]) -> list[str]:
@@ -129,7 +128,7 @@ def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[st
     return list(dict.fromkeys([*remaining, *chosen]))
 
 
-@st.dialog("Tags")
+@markup.dialog("Tags")
 def tag(items: Items) -> None:
     """Give several experiments tags, and take tags away, which group the list."""
     every = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
@@ -144,13 +143,12 @@ def tag(items: Items) -> None:
     )
     st.caption("Tags serve as folders: choose one beside the search to list its experiments only.")
     if st.button("Save", type="primary", key="tags_saved"):
-        with markup.errors_shown():
-            for i in items:
-                session.store().experiments.edit(i.row.id, tags=changed_tags(i.row.tags, shared, chosen))
-            st.rerun()
+        for i in items:
+            session.store().experiments.edit(i.row.id, tags=changed_tags(i.row.tags, shared, chosen))
+        st.rerun()
 
 
-@st.dialog("Delete this experiment?")
+@markup.dialog("Delete this experiment?")
 def confirm_delete(items: Items) -> None:
     """Ask for the name before deleting an experiment, and offer to archive it instead."""
     row = items[0].row
@@ -166,20 +164,18 @@ def confirm_delete(items: Items) -> None:
             _archive(items)
         sure = st.button("Delete", icon=":material/delete:", disabled=not confirmed, key="delete_confirmed")
     if sure:
-        with markup.errors_shown():
-            session.store().experiments.delete(row.id)
-            st.rerun()
+        session.store().experiments.delete(row.id)
+        st.rerun()
 
 
-@st.dialog("Delete this damaged experiment?")
+@markup.dialog("Delete this damaged experiment?")
 def confirm_delete_damaged(item: UnreadableExperiment) -> None:
     """Ask before deleting an experiment that cannot be read."""
     st.write("This deletes its runs with all rounds, logs and checkpoints, and cannot be undone.")
     st.caption("A backup may still hold it: see `fedlens restore` on the command line.")
     if st.button("Delete", icon=":material/delete:", key="delete_damaged_confirmed"):
-        with markup.errors_shown():
-            session.store().experiments.delete(item.id)
-            st.rerun()
+        session.store().experiments.delete(item.id)
+        st.rerun()
 
 
 ACTIONS = (

@@ -31,7 +31,7 @@ def show_imports() -> None:
             st.toast(markup.md(f"{task.args['name']}: {task.result['says']}"))
 
 
-@st.dialog("Import results")
+@markup.dialog("Import results")
 def dialog() -> None:
     """Ask for an exported experiment (JSON) or a table of the user's own results (CSV)."""
     st.write(
@@ -56,16 +56,12 @@ def dialog() -> None:
     ready = bool(chosen) and (not is_csv(chosen) or bool(name))
     if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
         return
-    try:
-        if upload is None:
-            submit_path(existing_file(typed), name, dataset)
-        elif upload.size > IMMEDIATE_BYTES:
-            submit_upload(upload.name, upload.getvalue(), name, dataset)
-        else:
-            st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
-    except FedLensError as error:
-        markup.show_error(error)
-        return
+    if upload is None:
+        submit_path(existing_file(typed), name, dataset)
+    elif upload.size > IMMEDIATE_BYTES:
+        submit_upload(upload.name, upload.getvalue(), name, dataset)
+    else:
+        st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
     st.rerun()
 
 

@@ -81,7 +81,7 @@ def run_names(runs: list[RunRow]) -> dict[int, str]:
     return {i: name if count[name] == 1 else f"{name} (run {i})" for i, name in names.items()}
 
 
-@st.dialog("Stop runs", on_dismiss="rerun")
+@markup.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Ask which runs to stop: those that are running, all of one seed, all, or some by name."""
     offers = stop_offers(stoppable)
@@ -122,7 +122,7 @@ def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
     return offers | {"All": stoppable, CHOOSE: []}
 
 
-@st.dialog("Force stop", on_dismiss="rerun")
+@markup.dialog("Force stop", on_dismiss="rerun")
 def confirm_kill(stuck: list[RunRow]) -> None:
     """Ask before killing the processes of runs that do not stop."""
     st.write(

@@ -36,24 +36,23 @@ def closed() -> None:
     st.session_state.pop(OPEN, None)
 
 
-@st.dialog("Fill the table", width="large", on_dismiss=closed)
+@markup.dialog("Fill the table", width="large", on_dismiss=closed)
 def open_dialog(title: str, cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
     """Show details of some cells, and offer to queue their missing runs.
 
     The cells are read again at each click, so that runs queued in another tab are not queued twice.
     """
     st.subheader(markup.md(title), anchor=False)
-    with markup.errors_shown():
-        snapshot = state.now(session.store(), rehearsal)
-        cells = cells_in(snapshot)
-        values = {cell.value for cell in cells}
-        if len(cells) == 1:
-            _describe(cells[0], snapshot)
-        elif len(cells) > len(values):
-            st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
-        else:
-            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
-        _offer(cells, snapshot)
+    snapshot = state.now(session.store(), rehearsal)
+    cells = cells_in(snapshot)
+    values = {cell.value for cell in cells}
+    if len(cells) == 1:
+        _describe(cells[0], snapshot)
+    elif len(cells) > len(values):
+        st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
+    else:
+        st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
+    _offer(cells, snapshot)
 
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:

@@ -74,7 +74,7 @@ def draw_button(run: RunRow, again: Again) -> None:
             _queue(run, again)
 
 
-@st.dialog("Start this run again?")
+@markup.dialog("Start this run again?")
 def _confirm(run: RunRow, again: Again) -> None:
     unread = again.changed if again.changed and not again.changed.agreed else None
     if unread is not None:
@@ -87,8 +87,7 @@ def _confirm(run: RunRow, again: Again) -> None:
     if markup.confirmed("Restart" if unread is None else "I have read it: run it", "run_again"):
         if unread is not None:
             consent.agree(unread.path, consent.digest(unread.content))
-        with markup.errors_shown():
-            _queue(run, again)
+        _queue(run, again)
 
 
 def _queue(run: RunRow, again: Again) -> None:

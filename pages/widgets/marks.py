@@ -21,7 +21,7 @@ def marks_html(run: RunRow) -> str:
     return ", ".join(parts)
 
 
-@st.dialog("Star, tags and notes")
+@markup.dialog("Star, tags and notes")
 def dialog(run: RunRow) -> None:
     """Edit the marks of one run; its results cannot be edited."""
     starred = st.toggle("Star", value=run.starred, key=f"mark_star_{run.id}")
@@ -30,9 +30,8 @@ def dialog(run: RunRow) -> None:
     )
     notes = st.text_area("Notes", value=run.notes, max_chars=10_000, key=f"mark_notes_{run.id}")
     if st.button("Save", type="primary", key="marks_saved"):
-        with markup.errors_shown():
-            session.store().runs.mark([run.id], starred=starred, tags=tags, notes=notes)
-            st.rerun()
+        session.store().runs.mark([run.id], starred=starred, tags=tags, notes=notes)
+        st.rerun()
 
 
 def editor(runs: Sequence[RunRow]) -> None:

@@ -98,13 +98,25 @@ def fragment(
     """Make a fragment (``st.fragment``) that shows a ``FedLensError`` as a message instead of a traceback."""
     if function is None:
         return partial(fragment, run_every=run_every)
+    return st.fragment(_with_errors_shown(function), run_every=run_every)
 
+
+def dialog(title: str, **options: Any) -> Callable[[Callable[Arguments, None]], Callable[Arguments, None]]:
+    """Make a dialog (``st.dialog``) that shows a ``FedLensError`` as a message instead of a traceback."""
+
+    def made(function: Callable[Arguments, None]) -> Callable[Arguments, None]:
+        return st.dialog(title, **options)(_with_errors_shown(function))
+
+    return made
+
+
+def _with_errors_shown(function: Callable[Arguments, None]) -> Callable[Arguments, None]:
     @wraps(function)
     def told(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         with errors_shown(), session.store().one_connection():
             function(*args, **kwargs)
 
-    return st.fragment(told, run_every=run_every)
+    return told
 
 
 def status_html(state: str) -> str:

@@ -112,11 +112,18 @@ def a_part_that_fails() -> None:
     from fedcore.errors import DiskFull
     from pages.widgets import markup
 
+    fails = DiskFull("the disk that holds runs.db is full; free some space")
+
     @markup.fragment
     def part() -> None:
-        raise DiskFull("the disk that holds runs.db is full; free some space")
+        raise fails
+
+    @markup.dialog("A dialog")
+    def dialog() -> None:
+        raise fails
 
     part()
+    dialog()
 
 
 def test_what_goes_wrong_in_a_part_of_a_page_that_is_redrawn_by_itself_is_a_sentence(
@@ -126,7 +133,8 @@ def test_what_goes_wrong_in_a_part_of_a_page_that_is_redrawn_by_itself_is_a_sent
     monkeypatch.setenv("FEDLENS_DB", str(db))
     app = AppTest.from_function(a_part_that_fails).run()
     assert not app.exception
-    assert [error.value for error in app.error] == ["The disk that holds runs\\.db is full; free some space"]
+    told = [error.value for error in app.error]
+    assert told == ["The disk that holds runs\\.db is full; free some space"] * 2
 
 
 @pytest.mark.parametrize(
