@@ -258,13 +258,36 @@ def _write(
     try:
         if writer.done:
             yield writer.done
-        for count, pixels in batches(images.read, backbone.preprocess, total, writer.done, workers):
+        for count, pixels in _decoded(backbone, images, writer.done, workers):
             with torch.no_grad():
                 values = encode_pixels(pixels.to(backbone.device))
             writer.write(to_stored(values[:count].cpu().numpy(), dtype, path.name))
             yield writer.done
     finally:
         writer.close()
+
+
+_KEPT_BYTES = 2**26
+"""Bytes of decoded pixels that a process keeps, of the last data set that has no more than these."""
+_kept: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}
+
+
+def _decoded(
+    backbone: Backbone, images: ImageSet, first: int, workers: int | None
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield what ``batches`` does; a small data set is decoded once for all encodings of a process."""
+    key = images.fingerprint, len(images), backbone.preprocess
+    if not first and key in _kept:
+        yield from _kept[key]
+        return
+    found: list[tuple[int, Tensor]] = []
+    for count, pixels in batches(images.read, backbone.preprocess, len(images), first, workers):
+        if not first and len(images) * pixels[0].nbytes <= _KEPT_BYTES:
+            found.append((count, pixels.clone()))
+        yield count, pixels
+    if found:
+        _kept.clear()
+        _kept[key] = found
 
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
