@@ -50,7 +50,9 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
                 for c in cells:
                     # the domain of a client that has its name would be read as the client again
                     twice = c.test_set_kind == "domain" and c.test_set in clients
-                    if c.test_set_kind in ("client", "domain") and not twice:
+                    # the file has no place for the size of a test set of which a sample was tested
+                    sampled = c.size not in (None, c.total)
+                    if c.test_set_kind in ("client", "domain") and not twice and not sampled:
                         yield [
                             protocol,
                             row.label,

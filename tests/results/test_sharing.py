@@ -9,6 +9,7 @@ from fedcore.config import identity, parse
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.progress import result_of
+from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
@@ -42,6 +43,31 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     with checked_comparison(Store(other), [1]) as checked:
         assert {row["protocol"] for row in summary_rows(checked.summary)} == {"demo@1"}
     assert command_line.run("import", file, "--db", other) == 2, "once only"
+
+
+def test_a_leaderboard_has_no_counts_of_sampled_domains(tmp_path: Path) -> None:
+    """Another FedLens would take their sum, in which small domains weigh as much as large ones."""
+    path = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, test_sample=10)
+    _, (writer,) = fill.start(path, experiment)
+    entities = (Entity(0, "global", "global"), Entity(1, "client", "a", domain="d", samples=9))
+    writer.started(
+        Started(
+            entities=(*entities, Entity(2, "domain", "d", domain="d", samples=60)),
+            rounds_total=2,
+            environment={},
+        )
+    )
+    for round_, total in ((1, 10), (2, 60)):
+        cells = (fill.cell(1, 1, 5, 9), fill.cell(0, 1, 4, 9), fill.cell(0, 2, 8, total))
+        writer.write_round(
+            RoundFinished(round=round_, cells=(*cells, fill.cell(1, 1, 9 - round_, 9, split=1)))
+        )
+    writer.claim.finish("done")
+    for rule, domains in (("best", []), ("last", ["8,60,d"])):
+        lines = leaderboard_csv(Store(path), compare(Store(path), [1], rule)).splitlines()[1:]
+        assert [line.partition(",d,")[2] for line in lines if ",d," in line] == domains
+        assert len(lines) == 2 + len(domains)
 
 
 def test_the_protocols_of_rows_are_named_with_their_errata(db: Path, tmp_path: Path) -> None:
