@@ -41,7 +41,8 @@ LATER = {
 
 A new field of the data, of the partition, of all methods or of a method that was there before belongs here.
 """
-_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer", "further_data")
+OF_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer", "further_data")
+"""Beginnings of the fields that rows of one setting have in common."""
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
 
@@ -163,7 +164,7 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
     for title, keys in group_by(settings, titles.__getitem__).items():
         if len(keys) == 1:
             continue
-        flat = [{n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in keys]
+        flat = [{n: v for n, v in flatten(settings[k]).items() if n.startswith(OF_SETTING)} for k in keys]
         names = [n for n in flat[0] if len({str(f.get(n)) for f in flat}) > 1]
         texts = [", ".join(f"{field_phrase(n)} {value_text(n, f.get(n))}" for n in names) for f in flat]
         distinct = len(keys) == len(set(texts)) and len(texts[0]) <= 80

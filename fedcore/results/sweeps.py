@@ -11,6 +11,7 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
+from fedcore.results.settings import OF_SETTING
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by, pairwise_tests, tests_made
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None
@@ -80,7 +81,8 @@ def sweep_families(
     Args:
         sweeps: the ``sweep`` of the experiments compared. Where there are any, their fields are the axes, and
             rows that differ in other fields are in different families; else every field that varies within a
-            method is an axis.
+            method is an axis. Rows with equal fields are never in one family: they were tested on different
+            images of one name, or hold out domains or not.
     """
     rows = [
         (g, {name: v for name, v in g.fields.items() if name not in _NEVER_SWEPT})
@@ -88,10 +90,18 @@ def sweep_families(
         if metric in g.stats
     ]
     swept = {_flat_name(path) for sweep in sweeps for path in sweep}
+    one_setting = bool(swept) and not any(name.startswith(OF_SETTING) for name in swept)
+    equal: dict[str, list[str]] = {}  # fields -> the settings of their rows
+    for row, fields_of_row in rows:
+        equal.setdefault(f"{row.key} {json.dumps(fields_of_row)}", []).append(row.setting)
 
     def other_fields(row: tuple[ComparisonRow, dict[str, FieldValue]]) -> str:
-        others = {name: v for name, v in row[1].items() if name not in swept} if swept else {}
-        return json.dumps(others, sort_keys=True)
+        group, flat = row
+        others = {name: v for name, v in flat.items() if name not in swept} if swept else {}
+        settings = equal[f"{group.key} {json.dumps(flat)}"]
+        apart = group.setting if one_setting else settings.index(group.setting)
+        held_out = group.runs[0].run.held_out is not None
+        return json.dumps([others, apart, held_out], sort_keys=True)
 
     families = []
     for of_method in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():

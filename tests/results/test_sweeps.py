@@ -89,6 +89,27 @@ def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(db):
     assert family.values("method.config.blocks") == [1, 4]
 
 
+@pytest.mark.parametrize(
+    "sweep", [{"methods.fedot.blocks": (1, 4)}, {**SWEEP, "methods.fedot.blocks": (1, 4)}]
+)
+def test_rows_with_and_without_held_out_domains_are_different_families(db: Path, sweep: dict) -> None:
+    """They have equal values of the swept fields, and one of them took the place of the other on a line."""
+    plain = an_experiment(sweep, ("fedot",))
+    fill.done(db, plain)
+    fill.done(db, plain.model_copy(update={"held_out": fill.CLIENTS[:2]}))
+    compared = compare(Store(db), [1, 2])
+    for sweeps_of in ([plain.sweep], []):
+        families = sweeps.sweep_families(compared, "personal", sweeps_of)
+        assert len(families) == 2
+        drawn = [
+            stat.mean
+            for family in families
+            for line in sweeps.sweep_lines(family, "method.config.blocks")
+            for stat in line.stats
+        ]
+        assert sorted(drawn) == sorted(row.stats["personal"].mean for row in compared.rows)
+
+
 def test_one_row_for_each_method_is_no_sweep(filled):
     assert sweeps.sweep_families(compare(Store(filled), [1]), "personal") == []
 
