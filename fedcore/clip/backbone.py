@@ -164,7 +164,8 @@ def load(
     return Backbone(
         spec=backbone_spec(name),
         model=model,
-        tokenizer=open_clip.get_tokenizer(name),
+        # open_clip makes CLIP's own tokenizer when it is imported
+        tokenizer=open_clip.tokenizer._tokenizer if name in MINI_MODELS else open_clip.get_tokenizer(name),
         preprocess=open_clip.transform.image_transform_v2(
             open_clip.transform.PreprocessCfg(**settings), is_train=False
         ),
