@@ -50,6 +50,7 @@ class Series:
         low, high: minimum and maximum over clients if y is a mean over clients; else empty.
         counts: number of seeds at each x where it differs from ``n``; empty: n everywhere.
         smooth: y smoothed, drawn before the faint raw line; empty: not smoothed.
+        group: equal for lines of runs that differ in seed and held-out domain only.
     """
 
     label: str
@@ -62,6 +63,7 @@ class Series:
     high: tuple[float, ...] = ()
     smooth: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
+    group: str = ""
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
@@ -145,17 +147,21 @@ def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]
         shown = [(r, value) for r, value in values[run.id].items() if r <= until[run.id]]
         if shown:
             x, y = zip(*shown, strict=True)
-            lines.append(Series(labels[run.id], run.method, tuple(x), tuple(y), (None,) * len(x), 1))
+            unknown = (None,) * len(x)
+            lines.append(
+                Series(labels[run.id], run.method, tuple(x), tuple(y), unknown, 1, group=run.group_hash)
+            )
     return lines
 
 
 def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
 
+    A script may give runs with other hyper-parameters the same label; they are not further seeds.
     ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
     """
     means = []
-    for (label, method), of_label in group_by(lines, lambda s: (s.label, s.method)).items():
+    for (label, method, _), of_label in group_by(lines, lambda s: (s.label, s.method, s.group)).items():
         if len(of_label) == 1:
             means += of_label
             continue

@@ -104,6 +104,7 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
                     n=1,
                     low=tuple(scale * row.low for row in rows) if with_range else (),
                     high=tuple(scale * row.high for row in rows) if with_range else (),
+                    group=runs[run_id].group_hash,
                 )
             )
     return lines

@@ -115,8 +115,13 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
     compared.sort(key=lambda row: row is not leader)  # first, so that its differences are from the others
     tests = pairwise_tests({row.row.key: row.means[metric].by_seed for row in compared}, test)
     against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
-    better = [who for who, found in against if found.significant and (found.difference or 0) > 0]
-    open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if who not in better]
+    is_better = [found.significant and (found.difference or 0) > 0 for _, found in against]
+    better = [who for (who, _), yes in zip(against, is_better, strict=True) if yes]
+    open_ = [
+        f"{who} ({_measured_gap(found)})"
+        for (who, found), yes in zip(against, is_better, strict=True)
+        if not yes
+    ]
     how = _how([found for _, found in against], test, tests_made(tests.values()), "pair")
     if not open_:
         beaten = better[0] if len(better) == 1 else f"each of the other {len(better)} rows"

@@ -59,6 +59,20 @@ def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
     assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
 
 
+def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db: Path) -> None:
+    for seed, lr, correct in ((1, 0.1, 20), (2, 0.1, 40), (1, 0.5, 90)):
+        with Recorder(
+            db, method="own", seed=seed, dataset="rotated-digits", experiment="x", config={"lr": lr}
+        ) as run:
+            run.round(1, accuracy={("a", "a"): (correct, 100)}, diagnostics={"norm": correct})
+    of_runs = curves.accuracy_by_round(Store(db), {1: 1, 2: 1, 3: 1})
+    means = curves.lines_over_seeds(of_runs)
+    assert [(line.n, line.y) for line in means] == [(2, (pytest.approx(30),)), (1, (90,))]
+    (chart,) = diagnostics.recorded_charts(Store(db), Store(db).runs.get([1]))
+    recorded = diagnostics.diagnostic_series(Store(db), {1: 1, 2: 1, 3: 1}, chart)
+    assert [line.n for line in curves.lines_over_seeds(recorded)] == [2, 1]
+
+
 def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:
     return curves.Cost(label, "fedot", accuracy, up, up, seconds, None, None)
 

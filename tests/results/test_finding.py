@@ -86,6 +86,14 @@ def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_i
     assert f"points, {of_close.text}) (paired t-test over 4 seeds, Holm-corrected for 3 pairs)." in text
 
 
+def test_a_row_whose_name_is_cut_like_that_of_a_worse_one_stays_open(tmp_path: Path) -> None:
+    long = "a method with hyper-parameters that are named in its long label, "
+    text = found(
+        seeded(tmp_path / "runs.db", (0, 2, 1, 3), mine=91, **{f"{long} near": 90, f"{long} far": 50})
+    )
+    assert "mine is significantly better than" in text and ", but not than a method with" in text
+
+
 def test_the_correction_counts_the_tests_that_were_made(db: Path) -> None:
     """Twins differ by nothing in every seed, which is no test: p is multiplied by two, not by three."""
     for seed, noise in enumerate((0, 1, 3)):
