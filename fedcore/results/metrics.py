@@ -103,14 +103,16 @@ METRICS: dict[Metric, MetricFacts] = {
         "Global model",
         "Global",
         "with the global model",
-        "the global model on the clients' test samples; empty for methods without a global model",
+        "the global model on each client's test samples, clients weighing equally; empty for methods without "
+        "a global model",
         column="global_mean",
     ),
     "whole": MetricFacts(
         "Global model, whole test set",
         "Whole test",
         "with the global model on the whole test set",
-        "the global model on all test samples, including classes that no client has",
+        "the global model on all test samples, including classes that no client has; every sample weighs "
+        "equally",
     ),
     "dual": MetricFacts(
         "Harmonic mean of global and personal",
@@ -124,14 +126,16 @@ METRICS: dict[Metric, MetricFacts] = {
         "Base classes",
         "Base",
         "on the base classes",
-        "the global model on all test images of the base classes, among their names",
+        "the global model on all test images of the base classes, among their names; several data sets weigh "
+        "equally",
         curve_on="new",
     ),
     "new": MetricFacts(
         "New classes",
         "New",
         "on the new classes",
-        "the global model on all test images of the new classes, among their names; no client trains on them",
+        "the global model on all test images of the new classes, among their names; no client trains on "
+        "them, and several data sets weigh equally",
         curve_on="new",
         may_lack=True,
     ),
