@@ -73,10 +73,23 @@ class Confusion:
 
 def confusion(arrays: Mapping[str, np.ndarray], classes: Sequence[str], model: int | None) -> Confusion:
     """Count the predictions of one model (an entity code), or of all clients' own models (None)."""
-    chosen = arrays["model"] != GLOBAL if model is None else arrays["model"] == model
+    chosen = _places_of(arrays, model)
     counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(counts, (arrays["label"][chosen], arrays["predicted"][chosen]), 1)
     return Confusion(tuple(classes), counts)
+
+
+def _places_of(arrays: Mapping[str, np.ndarray], model: int | None) -> np.ndarray:
+    """Return the places of one model's predictions, each image once, or of all clients' own models (None).
+
+    The global model predicts an image once for each of its test sets: that of its domain, and those of the
+    base classes and of unseen clients too.
+    """
+    if model is None:
+        return np.flatnonzero(arrays["model"] != GLOBAL)
+    places = np.flatnonzero(arrays["model"] == model)
+    _, first = np.unique(arrays["sample"][places], return_index=True)
+    return places[np.sort(first)]
 
 
 def percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -222,8 +235,8 @@ def paired_predictions(
     """
     chosen = []
     for arrays in (first, second):
-        rows = arrays["model"] != 0 if model is None else arrays["model"] == model
-        chosen.append({name: values[rows] for name, values in arrays.items()})
+        places = _places_of(arrays, model)
+        chosen.append({name: values[places] for name, values in arrays.items()})
     ours, theirs = chosen
     agree = all(np.array_equal(ours[n], theirs[n]) for n in ("sample", "label", "model", "test_set"))
     if not agree or not ours["label"].size:

@@ -9,6 +9,7 @@ from fedcore.config import expand, parse
 from fedcore.results.analyses import (
     Disagreement,
     class_table,
+    confusion,
     count_disagreement,
     mcnemar,
     paired_predictions,
@@ -64,6 +65,23 @@ def test_stored_predictions_of_two_runs_are_paired_by_model() -> None:
     shared = paired_predictions(ours, theirs, 0)
     assert shared is not None
     assert count_disagreement(shared) == Disagreement(0, 1, 1, 0)
+
+
+def test_an_image_of_two_test_sets_counts_once() -> None:
+    """Those of the base classes and of unseen clients have images of the domains, in another order."""
+
+    def twice(predicted: list[int]) -> dict[str, np.ndarray]:
+        samples = [5, 7, 9, 3]
+        values = {"sample": samples, "label": [0, 1, 1, 0], "predicted": predicted, "model": 4 * [0]}
+        again = [2, 0, 3, 1]
+        found = {n: np.concatenate([v, np.array(v)[again]]) for n, v in values.items()}
+        return {**found, "test_set": np.array(4 * [3] + 4 * [8])}
+
+    ours, theirs = twice([0, 1, 1, 1]), twice([1, 0, 1, 1])
+    paired = paired_predictions(ours, theirs, 0)
+    assert paired is not None
+    assert count_disagreement(paired) == Disagreement(1, 2, 0, 1)
+    assert confusion(ours, ("cat", "dog"), 0).counts.tolist() == [[1, 1], [0, 2]]
 
 
 def test_predictions_of_other_samples_are_not_paired() -> None:
