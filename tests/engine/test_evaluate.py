@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from fedcore.engine.clients import evaluator, executor
-from fedcore.engine.clients.evaluator import evaluated_clients, samples_at_once
+from fedcore.engine.clients.evaluator import evaluated_clients, first_equal, samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from tests.support.against import build
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -198,3 +199,50 @@ def test_the_sample_depends_on_names_and_seed_but_not_on_the_order_of_clients(ba
     seeds = [tiny_federation(backbone, samples=SAMPLES, seed=s).problem for s in range(1, 9)]
     assert len({tuple(evaluated_clients(p).tolist()) for p in seeds}) > 1
     assert torch.equal(evaluated_clients(problems[0]), evaluated_clients(problems[0]).sort().values)
+
+
+@pytest.fixture(scope="module")
+def mostly_untrained(backbone):
+    """Models of six clients of which one has trained, with their head, and an evaluator of them."""
+    federation = tiny_federation(backbone, "layer:0", samples=(4,) * 6)
+    method = build("fedmgp", federation, groups=2, shared_groups=1, batch_size=4, lr=0.05)
+    loop = run_rounds(method, federation, 1, participation=0.2)
+    everyone = torch.arange(6)
+    params = loop.method.models(loop.state).of(everyone)
+    (trained,) = loop.participants(1).tolist()
+    others = [client for client in range(6) if client != trained]
+    equal = [trained if client == trained else others[0] for client in range(6)]
+    assert first_equal(list(params.values())).tolist() == equal
+    return loop.worker.evaluators[0], params, loop.method.head(params, federation.local_data(everyone))
+
+
+def scores_and_passes(monkeypatch, given, noise: float = 0.0):
+    """Scores of all samples by one sample a pass, and the number of passes."""
+    scorer, params, head = given
+    predict, rows = scorer.method.logits, torch.arange(6.0)[:, None, None]
+    calls = []
+
+    def logits(*args):
+        calls.append(args)
+        return predict(*args) + noise * rows[: len(args[2])] * args[2].stride(0)
+
+    monkeypatch.setattr(scorer.method, "logits", logits)
+    samples = torch.arange(len(scorer.federation.pool.labels))[None]
+    return scorer.score(params, head, samples), len(calls)
+
+
+def test_equal_models_are_scored_once_with_the_same_bits(mostly_untrained, monkeypatch):
+    monkeypatch.setitem(evaluator._ELEMENTS, "cpu", 1)
+    once, few = scores_and_passes(monkeypatch, mostly_untrained)
+    monkeypatch.setattr(evaluator, "FEWEST", 10**6)
+    each, many = scores_and_passes(monkeypatch, mostly_untrained)
+    assert few <= many / 2 + 1 and all(map(torch.equal, once, each))
+    assert len(each[1].unique(dim=0)) == 2, "the case needs models that differ"
+
+
+def test_scores_that_depend_on_their_row_are_computed_for_every_model(mostly_untrained, monkeypatch):
+    monkeypatch.setitem(evaluator._ELEMENTS, "cpu", 1)
+    found, passes = scores_and_passes(monkeypatch, mostly_untrained, noise=1e-6)
+    monkeypatch.setattr(evaluator, "FEWEST", 10**6)
+    each, many = scores_and_passes(monkeypatch, mostly_untrained, noise=1e-6)
+    assert passes == many + 1 and all(map(torch.equal, found, each))

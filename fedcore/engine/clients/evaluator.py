@@ -37,6 +37,10 @@ On a CPU they fit its cache: passes sixteen times as large took twice as long on
 a GPU."""
 
 
+FEWEST = 8
+"""Passes from which on models are compared, since equal ones can be scored once."""
+
+
 def evaluated_clients(problem: Problem) -> Tensor:
     """Return the clients that are evaluated: all, or a sample drawn from (seed, client names).
 
@@ -332,30 +336,76 @@ class Evaluator:
 
         Shape: index (models or 1, samples) -> (models, samples) each.
         """
-        pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1
-        hits = losses = None
-        done = 0
+        passes = self.passes(index, models)
         with torch.no_grad():
-            for part in self.passes(index, models):
-                x, y = pool.x(part), pool.y(part).expand(models, -1)
-                logits = self.method.logits(params, head, x.expand(models, *x.shape[1:]))
-                if done == 0:
-                    check_logits(self.method, logits, *y.shape)
-                loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
-                if hits is None or losses is None:
-                    # Allocated once: small results left between the freed tensors of each pass fragment the
-                    # heap, which in runs of 10,000 clients grew to many times what is used.
-                    hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=loss.device)
-                    losses = torch.empty(hits.shape, dtype=loss.dtype, device=loss.device)
-                span = slice(done, done := done + y.shape[1])
-                predicted = logits.argmax(-1)
-                hits[:, span], losses[:, span] = predicted == y, loss
+            first = self._logits(params, head, passes[0], models)
+            check_logits(self.method, first, models, passes[0].shape[1])
+            # Allocated once: small results left between the freed tensors of each pass fragment the heap,
+            # which in runs of 10,000 clients grew to many times what is used.
+            hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=first.device)
+            losses = torch.empty(hits.shape, dtype=first.dtype, device=first.device)
+            done = self._score_equal(params, head, passes, first, hits, losses) if len(index) == 1 else 0
+            for part in passes[done:]:
+                start = done * passes[0].shape[1]
+                logits = self._logits(params, head, part, models) if done else first
+                span = slice(start, start + part.shape[1])
+                hits[:, span], losses[:, span] = self._hits_and_losses(logits, part)
+                done += 1
                 if self.note is not None:
-                    self.note(part, predicted.cpu())
+                    self.note(part, logits.argmax(-1).cpu())
         # Copied once, after all passes: a copy per pass would make the device wait for the host.
-        assert hits is not None and losses is not None, "there is at least one pass"
         return hits.cpu().double(), losses.cpu().double()
+
+    def _logits(self, params: Params, head: Params, part: Tensor, models: int) -> Tensor:
+        """Return the scores of one pass. Shape: part (models or 1, samples)."""
+        x = self.federation.pool.x(part)
+        return self.method.logits(params, head, x.expand(models, *x.shape[1:]))
+
+    def _hits_and_losses(self, logits: Tensor, part: Tensor) -> Scores:
+        """Shape: logits (models, samples, classes), part (models or 1, samples) -> (models, samples) each."""
+        y = self.federation.pool.y(part).expand(len(logits), -1)
+        loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+        return logits.argmax(-1) == y, loss
+
+    def _score_equal(
+        self, params: Params, head: Params, passes: list[Tensor], first: Tensor, hits: Tensor, losses: Tensor
+    ) -> int:
+        """Score equal models once, and return how many of the passes are done; 0 if that would not pay.
+
+        Clients that have not trained often hold one model. The shape of a pass decides the last bits of its
+        scores, so a pass has as many rows as all models, of which each is a distinct model on samples of its
+        own. Nothing is shared where the first pass shows that a score depends on its row.
+
+        Args:
+            first: the scores of the first pass. Shape: (models, samples, classes).
+
+        Shape: passes (1, samples) each; hits and losses (models, all samples), which are written.
+        """
+        models, size = first.shape[:2]
+        full = [part for part in passes if part.shape[1] == size]
+        if models == 1 or len(full) < FEWEST or self.note is not None or first.device.type != "cpu":
+            return 0
+        equal = first_equal([*params.values(), *head.values()])
+        distinct = equal.unique()
+        slots = torch.cartesian_prod(torch.arange(len(full)), distinct)
+        if 2 * math.ceil(len(slots) / models) > len(full) or not torch.equal(first, first[equal]):
+            return 0
+        samples = torch.cat(full)
+        for group in slots.split(models):
+            group = torch.cat([group, group[-1:].expand(models - len(group), -1)])
+            place, rows = group.unbind(1)
+            part, given = samples[place], (params, head)
+            if len(distinct) > 1:
+                given = _chosen(params, rows), _chosen(head, rows)
+            logits = self._logits(*given, part, models)
+            if int(place[0]) == 0 and not torch.equal(logits[place == 0], first[rows[place == 0]]):
+                return 0
+            columns = place[:, None] * size + torch.arange(size)
+            hits[rows[:, None], columns], losses[rows[:, None], columns] = self._hits_and_losses(logits, part)
+        done = len(full) * size
+        hits[:, :done], losses[:, :done] = hits[equal, :done], losses[equal, :done]
+        return len(full)
 
     def _cells(
         self, split: int, stage: int, models: Tensor, sets: Tensor, sums: Sums, coverage: Coverage = "all"
@@ -404,6 +454,27 @@ def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
     return max(1, numbers // (models * max(1, pool.values[0].numel() + method.numbers_per_sample())))
 
 
+def _chosen(params: Params, models: Tensor) -> Params:
+    """Return the parameters of some models, in their order."""
+    return {name: value[models] for name, value in params.items()}
+
+
 def _one(params: Params, model: int) -> Params:
     """Return the parameters of one model, with a model axis of 1."""
     return {name: value[model : model + 1] for name, value in params.items()}
+
+
+def first_equal(values: Sequence[Tensor]) -> Tensor:
+    """Return for each model the first one that has the same parameters, which is often the model itself.
+
+    Shape: values (models, ...) each -> (models,).
+    """
+    rows = [value if value.dim() > 1 else value[:, None] for value in values]
+    sums = torch.stack([value.flatten(1).sum(1).double() for value in rows], 1).tolist()
+    known: dict[tuple[float, ...], int] = {}
+    first = []
+    for model, numbers in enumerate(sums):
+        found = known.setdefault(tuple(numbers), model)
+        same = all(torch.equal(value[found], value[model]) for value in values)
+        first.append(found if same else model)
+    return torch.tensor(first)
