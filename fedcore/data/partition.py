@@ -116,10 +116,15 @@ def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings |
     )
 
 
+def unseen_count(clients: int, share: float) -> int:
+    """Return the number of clients that never take part, if a share of them does not: at least one."""
+    return max(1, int(share * clients + 0.5)) if share else 0
+
+
 def withhold(assignment: Assignment, share: float, seed: int) -> tuple[Assignment, Assignment]:
     """Draw clients by name that never take part; return the assignments of the others and of these."""
     names = assignment.clients
-    count = max(1, int(share * len(names) + 0.5))
+    count = unseen_count(len(names), share)
     if count >= len(names):
         raise FedLensError(
             f"{100 * share:.0f} % of {counted(len(names), 'client')} leaves none to train; set more clients, "

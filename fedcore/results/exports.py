@@ -14,8 +14,10 @@ from typing import Any
 
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
+from fedcore.data.partition import unseen_count
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
+from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
@@ -24,7 +26,7 @@ from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import SEARCH_COLUMNS, search_costs
 from fedcore.results.setting_text import row_protocols
-from fedcore.results.statistics import Stat
+from fedcore.results.statistics import Stat, group_by
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
 from fedcore.store.cells import RecordedCell
@@ -178,11 +180,24 @@ def _shared(row: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
         "split": " + ".join(dict.fromkeys([config.data.split, *(d.split for d in config.further_data)])),
         "backbone": backbone_names(config),
         "partition": config.partition.kind,
-        "clients": len(row.breakdowns.get("client", {})) or config.partition.clients,
+        "clients": _clients(row),
         "held_out": config.held_out is not None,
         "method": row.method,
         "label": row.label,
     }
+
+
+def _clients(row: ComparisonRow) -> int | None:
+    """Return the number of clients that train with one seed; other seeds may draw other ones.
+
+    Of very many clients only some are evaluated, so the config says how many there are.
+    """
+    by_seed = group_by(row.runs, lambda result: result.run.seed).values()
+    evaluated = max(len({n for r in of for n in r.breakdowns.get("client", {})}) for of in by_seed)
+    partition = row.config.partition
+    if partition.clients is None or 0 < evaluated < MAX_EVALUATED_CLIENTS:
+        return evaluated or partition.clients
+    return partition.clients - unseen_count(partition.clients, partition.unseen)
 
 
 def _numbers(stat: Stat) -> TidyRow:

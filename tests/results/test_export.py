@@ -11,7 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedcore.config import PartitionConfig
 from fedcore.errors import FedLensError
+from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.reports.checked import checked_comparison
 from fedcore.results import exports as tables
 from fedcore.results import latex
@@ -265,6 +267,28 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
             assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
             assert row["remark"] == paired.remark
     assert "n = 3 cannot reach below 0.25" in {r["remark"] for r in table}
+
+
+def test_clients_are_counted_by_seed_since_each_may_draw_other_ones(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for seed, names in ((1, "abc"), (2, "cde")):
+        with Recorder(db, method="own", seed=seed, dataset="rotated-digits", experiment="E") as run:
+            run.round(1, accuracy={(name, name): (1, 2) for name in names})
+    (row,) = compare(Store(db), [1]).rows
+    assert len(row.breakdowns["client"]) == 5
+    assert {r["clients"] for r in rows(exported(Store(db), [1]))} == {"3"}
+
+
+@pytest.mark.parametrize(("unseen", "clients"), [(0.0, "1000"), (0.25, "750")])
+def test_clients_beyond_those_that_are_evaluated_are_counted_too(
+    tmp_path: Path, unseen: float, clients: str
+) -> None:
+    db = tmp_path / "runs.db"
+    partition = PartitionConfig(kind="iid", clients=1000, unseen=unseen)
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    _, (writer,) = fill.start(db, experiment.model_copy(update={"partition": partition}))
+    fill.train(writer, clients=[f"client {i}" for i in range(MAX_EVALUATED_CLIENTS)])
+    assert {r["clients"] for r in rows(exported(Store(db), [1]))} == {clients}
 
 
 def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
