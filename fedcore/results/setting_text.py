@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from fedcore.config import RunConfig, backbones, identity
 from fedcore.config.field_names import data_title, number_ranges
 from fedcore.data import catalog
-from fedcore.progress import counted
+from fedcore.methods import registry
+from fedcore.progress import counted, listed
 from fedcore.results.comparison import Comparison
 from fedcore.results.rows import ComparisonRow
 from fedcore.store import EntityRow, Store
@@ -100,9 +101,12 @@ def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _training(rows: Sequence[ComparisonRow]) -> str:
-    rounds = sorted({row.config.rounds for row in rows})
-    shares = sorted({row.config.participation for row in rows})
+    untrained = [row.label for row in rows if not _is_trained(row)]
+    trained = [row for row in rows if _is_trained(row)] or list(rows)
+    rounds = sorted({row.config.rounds for row in trained})
+    shares = sorted({row.config.participation for row in trained})
     seeds = sorted({seed for row in rows for seed in row.seeds})
+    counts = sorted({len(row.seeds) for row in rows})
     who = (
         "all clients"
         if shares == [1.0]
@@ -111,8 +115,20 @@ def _training(rows: Sequence[ComparisonRow]) -> str:
     length = f"{' or '.join(map(str, rounds))} round{'s' * (rounds != [1])}"
     named = " and ".join(map(str, seeds)) if len(seeds) < 3 else number_ranges(seeds)
     seeded = f"seed{'s' * (len(seeds) > 1)} {named}"
-    who_trained = "The method" if len(rows) == 1 else f"All {len(rows)} methods"
+    if counts != [len(seeds)]:  # some row lacks some of them
+        number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        seeded = f"{number} of the {seeded} each"
+    noun = "methods" if len({row.method for row in trained}) == len(trained) else "rows of the table"
+    who_trained = "The method" if len(trained) == 1 else f"All {len(trained)} {noun}"
+    if untrained and len(untrained) < len(rows):
+        beside = f"{listed(untrained, most=4)}, which {'does' if len(untrained) == 1 else 'do'} not train"
+        who_trained = f"Beside {beside}, {who_trained[:1].lower() + who_trained[1:]}"
     return f"{who_trained} trained for {length} with {who}, with {seeded}."
+
+
+def _is_trained(row: ComparisonRow) -> bool:
+    method = registry.loaded().get(row.method) if row.trained_by_fedlens else None
+    return method is None or method.trains
 
 
 def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
