@@ -95,7 +95,7 @@ class Lora:
                 for part, small, up in zip(rows.chunk(3, 1), low.chunk(3, 1), each, strict=True):
                     part.addmm_(small, up.T)
             return qkv.chunk(3, -1)
-        # So have the gradients of ranks 1, 5 and 6, and the sums of layers of width 8.
+        # So have the gradients of ranks 1, 5, 6 and 7, and the sums of layers of width 8.
         if at_once and b.shape[-1] % 4 == 0 and b.shape[-2] >= 32:
             up = b.transpose(2, 3).flatten(0, 1).unflatten(0, (-1, 3))  # laid out as ``delta`` has it
             factors = self._small(a, x).chunk(3, 2), up.unbind(1)
