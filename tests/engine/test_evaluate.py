@@ -246,3 +246,15 @@ def test_scores_that_depend_on_their_row_are_computed_for_every_model(mostly_unt
     monkeypatch.setattr(evaluator, "FEWEST", 10**6)
     each, many = scores_and_passes(monkeypatch, mostly_untrained, noise=1e-6)
     assert passes == many + 1 and all(map(torch.equal, found, each))
+
+
+def test_a_head_without_the_axis_of_models_is_the_head_of_them_all(mostly_untrained, monkeypatch):
+    monkeypatch.setitem(evaluator._ELEMENTS, "cpu", 1)
+    scorer, params, head = mostly_untrained
+    shared, predict = torch.ones(1, 3), scorer.method.logits
+    monkeypatch.setattr(
+        scorer.method, "logits", lambda p, h, x: predict(p, {n: v for n, v in h.items() if n != "own"}, x)
+    )
+    samples = torch.arange(len(scorer.federation.pool.labels))[None]
+    plain = scorer.score(params, head, samples)
+    assert all(map(torch.equal, plain, scorer.score(params, {**head, "own": shared}, samples)))

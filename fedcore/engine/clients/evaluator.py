@@ -386,7 +386,10 @@ class Evaluator:
         full = [part for part in passes if part.shape[1] == size]
         if models == 1 or len(full) < FEWEST or self.note is not None or first.device.type != "cpu":
             return 0
-        equal = first_equal([*params.values(), *head.values()])
+        values = [*params.values(), *head.values()]
+        if any(value.shape[:1] != (models,) for value in values):
+            return 0  # a method's own head may be one for all models
+        equal = first_equal(values)
         distinct = equal.unique()
         slots = torch.cartesian_prod(torch.arange(len(full)), distinct)
         if 2 * math.ceil(len(slots) / models) > len(full) or not torch.equal(first, first[equal]):
