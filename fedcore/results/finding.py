@@ -55,7 +55,7 @@ def finding(summary: Summary, table: SummaryTable) -> str:
 
 
 def verdict(store: Store, experiment: ExperimentRow) -> str | None:
-    """Return how long an experiment trained and what it found; None while runs train or none has finished."""
+    """Return how long an experiment's runs took and what it found; None while they train or without any."""
     if any(not run.ended for run in experiment.runs):
         return None
     compared = compare(store, [experiment.id])
@@ -65,7 +65,9 @@ def verdict(store: Store, experiment: ExperimentRow) -> str | None:
     all_done = done == len(experiment.runs)
     ended = "Done" if all_done else f"{done} of {counted(len(experiment.runs), 'run')} done"
     seconds = [s for run in experiment.runs if (s := run.elapsed()) is not None]
-    time = f" after {duration(sum(seconds))} of training" if seconds else ""
+    # with loading, encoding and evaluation, and of runs that were trained beside each other, so not a wait
+    runs = "the run took" if len(seconds) == 1 else f"{counted(len(seconds), 'run')} took"
+    time = f"; {runs} {duration(sum(seconds))}{' in all' * (len(seconds) > 1)}" if seconds else ""
     found = findings(summarise(compared, tested=(), metric=shown_metrics(compared.rows)[0]))
     texts = [f"{title}: {text}" if len(found) > 1 else text for title, text in found.items()]
     return " ".join([f"{ended}{time}.", *texts])

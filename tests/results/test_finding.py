@@ -135,6 +135,13 @@ def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     assert text.endswith("1 row could not be tested; the table says why.")
 
 
+def test_a_verdict_says_the_time_of_the_runs_which_is_not_that_of_training(db: Path) -> None:
+    number = fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
+    assert (said(db, number) or "").startswith("Done; 2 runs took 28 s in all. FedOT leads")
+    single = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    assert said(db, single) == "Done; the run took 16 s."
+
+
 def test_nothing_is_said_while_a_run_trains(db: Path) -> None:
     experiment = record(db, "mine", 1, correct=90, common=60)
     training = Recorder(db, method="yours", seed=1, dataset="rotated-digits", experiment="x")
