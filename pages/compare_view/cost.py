@@ -61,9 +61,10 @@ def draw(shown: ShownComparison) -> None:
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
-        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
-        "evaluation. Both are means over runs; with its search: one run and all draws of the search that "
-        "selected its hyper-parameters."
+        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: training and aggregation "
+        "of all rounds. Evaluation has a column of its own, with diagnostics and checkpoints; loading is "
+        "in none of them. All are means over runs; with its search: one run and all draws of the search "
+        "that selected its hyper-parameters."
     )
 
 
