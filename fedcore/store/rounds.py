@@ -52,11 +52,16 @@ class Rounds(Queries):
         return [RoundRow(**dict(row)) for row in rows]
 
     def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Return the bytes sent and received so far by all clients of a run; None if not measured."""
+        """Return the bytes sent and received so far by all clients of a run; None if not measured.
+
+        A sum is None if a round after the first, number 0, was not measured, as in ``row_costs``.
+        """
         rows = self._file.rows(
             f"""
-            SELECT run_id, sum(bytes_up) AS up, sum(bytes_down) AS down FROM rounds WHERE run_id IN {ID_LIST}
-            GROUP BY run_id
+            SELECT run_id,
+              iif(sum(round > 0 AND bytes_up IS NULL), NULL, sum(bytes_up)) AS up,
+              iif(sum(round > 0 AND bytes_down IS NULL), NULL, sum(bytes_down)) AS down
+            FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id
             """,
             {"ids": as_json(run_ids)},
         )

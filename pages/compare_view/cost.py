@@ -46,7 +46,8 @@ def draw(shown: ShownComparison) -> None:
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
             st.info(
-                f"None of these runs has recorded its {AGAINST[against]}; imported results often have none.",
+                f"None of these runs has recorded its {AGAINST[against]} in every round; imported results "
+                "often have none.",
                 icon=":material/hourglass_empty:",
             )
             continue

@@ -53,6 +53,7 @@ def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
     assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 1.0}}
     (cost,) = curves.row_costs(Store(db), found, setting)
     assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
+    assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
     early, late = reaching(Store(db), found, setting, "personal", (33, 99))
     assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 1.0)]
     assert [(seed.rounds, seed.megabytes) for seed in late.rows[0].seeds] == [(3, None)]

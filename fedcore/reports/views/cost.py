@@ -77,4 +77,4 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     return found
 
 
-VIEW = View("Cost", figures, "None of these runs has recorded its traffic or time.")
+VIEW = View("Cost", figures, "None of these runs has recorded its traffic or time in every round.")
