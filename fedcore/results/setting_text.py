@@ -102,7 +102,7 @@ def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
 
 def _training(rows: Sequence[ComparisonRow]) -> str:
     untrained = [row.label for row in rows if not _is_trained(row)]
-    trained = [row for row in rows if _is_trained(row)] or list(rows)
+    trained = [row for row in rows if _is_trained(row)]
     rounds = sorted({row.config.rounds for row in trained})
     shares = sorted({row.config.participation for row in trained})
     seeds = sorted({seed for row in rows for seed in row.seeds})
@@ -118,11 +118,16 @@ def _training(rows: Sequence[ComparisonRow]) -> str:
     if counts != [len(seeds)]:  # some row lacks some of them
         number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         seeded = f"{number} of the {seeded} each"
+    do, were = ("does", "was") if len(untrained) == 1 else ("do", "were")
+    others = f"{listed(untrained, most=4)} {do} not train"
+    if not trained:
+        return f"{others} and {were} tested with {seeded}."
     noun = "methods" if len({row.method for row in trained}) == len(trained) else "rows of the table"
-    who_trained = "The method" if len(trained) == 1 else f"All {len(trained)} {noun}"
-    if untrained and len(untrained) < len(rows):
-        beside = f"{listed(untrained, most=4)}, which {'does' if len(untrained) == 1 else 'do'} not train"
-        who_trained = f"Beside {beside}, {who_trained[:1].lower() + who_trained[1:]}"
+    if untrained:
+        who_trained = f"{others}; the other {'method' if len(trained) == 1 else f'{len(trained)} {noun}'}"
+    else:
+        several = "Both" if len(trained) == 2 else f"All {len(trained)}"
+        who_trained = "The method" if len(trained) == 1 else f"{several} {noun}"
     return f"{who_trained} trained for {length} with {who}, with {seeded}."
 
 

@@ -206,8 +206,19 @@ def test_the_paragraph_says_what_was_run(filled: Path) -> None:
     assert section.paragraph.startswith("Data: Rotated digits (1,797 handwritten digits")
     assert "6 clients with the images of one domain each." in section.paragraph
     assert section.paragraph.endswith(
-        "Beside Zero-shot CLIP, which does not train, all 4 methods trained for 10 rounds with all clients, "
-        "with seeds 1 to 3."
+        "Zero-shot CLIP does not train; the other 4 methods trained for 10 rounds with all clients, with "
+        "seeds 1 to 3."
+    )
+
+
+def test_the_paragraph_does_not_say_that_zero_shot_clip_trained(db: Path) -> None:
+    fill.done(db, fill.an_experiment(methods=("zero-shot",), seeds=(1, 2), rounds=2))
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2))
+    alone, beside = (setting_paragraph(Store(db), compare(Store(db), ids).rows) for ids in ([1], [1, 2]))
+    assert alone.endswith(". Zero-shot CLIP does not train and was tested with seeds 1 and 2.")
+    assert beside.endswith(
+        ". Zero-shot CLIP does not train; the other method trained for 2 rounds with all clients, with "
+        "seeds 1 and 2."
     )
 
 
@@ -216,11 +227,11 @@ def test_the_paragraph_does_not_say_all_seeds_of_each_row_nor_methods_of_variant
     fill.done(db, fill.an_experiment(methods=("sdfed",), seeds=(4, 5), rounds=2))
     compared = compare(Store(db), [1, 2])
     assert setting_paragraph(Store(db), compared.rows).endswith(
-        "All 2 methods trained for 2 rounds with all clients, with 3 to 5 of the seeds 1 to 5 each."
+        "Both methods trained for 2 rounds with all clients, with 3 to 5 of the seeds 1 to 5 each."
     )
     sweep = {"methods.fedot.blocks": (1, 4)}
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, sweep=sweep))
-    assert "All 2 rows of the table trained" in setting_paragraph(Store(db), compare(Store(db), [3]).rows)
+    assert "Both rows of the table trained" in setting_paragraph(Store(db), compare(Store(db), [3]).rows)
 
 
 def test_one_command_repeats_runs_of_a_method_of_ones_own(
