@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedcore.config import RunConfig
-from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.field_names import field_phrase, number_ranges, value_text
 from fedcore.config.tuning import is_draw
 from fedcore.errors import FedLensError
+from fedcore.progress import first_few
 from fedcore.results import evaluated_on, run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
@@ -32,6 +33,8 @@ from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
+NAMED = 6
+"""Maximum number of rows that a note names."""
 RowKey = tuple[str, str]
 """The setting and the row that a run belongs to."""
 
@@ -196,11 +199,27 @@ def _newest_runs(
     newest = {max(of_seed, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of_seed in repeats}
     notes = []
     if len(usable) < len(runs):
-        notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out")
+        without = _unfinished_seeds(runs, usable, keys)
+        notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out{without}")
     if len(newest) < len(usable):
         number = _count(len(usable) - len(newest), "run")
         notes.append(f"{number} a repeat of the same config and seed: the newest counts")
     return [r for r in usable if r.id in newest], notes
+
+
+def _unfinished_seeds(runs: Sequence[RunRow], usable: Sequence[RunRow], keys: Mapping[int, RowKey]) -> str:
+    """Name the seeds that means lack; means of the others are too high if those that failed are left out."""
+
+    def part(run: RunRow) -> tuple[RowKey, int, str | None]:
+        return keys[run.id], run.seed, run.held_out
+
+    present = {part(run) for run in usable}
+    lacking = group_by((r for r in runs if part(r) not in present), lambda r: (r.label, r.state))
+    texts = [
+        f"{label}, seed {number_ranges(r.seed for r in of_label)} ({state})"
+        for (label, state), of_label in lacking.items()
+    ]
+    return f": {first_few(texts, NAMED, '; ')}" if texts else ""
 
 
 def _count(number: int, noun: str) -> str:

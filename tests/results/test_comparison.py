@@ -116,7 +116,9 @@ def test_mean_of_last_ten(filled: Path) -> None:
 def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
     found = compare(Store(filled), [2])
     assert [g.label for g in found.rows] == ["Zero-shot CLIP"]
-    assert found.notes == ("4 runs are not finished and left out",)
+    (note,) = found.notes
+    assert note.startswith("4 runs are not finished and left out: FedOT, seed 1 (")
+    assert note.endswith("FedAlign, seed 1 (queued)")
     more = compare(Store(filled), [2], unfinished=True)
     assert {g.label for g in more.rows} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
 
@@ -276,6 +278,19 @@ def test_the_newest_repeat_counts_also_if_an_older_one_was_merged_later(tmp_path
     (row,) = merged.rows
     assert row.stats["personal"].mean == pytest.approx(90)
     assert "1 run is a repeat of the same config and seed: the newest counts" in merged.notes
+
+
+def test_a_note_names_the_seeds_that_failed_unless_they_were_repeated(db: Path) -> None:
+    """A mean over the seeds that did not diverge is no mean over seeds."""
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2, 3, 4), rounds=1))
+    for writer in writers:
+        if fill.config_of(writer).seed == 1:
+            fill.train(writer)
+        else:
+            writer.claim.finish("failed", "the loss is not finite")
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=1))
+    note = "3 runs are not finished and left out: FedOT, seed 2 to 3 (failed)"
+    assert note in compare(Store(db), [1, 2]).notes
 
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
