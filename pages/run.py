@@ -71,7 +71,7 @@ def why_it_ended(run: RunRow, next_attempt: again.Again | None) -> None:
             "\n\n*Log and files* has the traceback. If the config is to blame, *Clone* opens it in the form "
             "to correct it"
         )
-        if session.store().runs.config(run.id).method.file:
+        if next_attempt.of_own_file:
             text += "; if the method is, correct its file, and this page offers to run it"
         text += f". {next_attempt.effect}."
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")

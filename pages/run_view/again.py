@@ -7,6 +7,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
 from fedcore.progress import counted
@@ -33,30 +34,37 @@ class Again(NamedTuple):
     Attributes:
         restarts: whether its recorded rounds are deleted, because it cannot continue after them.
         changed: the file of its method, if that has changed.
+        effect: a sentence without its full stop.
+        of_own_file: whether its method comes from a file of the user's own.
     """
 
     restarts: bool
     changed: ChangedFile | None
     effect: str
+    of_own_file: bool
 
 
 def offer(run: RunRow) -> Again | None:
     """Return what queueing a run again would do; None for a run that has not ended early."""
     if not background.can_resume(run):
         return None
-    changed, checkpoint = _changed_file(run), session.store().runs.newest_checkpoint(run.id)
+    method = None
+    with suppress(FedLensError):  # the page shows what it can of a run whose config is damaged
+        method = session.store().runs.config(run.id).method
+    own_file = method is not None and method.file is not None
+    changed = None if method is None else _changed_file(method)
+    checkpoint = session.store().runs.newest_checkpoint(run.id)
     start = "*Restart* trains it again from the beginning"
     if not run.rounds_done:
-        return Again(False, changed, "*Resume* starts from the beginning")
+        return Again(False, changed, "*Resume* starts from the beginning", own_file)
     if changed is not None:
-        return Again(True, changed, f"{start}, with the file of its method as it is now")
+        return Again(True, changed, f"{start}, with the file of its method as it is now", own_file)
     if checkpoint is None:
-        return Again(True, None, f"{start}, because its checkpoints are gone")
-    return Again(False, None, f"*Resume* continues after round {checkpoint[0]}")
+        return Again(True, None, f"{start}, because its checkpoints are gone", own_file)
+    return Again(False, None, f"*Resume* continues after round {checkpoint[0]}", own_file)
 
 
-def _changed_file(run: RunRow) -> ChangedFile | None:
-    method = session.store().runs.config(run.id).method
+def _changed_file(method: MethodEntry) -> ChangedFile | None:
     if method.file is not None:
         with suppress(FedLensError):  # the run itself reports a missing file
             changed = ChangedFile(*registry.read(method.file))

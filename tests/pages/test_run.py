@@ -53,6 +53,15 @@ def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: P
     assert {"Clone", "Resume"} <= set(labels(app))
 
 
+def test_a_failed_run_with_a_damaged_config_still_has_its_record(open_page: Opened, filled: Path) -> None:
+    run = of_state(filled, "failed").id
+    with closing(sqlite3.connect(filled)) as database, database:
+        database.execute("UPDATE runs SET config='{}' WHERE id=?", [run])
+    app = open_page("run", id=str(run), run_tab="Log and files")
+    assert "CUDA out of memory" in app.error[0].value
+    assert {"Clone", "Restart"} <= set(labels(app)) and len(app.metric) == 5
+
+
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_one_button_runs_the_corrected_file_of_a_method(
     open_page: Opened, filled: Path, tmp_path: Path, rounds: int
