@@ -7,7 +7,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.config import RunConfig
-from fedcore.config.field_names import number_ranges
+from fedcore.config.field_names import seeds_text
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.plots.ranks import rank_chart, rank_table
@@ -347,7 +347,7 @@ def _time(store: Store, plan: RunsByRow) -> str:
 
 def _row_seeds(row: ComparisonRow, runs: Sequence[RunConfig]) -> str:
     seeds = {run.seed for run in runs}
-    return f"{row.label} on seed{'s' * (len(seeds) != 1)} {number_ranges(seeds)}"
+    return f"{row.label} on {seeds_text(seeds)}"
 
 
 session.through_app()

@@ -62,6 +62,13 @@ def number_ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
 
 
+def seeds_text(seeds: Iterable[int]) -> str:
+    """Return seeds in a sentence: ``seed 1``, ``seeds 2 and 3`` or ``seeds 1 to 3, 7``."""
+    distinct = sorted(set(seeds))
+    named = " and ".join(map(str, distinct)) if len(distinct) < 3 else number_ranges(distinct)
+    return f"seed{'s' * (len(distinct) != 1)} {named}"
+
+
 def error_text(reason: str) -> str:
     """Return an error with the title of its field: "Folder: no folder /x" for ``data.root: no folder /x``."""
     field, sep, what = reason.partition(": ")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedcore.config import RunConfig
-from fedcore.config.field_names import field_phrase, number_ranges, value_text
+from fedcore.config.field_names import field_phrase, seeds_text, value_text
 from fedcore.config.tuning import is_draw
 from fedcore.errors import FedLensError
 from fedcore.progress import first_few
@@ -214,11 +214,11 @@ def _unfinished_seeds(runs: Sequence[RunRow], usable: Sequence[RunRow], keys: Ma
         return keys[run.id], run.seed, run.held_out
 
     present = {part(run) for run in usable}
-    lacking = group_by((r for r in runs if part(r) not in present), lambda r: (r.label, r.state))
-    texts = [
-        f"{label}, seed {number_ranges(r.seed for r in of_label)} ({state})"
-        for (label, state), of_label in lacking.items()
-    ]
+    lacking = group_by((r for r in runs if part(r) not in present), lambda r: (r.label, r.held_out, r.state))
+    texts = []
+    for (label, held_out, state), of_label in lacking.items():
+        name = label if held_out is None else f"{label} without {held_out}"
+        texts.append(f"{name}, {seeds_text(r.seed for r in of_label)} ({state})")
     return f": {first_few(texts, NAMED, '; ')}" if texts else ""
 
 

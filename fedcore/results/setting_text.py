@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedcore.config import RunConfig, backbones, identity
-from fedcore.config.field_names import data_title, number_ranges
+from fedcore.config.field_names import data_title, seeds_text
 from fedcore.data import catalog
 from fedcore.methods import registry
 from fedcore.progress import counted, listed
@@ -113,8 +113,7 @@ def _training(rows: Sequence[ComparisonRow]) -> str:
         else f"{' or '.join(f'{100 * s:g} %' for s in shares)} of the clients"
     )
     length = f"{' or '.join(map(str, rounds))} round{'s' * (rounds != [1])}"
-    named = " and ".join(map(str, seeds)) if len(seeds) < 3 else number_ranges(seeds)
-    seeded = f"seed{'s' * (len(seeds) > 1)} {named}"
+    seeded = seeds_text(seeds)
     if counts != [len(seeds)]:  # some row lacks some of them
         number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         seeded = f"{number} of the {seeded} each"

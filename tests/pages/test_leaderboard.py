@@ -57,7 +57,7 @@ def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: P
     app = other.select("FedOT").run()
     app = next(n for n in app.number_input if n.label.startswith("Seeds in common")).set_value(4).run()
     said = [c.value for c in app.caption if "FedAlign on seed" in c.value]
-    assert said and "FedAlign on seeds 3 to 4" in said[0] and "FedOT on seed 4" in said[0]
+    assert said and "FedAlign on seeds 3 and 4" in said[0] and "FedOT on seed 4" in said[0]
     again = open_page("leaderboard", separate_one="FedAlign", separate_two="FedOT")
     chosen = {
         s.label: s.format_func(s.value) for s in again.selectbox if s.label in ("First row", "Second row")

@@ -289,8 +289,22 @@ def test_a_note_names_the_seeds_that_failed_unless_they_were_repeated(db: Path) 
         else:
             writer.claim.finish("failed", "the loss is not finite")
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=1))
-    note = "3 runs are not finished and left out: FedOT, seed 2 to 3 (failed)"
+    note = "3 runs are not finished and left out: FedOT, seeds 2 and 3 (failed)"
     assert note in compare(Store(db), [1, 2]).notes
+
+
+def test_a_note_names_the_held_out_domain_of_a_run_that_failed(db: Path) -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    _, writers = fill.start(db, experiment.model_copy(update={"held_out": fill.CLIENTS[:2]}))
+    for writer in writers:
+        if fill.config_of(writer).held_out == "0°":
+            writer.claim.finish("failed", "the loss is not finite")
+        else:
+            fill.train(writer)
+    assert (
+        "1 run is not finished and left out: FedOT without 0°, seed 1 (failed)"
+        in compare(Store(db), [1]).notes
+    )
 
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
