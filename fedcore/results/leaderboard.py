@@ -128,7 +128,7 @@ class Board:
         elif len(first) == 1:  # a row may be worse than the second one, and not separated from the first
             said = (
                 f"Only {first[0].label} may be first. Each of the other {len(ranked) - 1} ranked rows is "
-                f"significantly worse than another one, but not all of them than {first[0].label}."
+                f"significantly worse than some other row, but not each of them than {first[0].label}."
             )
         elif len(first) == len(ranked):
             said = f"Nothing separates the {len(first)} ranked rows: each of them may be first."

@@ -262,12 +262,32 @@ def test_a_row_is_better_than_all_others_only_if_each_of_them_is_tested(tmp_path
     steady = (80.0, 80.1, 80.2, 80.3, 80.4, 80.5)
     above, below = (85.0, 85.2, 85.1, 0, 0, 0), (0, 0, 0, 75.0, 75.2, 75.1)
     assert finding(fedot=above, promptfl=steady, sdfed=below) == (
-        "Only FedOT may be first. Each of the other 2 ranked rows is significantly worse than another one, "
-        "but not all of them than FedOT."
+        "Only FedOT may be first. Each of the other 2 ranked rows is significantly worse than some other "
+        "row, but not each of them than FedOT."
     )
     low = (75.0, 75.2, 75.1, 0, 0, 0)
     assert finding(fedot=low, promptfl=steady, sdfed=below) == (
         "PromptFL is first: significantly better than each of the other 2 ranked rows."
+    )
+
+
+def test_no_row_is_first_if_each_is_worse_than_another_one(tmp_path: Path) -> None:
+    """Each pair shares other seeds: FedOT beats PromptFL, which beats SDFed, which beats FedOT."""
+    store = Store(tmp_path / "runs.db")
+    seeds_of = {"fedot": (1, 2, 3, 7, 8, 9), "promptfl": (1, 2, 3, 4, 5, 6), "sdfed": (4, 5, 6, 7, 8, 9)}
+    for method, seeds in seeds_of.items():
+        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds, rounds=1))
+    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    high, low, none = (85.0, 85.2, 85.1), (80.0, 80.1, 80.2), (0.0, 0.0, 0.0)
+    shown = with_values(
+        boards.board(store, setting, "personal"),
+        fedot=(*high, *none, *low),
+        promptfl=(*low, *high, *none),
+        sdfed=(*none, *low, *high),
+    )
+    ranks = rank_intervals(list(shown.ranks), shown.tests)
+    assert replace(shown, ranks=ranks).finding == (
+        "No ranked row may be first: each is significantly worse than some other row."
     )
 
 
