@@ -10,6 +10,7 @@ from fedcore.results.panels.matrices import (
     Panels,
     difference_panel,
     matrix_views,
+    over_common_seeds,
     paired_panels,
     shown_panels,
 )
@@ -78,7 +79,8 @@ def draw(shown: ShownComparison) -> None:
         gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
         if gaps:
             label = markup.md(markup.clipped(baseline.label))
-            st.markdown(f"**Difference from {label}, percentage points**")
+            seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
+            st.markdown(f"**Difference from {label}{seeds}, percentage points**")
             key = f"compare_gap_{view}_{i}"
             drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference", columns=columns)
             charts.draw_figure(drawn, key)

@@ -8,7 +8,13 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.heatmaps import PanelKind
 from fedcore.plots.theme import Theme
 from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
-from fedcore.results.panels.matrices import difference_panel, matrix_views, paired_panels, shown_panels
+from fedcore.results.panels.matrices import (
+    difference_panel,
+    matrix_views,
+    over_common_seeds,
+    paired_panels,
+    shown_panels,
+)
 from fedcore.results.panels.panel import Panel
 
 SIDE_BY_SIDE, PAPER = 3, 700
@@ -56,7 +62,8 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
             continue
         pairs = paired_panels(matrix, source.store, source.comparison, panels, baseline)
         if gaps := tuple(difference_panel(*pair) for pair in pairs.values()):
-            title = f"{matrix.title}, difference from {baseline.label}"
+            seeds = over_common_seeds((row for row in rows if row.key in pairs), baseline)
+            title = f"{matrix.title}, difference from {baseline.label}{seeds}"
             found.append(Heatmaps(f"{name}-difference", title, gaps, "difference"))
     return found
 

@@ -167,6 +167,11 @@ def paired_panels(
     return pairs
 
 
+def over_common_seeds(rows: Iterable[ComparisonRow], baseline: ComparisonRow) -> str:
+    """Return what a title says of differences that are not those of the panels shown; else an empty text."""
+    return " over the seeds that both have" if any(row.seeds != baseline.seeds for row in rows) else ""
+
+
 def shown_panels(view: MatrixView, store: Store, comparison: Comparison, setting: str) -> Panels:
     """Return the panels of a view that have cells; none if the setting has no such matrix."""
     panels = view.panels(store, comparison, setting)

@@ -16,7 +16,13 @@ from fedcore.reports.views import ViewSource
 from fedcore.reports.views.matrices import figures
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import difference_panel, matrix_views, paired_panels, row_panels
+from fedcore.results.panels.matrices import (
+    difference_panel,
+    matrix_views,
+    over_common_seeds,
+    paired_panels,
+    row_panels,
+)
 from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.store import Recorder, RunRow, Store
@@ -117,6 +123,10 @@ def test_differences_are_means_over_the_seeds_that_both_rows_have(tmp_path: Path
     assert pairs.keys() == {rows["ours"].key}, "no seed in common, no difference"
     assert difference_panel(*pairs[rows["ours"].key]).values.item() == pytest.approx(-10)
     drawn = {f.name: f for f in figures(ViewSource(Store(db), found, "personal", "theirs"), setting)}
+    assert drawn["models-difference"].title.endswith("difference from theirs over the seeds that both have")
+    assert over_common_seeds([rows["ours"]], rows["ours"]) == "", (
+        "the cells are the differences of those shown"
+    )
     ((_, numbers),) = drawn["models-difference"].numbers()
     assert [value for (value,) in numbers.values() if isinstance(value, float)] == pytest.approx([-10])
 
