@@ -158,14 +158,15 @@ def load(
         pack(model)
         packed = any(hasattr(parameter, "packed") for parameter in model.visual.parameters())
     settings = model.visual.preprocess_cfg
+    # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
+    tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
     activation = "own"  # of models whose text tower is a separate module
     if hasattr(model, "transformer"):
         activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
     return Backbone(
         spec=backbone_spec(name),
         model=model,
-        # open_clip makes CLIP's own tokenizer when it is imported
-        tokenizer=open_clip.tokenizer._tokenizer if name in MINI_MODELS else open_clip.get_tokenizer(name),
+        tokenizer=open_clip.get_tokenizer(name) if tokenizer is None else tokenizer,
         preprocess=open_clip.transform.image_transform_v2(
             open_clip.transform.PreprocessCfg(**settings), is_train=False
         ),

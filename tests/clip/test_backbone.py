@@ -173,9 +173,11 @@ def test_an_unknown_tag_is_refused_before_anything_is_asked(hub):
     assert hub["asked"] == []
 
 
-def test_the_embedded_models_take_the_tokenizer_that_open_clip_has_made_already():
+def test_the_embedded_models_take_the_tokenizer_that_open_clip_has_made_already(monkeypatch):
     open_clip, texts = lazy.open_clip(), ["a photo of a dog.", "Zürich 1000"]
     for name in ("mini-vit", "mini-rn"):
         ours, own = backbone.load(name).tokenizer, open_clip.get_tokenizer(name)
         assert ours is open_clip.tokenizer._tokenizer and ours is not own
         assert torch.equal(ours(texts), own(texts)) and ours.context_length == own.context_length
+    monkeypatch.delattr(open_clip.tokenizer, "_tokenizer")
+    assert torch.equal(backbone.load("mini-vit").tokenizer(texts), ours(texts)), "of a version without it"
