@@ -269,7 +269,7 @@ def _write(
 
 _KEPT_BYTES = 2**26
 """Bytes of decoded pixels that a process keeps, of the last data set that has no more than these."""
-_kept: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}
+_decoded_before: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}
 
 
 def _decoded(
@@ -277,8 +277,8 @@ def _decoded(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield what ``batches`` does; a small data set is decoded once for all encodings of a process."""
     key = images.fingerprint, len(images), backbone.preprocess
-    if not first and key in _kept:
-        yield from _kept[key]
+    if not first and (batches_before := _decoded_before.get(key)):
+        yield from batches_before
         return
     found: list[tuple[int, Tensor]] = []
     for count, pixels in batches(images.read, backbone.preprocess, len(images), first, workers):
@@ -286,8 +286,8 @@ def _decoded(
             found.append((count, pixels.clone()))
         yield count, pixels
     if found:
-        _kept.clear()
-        _kept[key] = found
+        _decoded_before.clear()
+        _decoded_before[key] = found
 
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:

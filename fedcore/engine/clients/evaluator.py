@@ -474,10 +474,10 @@ def first_equal(values: Sequence[Tensor]) -> Tensor:
     """
     rows = [value if value.dim() > 1 else value[:, None] for value in values]
     sums = torch.stack([value.flatten(1).sum(1).double() for value in rows], 1).tolist()
-    known: dict[tuple[float, ...], int] = {}
+    first_by_sums: dict[tuple[float, ...], int] = {}
     first = []
     for model, numbers in enumerate(sums):
-        found = known.setdefault(tuple(numbers), model)
-        same = all(torch.equal(value[found], value[model]) for value in values)
-        first.append(found if same else model)
+        found = first_by_sums.setdefault(tuple(numbers), model)
+        is_equal = all(torch.equal(value[found], value[model]) for value in values)
+        first.append(found if is_equal else model)
     return torch.tensor(first)

@@ -163,15 +163,15 @@ def _mean_over_seeds(
     with np.errstate(invalid="ignore"):  # 0 / 0 without a cell: NaN
         of_runs = sums / number
     drawn = np.array([seeds[i] for i in ids.tolist()], dtype=np.int64)
-    of_seeds = [_mean_of_known(of_runs[drawn == seed]) for seed in np.unique(drawn)]
-    return _mean_of_known(np.array(of_seeds).reshape(len(of_seeds), size)).reshape(shape)
+    of_seeds = [_mean_of_measured(of_runs[drawn == seed]) for seed in np.unique(drawn)]
+    return _mean_of_measured(np.array(of_seeds).reshape(len(of_seeds), size)).reshape(shape)
 
 
-def _mean_of_known(values: np.ndarray) -> np.ndarray:
+def _mean_of_measured(values: np.ndarray) -> np.ndarray:
     """Average what is not NaN; NaN without any. Shape: (some, places) -> (places,)."""
-    known = ~np.isnan(values)
+    measured = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.where(known, values, 0).sum(0) / known.sum(0)
+        mean: np.ndarray = np.where(measured, values, 0).sum(0) / measured.sum(0)
     return mean
 
 
