@@ -63,8 +63,8 @@ def draw(shown: ShownComparison) -> None:
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
         "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: training and aggregation "
-        "of all rounds. Evaluation has a column of its own, with diagnostics and checkpoints; loading is "
-        "in none of them. All are means over runs; with its search: one run and all draws of the search "
+        "of all rounds. The column of evaluation includes diagnostics and checkpoints; no column includes "
+        "loading. All are means over runs; with its search: one run and all draws of the search "
         "that selected its hyper-parameters."
     )
 

@@ -21,6 +21,8 @@ from tests.support import fill
 from tests.support.web.pages import Opened, button, widget, work_off
 
 TABLE, MENU = "experiment_table", "experiment_menu"
+OF_DONE = ["Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete"]
+"""Actions on an experiment that is done."""
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters
 
 
@@ -115,15 +117,7 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
     monkeypatch.setattr(actions.session, "writable", lambda: True)
     store = Store(filled)
     mixed, done = summaries_of(store, store.experiments.all())
-    assert [label.split(": ")[1] for label in actions.menu(done)] == [
-        "Live",
-        "Compare",
-        "Clone",
-        "Edit",
-        "Tag",
-        "Archive",
-        "Delete",
-    ]
+    assert [label.split(": ")[1] for label in actions.menu(done)] == OF_DONE
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
         "Live",
         "Compare",
@@ -208,15 +202,7 @@ def test_actions_appear_with_a_selection_and_only_those_that_are_possible(
     app = open_page()
     assert not names & {b.label for b in app.button}
     app = select(app, TABLE, 1)
-    assert {b.label for b in app.button} & names == {
-        "Live",
-        "Compare",
-        "Clone",
-        "Edit",
-        "Tag",
-        "Archive",
-        "Delete",
-    }
+    assert {b.label for b in app.button} & names == set(OF_DONE)
     app = select(app, TABLE, 0, 1)
     assert "Stop" in {b.label for b in app.button} and "Delete" not in {b.label for b in app.button}
 
