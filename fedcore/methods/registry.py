@@ -17,11 +17,10 @@ from pydantic_core import ErrorDetails
 
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
-from fedcore.methods import consent
+from fedcore.methods import consent, declarations
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
 from fedcore.progress import shortened
-from fedcore.records.presentation import About
 
 PLAIN = {
     "int_": "must be a whole number",
@@ -53,7 +52,8 @@ def method(cls: type[Method] | None = None) -> type[Method]:
     """Class decorator: register a method under its ``name``.
 
     A class with a public member outside the contract is refused, since that is most likely a misspelt hook,
-    which the engine would never call; so is a hook that cannot be called with the arguments of the contract.
+    which the engine would never call; so are a hook that cannot be called with the arguments of the contract
+    and a declaration that has a wrong value.
     """
     if not (
         isinstance(cls, type) and issubclass(cls, Method) and isinstance(getattr(cls, "name", None), str)
@@ -62,25 +62,8 @@ def method(cls: type[Method] | None = None) -> type[Method]:
             f"@method takes no arguments and stands above a subclass of Method with a name; this is {cls!r}",
             "methods",
         )
-    if not isinstance(getattr(cls, "about", None), About):
-        raise FedLensError(
-            f"method '{cls.name}' does not keep the contract: "
-            "about = About(title=..., source=..., summary=...) is missing (see examples/text_shift.py)",
-            "methods",
-        )
-    for base in (base for base in cls.__mro__ if base not in Method.__mro__):
-        for name in (name for name in vars(base) if not name.startswith("_")):
-            if name not in _MEMBERS:
-                fault = _misspelt(name)
-            elif vars(base)[name] is inspect.getattr_static(cls, name):  # not one that a subclass replaces
-                fault = _called_otherwise(base, name)
-            else:
-                continue
-            if fault:
-                raise FedLensError(
-                    f"method '{cls.name}' does not keep the contract: FedLens {fault.format(base.__name__)}",
-                    "methods",
-                )
+    if fault := _fault_of_members(cls) or declarations.fault_of_class(cls):
+        raise FedLensError(f"method '{cls.name}' does not keep the contract: {fault}", "methods")
     other = _METHODS.get(cls.name)
     if other is not None and other.__module__ != cls.__module__:
         raise FedLensError(
@@ -88,6 +71,18 @@ def method(cls: type[Method] | None = None) -> type[Method]:
         )
     _METHODS[cls.name] = cls
     return cls
+
+
+def _fault_of_members(cls: type[Method]) -> str:
+    """Return which public member of a method class FedLens would ignore or call otherwise; else empty."""
+    for base in (base for base in cls.__mro__ if base not in Method.__mro__):
+        for name in (name for name in vars(base) if not name.startswith("_")):
+            if name not in _MEMBERS:
+                return f"FedLens {_misspelt(name).format(base.__name__)}"
+            is_replaced = vars(base)[name] is not inspect.getattr_static(cls, name)  # by a subclass
+            if not is_replaced and (fault := _called_otherwise(base, name)):
+                return f"FedLens {fault.format(base.__name__)}"
+    return ""
 
 
 def _misspelt(name: str) -> str:

@@ -23,7 +23,7 @@ class Silent(Method):
 def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "silent.py"
     file.write_text(FILE)
-    with pytest.raises(FedLensError, match=r"about = About\(title=.*\) is missing") as caught:
+    with pytest.raises(FedLensError, match=r"about is 'what it does'; declare About\(title=.*\)$") as caught:
         registry.load_file(file)
     assert caught.value.field == "methods" and "silent" not in registry.registered()
 
@@ -100,6 +100,49 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
 ) -> None:
     file = tmp_path / "misspelt.py"
     file.write_text(HOOKS.format(member=member, of_base=of_base or "..."))
+    with pytest.raises(FedLensError, match=message) as caught:
+        registry.load_file(file)
+    assert caught.value.field == "methods" and "misspelt" not in registry.registered()
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("batch_order = 'Sorted'", r"batch_order is 'Sorted'; declare one of 'shuffled', 'sorted', None$"),
+        ("backbones = 'all'", r"backbones is 'all'; declare one of 'one', 'equal token widths', 'any'$"),
+        (
+            "shared = ('w')",
+            r"shared is 'w'; declare names of parameters, e\.g\. \(\"prompt\",\) with a comma$",
+        ),
+        ("client_rows = 'w'", r"client_rows is 'w'; declare names of parameters"),
+        ("trains = 'no'", "trains is 'no'; declare True or False$"),
+        ("clients_use_global = None", "clients_use_global is None; declare True or False$"),
+        ("class_axes = {'w': 0}", r"class_axes is \{'w': 0\}; declare the axis .* from the end"),
+        ("class_axes = ('w',)", r"class_axes is \('w',\); declare the axis"),
+        ("Config = dict", "Config is <class 'dict'>; declare a subclass of MethodConfig"),
+        (
+            "trains = True",
+            "Config is ZeroShotConfig, which has no learning rate; derive it from MethodConfig",
+        ),
+        ("name = ' misspelt'", "name is ' misspelt'; declare a text without spaces around it"),
+        ("about = About(title=' ')", "about.title is empty"),
+        ("about = About('A', charts=DiagnosticChart('a', {}))", r"about\.charts is wrong: .* valid tuple"),
+        (
+            "about = About('A', prompts=['p'])",
+            r"about\.prompts is wrong: .*valid dictionary \(got \['p'\]\)$",
+        ),
+        (
+            "Config = type('C', (MethodConfig,), {'lr': hyper(-1.0, 'rate', ge=0), "
+            "'__annotations__': {'lr': float}})",
+            r"the default of C\.lr is -1\.0, which is refused: Input should be greater than or equal to 0$",
+        ),
+    ],
+)
+def test_a_declaration_with_a_wrong_value_is_refused(tmp_path: Path, member: str, message: str) -> None:
+    """``batch_order = "Sorted"`` was read as shuffled, and ``trains = "no"`` as True."""
+    file = tmp_path / "misspelt.py"
+    imports = "from fedcore.methods import About, DiagnosticChart, MethodConfig, hyper\n"
+    file.write_text(imports + HOOKS.format(member=member, of_base="..."))
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)
     assert caught.value.field == "methods" and "misspelt" not in registry.registered()

@@ -18,8 +18,9 @@ from types import CodeType
 
 from fedcore.errors import FedLensError, explain, first_line
 from fedcore.lazy import Tensor, torch
-from fedcore.methods import registry
+from fedcore.methods import declarations, registry
 from fedcore.methods.base import (
+    STATE_PARTS,
     Batch,
     FedLensMethodError,
     Method,
@@ -38,9 +39,13 @@ MAX_SHAPES = 8
 def check_state(method: Method, state: object) -> State:
     """Check the state before round 1, and return it."""
     where = _line_of(method.init, "State")
+    if fault := declarations.fault_of_object(method):
+        raise FedLensMethodError(f"{_line_of(type(method).__init__)}: {fault}")
     if not isinstance(state, State):
         raise FedLensMethodError(f"{where}: it returns {_kind(state)}; return State(shared={{...}})")
+    _check_parts(where, state)
     clients = len(method.problem.clients)
+    _check_rows(where, "the personal '{0}'", state.personal, clients, "clients")
     remedy = "; write State(local=self.repeat({{'{0}': value}})) to give all clients the same start"
     _check_rows(where, "the local '{0}'", state.local, clients, "clients" + remedy)
     averages = method.trains and not overrides(type(method), "upload", "aggregate")
@@ -49,7 +54,64 @@ def check_state(method: Method, state: object) -> State:
             f"{where}: the state shares {_names(state.shared)}, but {type(method).__name__}.shared names "
             f"{_names(method.shared)}, which are sent and averaged; name the same parameters in both"
         )
+    _check_declared_names(where, method, state)
     return state
+
+
+def _check_parts(where: str, state: State) -> None:
+    """Refuse a part that is no dict of tensors, and a name in two parts that clients hold."""
+    names: list[str] = []
+    for part in STATE_PARTS:
+        values: object = getattr(state, part)
+        if not isinstance(values, dict):
+            raise FedLensMethodError(
+                f"{where}: State.{part} is {_kind(values)}; it takes tensors by name, {part}={{...}}"
+            )
+        for name, value in values.items():
+            if not isinstance(name, str) or not torch.is_tensor(value):
+                raise FedLensMethodError(
+                    f"{where}: State.{part} has {name!r}: {_kind(value)}; it takes tensors by name"
+                )
+        names += values if part != "server" else ()
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FedLensMethodError(
+            f"{where}: {_names(twice)} is in two parts of the state, of which clients would hold one; give "
+            "each a different name"
+        )
+
+
+def _check_declared_names(where: str, method: Method, state: State) -> None:
+    """Refuse ``client_rows`` and ``class_axes`` for other parameters than the state has."""
+    own = type(method).__name__
+    rows = sorted(set(method.client_rows) - {*state.personal, *state.server})
+    if rows:
+        raise FedLensMethodError(
+            f"{where}: {own}.client_rows names {_names(rows)}, but the personal and server parts have "
+            f"{_names([*state.personal, *state.server])}; name parameters of these parts"
+        )
+    _check_rows(
+        where,
+        "'{0}', one of client_rows,",
+        {n: v for n, v in state.server.items() if n in method.client_rows},
+        len(method.problem.clients),
+        "clients",
+    )
+    held: Params = {}
+    for part in STATE_PARTS:
+        held |= getattr(state, part)
+    classes = len(method.problem.classes)
+    for name, axis in method.class_axes.items():
+        if name not in held:
+            found = f"the state has {_names(held)}"
+        elif held[name].dim() < -axis or held[name].shape[axis] != classes:
+            found = f"'{name}' has shape {_shape(held[name])} and there are {classes} classes"
+        else:
+            continue
+        raise FedLensMethodError(
+            f"{where}: {own}.class_axes says that axis {axis} of '{name}' counts the classes, but {found}; "
+            "declare parameters with an entry for each class, and the axis from the end"
+        )
 
 
 class FirstStep:

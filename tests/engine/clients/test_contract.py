@@ -15,6 +15,7 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, Models, State, Step, cross_entropy, registry
+from tests.support import own_methods
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
@@ -177,7 +178,57 @@ class GuidesAstray(BiasMethod):
         return Step({("weight",): loss}, guides={("bias",): loss}, moved={"bias": params["bias"]})
 
 
+class SortsInCapitals(BiasMethod):
+    def __init__(self, config, problem):
+        super().__init__(config, problem)
+        self.batch_order = "Sorted"
+
+
+class MisspeltAxis(BiasMethod):
+    class_axes = {"wieght": -2}
+
+
+class AnotherAxis(BiasMethod):
+    class_axes = {"weight": -1}
+
+
+class MisspeltRows(BiasMethod):
+    client_rows = ("biases",)
+
+
+class BareShared(BiasMethod):
+    def init(self, generator):
+        return State(shared=super().init(generator).shared["weight"])
+
+
+class ListOfRows(BiasMethod):
+    def init(self, generator):
+        return replace(super().init(generator), server={"rows": [1.0, 2.0]})
+
+
+class OneNameTwice(BiasMethod):
+    def init(self, generator):
+        state = super().init(generator)
+        return replace(state, personal={"bias": state.local["bias"]})
+
+
+class OnePersonal(BiasMethod):
+    def init(self, generator):
+        return replace(super().init(generator), personal={"scale": torch.ones(1)})
+
+
 MISTAKES = [
+    (SortsInCapitals, "__init__: SortsInCapitals.batch_order is 'Sorted'; declare one of 'shuffled', 'so"),
+    (MisspeltAxis, "init: .*axis -2 of 'wieght' counts the classes, but the state has 'weight', 'bias'"),
+    (
+        AnotherAxis,
+        r"axis -1 of 'weight' counts the classes, but 'weight' has shape \(3, \d+\) and there are 3",
+    ),
+    (MisspeltRows, "client_rows names 'biases', but the personal and server parts have nothing"),
+    (BareShared, r"init: State.shared is a tensor of shape .*; it takes tensors by name, shared={...}"),
+    (ListOfRows, r"init: State.server has 'rows': a list; it takes tensors by name"),
+    (OneNameTwice, "init: 'bias' is in two parts of the state"),
+    (OnePersonal, r"init: the personal 'scale' has shape \(1,\), but its first axis counts the 3 clients"),
     (Scalar, r"train_step: the loss of 'weight', 'bias' is a tensor of shape \(\), not one value per client"),
     (PerSample, r"shape \(3, 4\), not one value per client, shape \(clients,\) = \(3,\)"),
     (LeavesOut, "train_step: no loss moves 'bias', which would stay as init made it"),
@@ -217,7 +268,8 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
         federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
-    assert re.match(rf"{re.escape(str(THIS_FILE))}:\d+, in ", str(error.value))
+    files = "|".join(re.escape(str(file)) for file in (THIS_FILE, own_methods.__file__))
+    assert re.match(rf"({files}):\d+, in ", str(error.value))
 
 
 def test_the_gradients_of_guides_are_added_unless_the_step_combines_them():

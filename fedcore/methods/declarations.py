@@ -1,0 +1,127 @@
+"""The declarations of a method, such as ``batch_order``, are checked before anything reads them.
+
+The engine compares them with other values, or asks only whether they are true, so that a wrong one would
+change what a run does without a word.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from fedcore.methods.base import BatchOrder, Method
+from fedcore.methods.hyperparameters import MethodConfig, check_number
+from fedcore.progress import shortened
+from fedcore.records.presentation import About
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable() and value == value.strip() != ""
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value)
+
+
+def _are_axes(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and type(axis) is int and axis < 0 for name, axis in value.items()
+    )
+
+
+_BACKBONES: tuple[str, ...] = get_args(get_args(get_type_hints(Method)["backbones"])[0])
+_DECLARATIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (_is_name, 'a text without spaces around it, e.g. "fedot"'),
+    "about": (lambda value: isinstance(value, About), "About(title=..., source=..., summary=...)"),
+    "Config": (
+        lambda value: isinstance(value, type) and issubclass(value, BaseModel),
+        "a subclass of MethodConfig, not an object of it",
+    ),
+    "trains": (lambda value: isinstance(value, bool), "True or False"),
+    "shared": (_are_names, 'names of parameters, e.g. ("prompt",) with a comma'),
+    "client_rows": (_are_names, 'names of parameters, e.g. ("prompts",) with a comma'),
+    "clients_use_global": (lambda value: isinstance(value, bool), "True or False"),
+    "backbones": (lambda value: value in _BACKBONES, "one of " + ", ".join(map(repr, _BACKBONES))),
+    "class_axes": (_are_axes, 'the axis of the classes by parameter, from the end, e.g. {"weight": -2}'),
+    "batch_order": (
+        lambda value: value is None or value in get_args(BatchOrder),
+        "one of " + ", ".join(map(repr, (*get_args(BatchOrder), None))),
+    ),
+}
+"""What each declaration may be: a test of a value, and the same in words."""
+_LONGEST_VALUE = 80
+"""Characters of a refused value that an error repeats."""
+
+
+def fault_of_class(cls: type[Method]) -> str:
+    """Return what is wrong with the declarations of a method class; empty if nothing is.
+
+    A property has its value when the method has been made (``fault_of_object``).
+    """
+    values = {name: getattr(cls, name, None) for name in _DECLARATIONS}
+    fixed = {name: value for name, value in values.items() if not isinstance(value, property)}
+    return _fault(cls, fixed) or _fault_of_about(cls) or _fault_of_config(cls)
+
+
+def fault_of_object(method: Method) -> str:
+    """Return what is wrong with the declarations of a method that was made for a run; empty if nothing is."""
+    return _fault(type(method), {name: getattr(method, name) for name in _DECLARATIONS})
+
+
+def _fault(cls: type[Method], values: Mapping[str, Any]) -> str:
+    for name, value in values.items():
+        is_allowed, wanted = _DECLARATIONS[name]
+        if not is_allowed(value):
+            return f"{cls.__name__}.{name} is {_said(value)}; declare {wanted}"
+    return ""
+
+
+def _fault_of_about(cls: type[Method]) -> str:
+    """Return what is wrong inside of a presentation; otherwise the first page that draws it would fail."""
+    if isinstance(cls.about, property):
+        return f"{cls.__name__}.about is a property; pages read it from the class, so declare About(...)"
+    try:
+        _about().validate_python(asdict(cls.about))
+    except ValidationError as error:
+        found = error.errors()[0]
+        place = ".".join(map(str, found["loc"]))
+        return f"{cls.__name__}.about.{place} is wrong: {found['msg']} (got {_said(found['input'])})"
+    return "" if cls.about.title.strip() else f"{cls.__name__}.about.title is empty; give its name on pages"
+
+
+@cache
+def _about() -> TypeAdapter[About]:
+    return TypeAdapter(About)
+
+
+def _fault_of_config(cls: type[Method]) -> str:
+    """Return what is wrong with the hyper-parameters' class: pydantic does not look at defaults."""
+    config = cls.Config
+    if cls.trains and not issubclass(config, MethodConfig):
+        return (
+            f"{cls.__name__}.Config is {config.__name__}, which has no learning rate; derive it from "
+            "MethodConfig, or declare trains = False"
+        )
+    fields = {name: field for name, field in config.model_fields.items() if not field.is_required()}
+    values = {n: f.get_default(call_default_factory=True, validated_data={}) for n, f in fields.items()}
+    reason, place = "", ""
+    try:
+        for place, value in values.items():
+            check_number(value, fields[place].annotation)
+        config.model_validate(values)
+    except ValidationError as error:
+        # Errors without a field come from a check of several fields, which every experiment makes.
+        of_fields = [found for found in error.errors() if found["loc"] and found["loc"][0] in fields]
+        if of_fields:
+            place, reason = str(of_fields[0]["loc"][0]), of_fields[0]["msg"]
+    except ValueError as error:
+        reason = str(error)
+    if not reason:
+        return ""
+    return f"the default of {config.__name__}.{place} is {_said(values[place])}, which is refused: {reason}"
+
+
+def _said(value: object) -> str:
+    return shortened(repr(value), _LONGEST_VALUE)
