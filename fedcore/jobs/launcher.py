@@ -324,7 +324,9 @@ def force_stop(store: Store, run_id: int) -> bool:
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
-        raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
+        raise FedLensError(
+            f"run {run_id} has ended, or was not asked to stop; stop it first, and kill it only if it goes on"
+        )
     on_a_node = is_on_a_node(row["device"])
     if row["pid"] is None:
         with suppress(LostClaim):  # it may have ended or begun in the meantime

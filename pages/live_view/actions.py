@@ -6,6 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import about, counted
 from fedcore.results import progress
@@ -132,10 +133,20 @@ def confirm_kill(stuck: list[RunRow]) -> None:
     for name in run_names(stuck).values():
         st.markdown(f"- {markup.md(name)}")
     if st.button("Kill", type="primary"):
-        for r in stuck:
-            with markup.errors_shown():
-                jobs.force_stop(session.store(), r.id)
-        st.rerun()
+        errors = list(filter(None, map(_kill, stuck)))
+        for error in errors:  # a rerun would close the dialog, and nobody could read them
+            markup.show_error(error)
+        if not errors:
+            st.rerun()
+
+
+def _kill(run: RunRow) -> FedLensError | None:
+    """Kill a run's process, and return why that was refused."""
+    try:
+        jobs.force_stop(session.store(), run.id)
+    except FedLensError as error:
+        return error
+    return None
 
 
 def next_steps(experiment: ExperimentRow) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from fedcore.store import Store
 from pages.forms import fields
@@ -122,3 +123,18 @@ def test_the_stop_dialog_offers_one_seed_or_all(open_page: Opened, waiting: Stor
         "All": [1, 2, 3, 4],
         "Choose by name": [],
     }
+
+
+def the_dialog_that_kills() -> None:
+    from pages.live_view.actions import confirm_kill
+    from pages.widgets import session
+
+    confirm_kill(session.store().runs.of_experiments([1])[:2])
+
+
+def test_why_a_run_cannot_be_killed_stays_to_be_read(waiting: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dialog closed at once, and with it the sentence that said why."""
+    monkeypatch.setenv("FEDLENS_DB", str(waiting.path))
+    app = button(AppTest.from_function(the_dialog_that_kills).run(), "Kill").click().run()
+    assert not app.exception
+    assert ["stop it first" in error.value for error in app.error] == [True, True]
