@@ -206,14 +206,15 @@ def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:
     """Return warnings of a method about its config as written; the frozen one omits unused texts."""
     config = registry.build_config(draft.method.name, draft.method.config)
     method = registry.get(draft.method.name)
-    found = [f"{method.about.title}: {warning}" for warning in method.plan_warnings(config, context)]
+    found = method.plan_warnings(config, context)
+    # The words of the runs' own notices, which the command line therefore does not print again.
     if (draft.transfer or draft.data.training_classes == "base") and (
         reason := method.bound_to_classes(config)
     ):
-        found.append(f"{method.about.title} has {NO_VALUE}on new classes: {reason}")
+        found = [*found, f"{NO_VALUE}on new classes: {reason}"]
     if draft.partition.unseen and (reason := method.bound_to_clients(config)):
-        found.append(f"{method.about.title} has {NO_VALUE}of unseen clients after adaptation: {reason}")
-    return found
+        found = [*found, f"{NO_VALUE}of unseen clients after adaptation: {reason}"]
+    return [f"{method.about.title}: {warning}" for warning in found]
 
 
 def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[RunConfig, ...]:

@@ -205,6 +205,12 @@ def test_a_warning_of_the_plan_is_printed_once_and_kept_in_the_log_of_each_run(d
     assert capsys.readouterr().err.count("learning rate 0.001 suits full-size models") == 1
     logs = [Store(db).runs.log_path(i).read_text() for i in (1, 2)]
     assert all("learning rate 0.001 suits full-size models" in log for log in logs)
+    toml.write_text(f'name = "Base"\n{config}training_classes = "base"\n[[methods]]\nname = "fedakt"\n')
+    assert run("run", toml, "--db", db) == 0
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("no value on new classes: ") == 1
+    logs = [Store(db).runs.log_path(i).read_text() for i in (3, 4)]
+    assert all("no value on new classes: " in log for log in logs)
 
 
 def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
