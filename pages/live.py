@@ -149,7 +149,7 @@ def lines_to_draw(drawn: NewestRounds, shown: list[progress.RunProgress]) -> Lin
 def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
     """Return the progress of every run as an HTML table."""
     rows = []
-    names = curves.run_labels(p.run for p in shown)
+    names = curves.run_labels(session.store(), (p.run for p in shown))
     if len({p.run.seed for p in shown}) > 1:
         names = {p.run.id: f"{names[p.run.id]}, seed {p.run.seed}" for p in shown}
     many = len(shown) > MANY_RUNS

@@ -21,6 +21,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
+from fedcore.results.settings import config_for_display, distinguishing_texts
 from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
 from fedcore.store.rounds import RoundRow
@@ -50,7 +51,6 @@ class Series:
         low, high: minimum and maximum over clients if y is a mean over clients; else empty.
         counts: number of seeds at each x where it differs from ``n``; empty: n everywhere.
         smooth: y smoothed, drawn before the faint raw line; empty: not smoothed.
-        group: equal for lines of runs that differ in seed and held-out domain only.
     """
 
     label: str
@@ -63,7 +63,6 @@ class Series:
     high: tuple[float, ...] = ()
     smooth: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
-    group: str = ""
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
@@ -72,13 +71,35 @@ def show_ranges(series: Sequence[Series]) -> bool:
     return max(map(methods.count, methods), default=0) <= MAX_RANGES
 
 
-def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
-    """Return a label per run, with the held-out domain if runs of one method hold out different ones."""
+def run_labels(store: Store, runs: Iterable[RunRow]) -> dict[int, str]:
+    """Return a label per run: with the held-out domain if runs of one method hold out different ones.
+
+    Runs of one label that differ in more than seed and held-out domain, such as runs of a script with other
+    hyper-parameters, are named by what differs; they are not further seeds.
+    """
     labels: dict[int, str] = {}
     for label, of_label in group_by(runs, lambda r: r.label).items():
+        of_group = group_by(of_label, lambda r: r.group_hash)
         several = len({r.held_out for r in of_label}) > 1
-        labels |= {r.id: f"{label}, without {r.held_out}" if several else label for r in of_label}
+        for (_, members), text in zip(of_group.items(), _what_differs(store, of_group), strict=True):
+            name = f"{label} ({text})" if text else label
+            labels |= {r.id: f"{name}, without {r.held_out}" if several else name for r in members}
     return labels
+
+
+def _what_differs(store: Store, groups: Mapping[str, Sequence[RunRow]]) -> list[str]:
+    """Return a unique text per group of runs; an empty one if there is only one group."""
+    if len(groups) == 1:
+        return [""]
+    firsts = [members[0] for members in groups.values()]
+    configs = store.runs.configs((r.id for r in firsts), skip_damaged=True)
+    fields = [
+        config_for_display(configs[r.id], r.origin == "engine") if r.id in configs else {} for r in firsts
+    ]
+    texts = distinguishing_texts(fields)
+    if len(set(texts)) == len(texts):
+        return texts
+    return [f"{text}, run {r.id}".removeprefix(", ") for text, r in zip(texts, firsts, strict=True)]
 
 
 def accuracy_by_round(
@@ -141,27 +162,24 @@ def scores_by_round(
 def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]:
     """Return a line for every run that has values up to its last round."""
     runs = store.runs.get(until)
-    labels = run_labels(runs)
+    labels = run_labels(store, runs)
     lines = []
     for run in runs:
         shown = [(r, value) for r, value in values[run.id].items() if r <= until[run.id]]
         if shown:
             x, y = zip(*shown, strict=True)
             unknown = (None,) * len(x)
-            lines.append(
-                Series(labels[run.id], run.method, tuple(x), tuple(y), unknown, 1, group=run.group_hash)
-            )
+            lines.append(Series(labels[run.id], run.method, tuple(x), tuple(y), unknown, 1))
     return lines
 
 
 def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
 
-    A script may give runs with other hyper-parameters the same label; they are not further seeds.
     ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
     """
     means = []
-    for (label, method, _), of_label in group_by(lines, lambda s: (s.label, s.method, s.group)).items():
+    for (label, method), of_label in group_by(lines, lambda s: (s.label, s.method)).items():
         if len(of_label) == 1:
             means += of_label
             continue

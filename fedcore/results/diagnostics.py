@@ -88,7 +88,7 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
     """Return a line for every run and name: the mean over clients, with their minimum and maximum."""
     scale = 100 if chart.unit == "%" else 1
     runs = {r.id: r for r in store.runs.get(until)}
-    labels = run_labels(runs.values())
+    labels = run_labels(store, runs.values())
     lines = []
     for name, text in chart.lines.items():
         shown = (row for row in store.diagnostics.means(until, name) if row.round <= until[row.run_id])
@@ -104,7 +104,6 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
                     n=1,
                     low=tuple(scale * row.low for row in rows) if with_range else (),
                     high=tuple(scale * row.high for row in rows) if with_range else (),
-                    group=runs[run_id].group_hash,
                 )
             )
     return lines

@@ -72,6 +72,10 @@ def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db:
     (chart,) = diagnostics.recorded_charts(Store(db), Store(db).runs.get([1]))
     recorded = diagnostics.diagnostic_series(Store(db), {1: 1, 2: 1, 3: 1}, chart)
     assert [line.n for line in curves.lines_over_seeds(recorded)] == [2, 1]
+    names = ["own (learning rate 0.1)", "own (learning rate 0.5)"]
+    assert [line.label for line in means] == names, "one name in the legend could be either line"
+    assert list(curves.run_labels(Store(db), Store(db).runs.get([1, 2]))) == [1, 2]
+    assert set(curves.run_labels(Store(db), Store(db).runs.get([1, 2])).values()) == {"own"}
 
 
 def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:

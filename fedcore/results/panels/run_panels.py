@@ -209,12 +209,12 @@ def run_panels(
     """
     if view not in VIEWS:
         runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
-    labels = run_labels(runs)
+    labels = run_labels(store, runs)
     if view == "held_out":
         runs = [r for r in runs if r.held_out is not None]
-        labels = {r.id: r.label for r in runs}
+        labels = {r.id: labels[r.id].removesuffix(f", without {r.held_out}") for r in runs}
     panels = []
-    for (label, _), members in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
+    for label, members in group_by(runs, lambda r: labels[r.id]).items():
         together = view == "held_out" or len({r.seed for r in members}) > 1
         for shown in [members] if together else [[run] for run in members]:
             panels.append(_run_panel(store, shown, label, view, split, stage, until or {}))

@@ -232,5 +232,5 @@ def test_traffic_adds_up_over_rounds(db: Path) -> None:
 
 
 def test_runs_of_one_method_are_told_apart_by_what_they_hold_out(held_out: Path) -> None:
-    names = curves.run_labels(Store(held_out).runs.of_experiments([1]))
+    names = curves.run_labels(Store(held_out), Store(held_out).runs.of_experiments([1]))
     assert sorted(names.values()) == ["mine, without art", "mine, without sketch"]
