@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from fedcore.plots.chart import Chart, cell_texts, escape, legend_key, short_name, ticks
+from fedcore.plots.chart import Chart, cell_texts, escape, legend_key, rounds_as_python, short_name, ticks
 from fedcore.plots.theme import ACCURACY_SCALE, DARK_TEXT_FROM, MARGIN, TOOLBAR, Theme, hover
 from fedcore.progress import counted
 from fedcore.records.presentation import FieldChart
@@ -33,7 +33,7 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     )
     figure = go.Figure(
         go.Heatmap(
-            z=np.round(shares, 2),
+            z=rounds_as_python(shares, 1),
             colorscale=ACCURACY_SCALE,
             zmin=0,
             zmax=100,
@@ -69,7 +69,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
     totals = matrix.counts.sum(1)
     figure = go.Figure(
         go.Bar(
-            x=[matrix.recall[i] for i in order],
+            x=rounds_as_python(matrix.recall[order], 1),
             y=[str(i) for i in order],
             orientation="h",
             marker={"color": theme.colour(method)},
@@ -193,7 +193,7 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
     figure.add_trace(
         go.Scatter(
             x=x,
-            y=[f.accuracy.mean for f in rows],
+            y=rounds_as_python([f.accuracy.mean for f in rows], 2),
             name="personal accuracy",
             mode="lines+markers",
             error_y={"type": "data", "array": [f.accuracy.std or 0 for f in rows], "color": colour},

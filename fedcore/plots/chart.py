@@ -25,6 +25,18 @@ class Chart:
     alt: str
 
 
+def rounds_as_python(values: np.ndarray | Sequence[float], digits: int) -> np.ndarray:
+    """Return numbers that JavaScript rounds to some digits as Python does: a tie to the even digit.
+
+    JavaScript rounds 12.25 to 12.3 and Python to 12.2. With d digits, v is a tie if v * 2^(d + 1) is odd, and
+    the digit before it is even if that is 1 modulo 4, since 5^d is. The nearest smaller number has no tie.
+
+    Shape: any -> the same.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    return np.where(np.abs(given) * 2 ** (digits + 1) % 4 == 1, np.nextafter(given, 0), given)
+
+
 def escape(text: str) -> str:
     """Escape text, because plotly renders some HTML."""
     return html.escape(text, quote=False)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart, escape, short_name
+from fedcore.plots.chart import Chart, escape, rounds_as_python, short_name
 from fedcore.plots.theme import Theme, apply_layout, hover, rgba, style
 from fedcore.results.curves import Cost, CostAxis, pareto_front
 
@@ -152,8 +152,8 @@ def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -
     on_front = "<br>on the Pareto front" if m.on_front else ""
     return go.Scatter(
         x=[axis.drawn(cost)],
-        y=[m.y],
-        customdata=[cost],
+        y=rounds_as_python([m.y], 1).tolist(),
+        customdata=rounds_as_python([cost], 2).tolist(),
         name=escape(m.cost.label),
         mode="markers+text",
         text=[f"<b>{text}</b>" if m.on_front and text else text],

@@ -17,6 +17,7 @@ from fedcore.plots.chart import (
     escape,
     legend_key,
     letters,
+    rounds_as_python,
     shorten,
     ticks,
 )
@@ -304,21 +305,11 @@ def _hover(panel: Panel, kind: PanelKind) -> dict[str, Any]:
     return {"customdata": np.stack(numbers, axis=-1), "hovertemplate": hover(words + counts)}
 
 
-def _shown_numbers(values: np.ndarray, kind: PanelKind) -> np.ndarray:
-    """Return the values such that JavaScript rounds them as Python does: a tie to the even digit.
-
-    JavaScript rounds 12.25 to 12.3 and Python to 12.2. With d digits, v is a tie if v * 2^(d + 1) is odd, and
-    the digit before it is even if that is 1 modulo 4, since 5^d is. The nearest smaller number has no tie.
-    """
-    digits = 3 if kind == "recorded" else 1
-    return np.where(np.abs(values) * 2 ** (digits + 1) % 4 == 1, np.nextafter(values, 0), values)
-
-
 def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     return {
         "type": "heatmap",
-        "z": _shown_numbers(panel.values, kind),
+        "z": rounds_as_python(panel.values, 3 if kind == "recorded" else 1),
         "x": np.arange(len(panel.columns)),
         "y": np.arange(len(panel.rows)),
         **_hover(panel, kind),

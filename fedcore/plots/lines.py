@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart, annotation, escape
+from fedcore.plots.chart import Chart, annotation, escape, rounds_as_python
 from fedcore.plots.theme import TOOLBAR, Theme, rgba, style
 from fedcore.results.curves import Series, show_ranges
 
@@ -158,7 +158,7 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
     line = {
         "type": "scatter",
         "x": s.x,
-        "y": s.y,
+        "y": rounds_as_python(s.y, 2).tolist(),
         "name": escape(s.label) + (f" (n = {s.n})" if s.n > 1 else ""),
         "legendgroup": s.label,
         "mode": "lines+markers" if len(s.x) <= 60 else "lines",
@@ -177,7 +177,7 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
         thin = {"mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.35, "showlegend": False}
         behind.append({**line, **thin, "name": f"{escape(s.label)}, raw"})
         hover: dict[str, Any] = {"customdata": None, "hovertemplate": f"%{{y:{digits}}} smoothed"}
-        line |= {"y": s.smooth, "mode": "lines", **hover}
+        line |= {"y": rounds_as_python(s.smooth, 2).tolist(), "mode": "lines", **hover}
     return [*behind, line]
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.plots.chart import Chart, escape
+from fedcore.plots.chart import Chart, escape, rounds_as_python
 from fedcore.plots.theme import Theme, apply_layout, hover, style
 
 SIZE, BEST_SIZE, HEIGHT = 9, 15, 360
@@ -31,7 +31,7 @@ def search_chart(points: Sequence[DrawPoint], theme: Theme, field: str) -> Chart
         mine = [p for p in points if p.label == label]
         figure.add_scatter(
             x=[p.value if numeric else value_text(field, p.value) for p in mine],
-            y=[p.accuracy for p in mine],
+            y=rounds_as_python([p.accuracy for p in mine], 1),
             mode="markers",
             name=escape(label),
             marker={

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart, escape, short_name
+from fedcore.plots.chart import Chart, escape, rounds_as_python, short_name
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_layout, hover
 
 STYLES = (*METHOD_STYLES.values(), *BASELINE_STYLES.values())
@@ -32,7 +32,7 @@ def strip(points: Sequence[SourceValue], unit: str, theme: Theme, alt: str) -> C
         mine = [point for point in points if point.group == group]
         look = STYLES[i % len(STYLES)]
         figure.add_scatter(
-            x=[point.value for point in mine],
+            x=rounds_as_python([point.value for point in mine], 2),
             y=[place[point.source] for point in mine],
             mode="markers",
             marker={"size": 9, "symbol": look.marker, "color": look.dark if theme.dark else look.light},

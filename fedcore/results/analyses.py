@@ -9,9 +9,10 @@ import numpy as np
 from fedcore.config import RunConfig
 from fedcore.records.presentation import FieldChart
 from fedcore.results.comparison import Comparison
+from fedcore.results.metrics import value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
-from fedcore.results.statistics import Stat
+from fedcore.results.statistics import Stat, paired_test
 from fedcore.store import RunRow, Store
 
 GLOBAL = 0  # entity code of the global model
@@ -115,11 +116,17 @@ def space_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dic
 
 @dataclass(frozen=True)
 class FieldRow:
-    """A method at one value of a config field: the value it recorded last, and its personal accuracy."""
+    """A method at one value of a config field: the value it recorded last, and its personal accuracy.
+
+    Attributes:
+        recorded: mean over its runs; an int where it is whole.
+        by_seed: accuracy of each seed.
+    """
 
     setting: float
-    recorded: float  # an int where it is whole
+    recorded: float
     accuracy: Stat
+    by_seed: dict[int, float]
 
 
 def rows_by_field(store: Store, comparison: Comparison, run: RunRow, chart: FieldChart) -> list[FieldRow]:
@@ -137,9 +144,10 @@ def rows_by_field(store: Store, comparison: Comparison, run: RunRow, chart: Fiel
         filled = [value for value in recorded if value is not None]
         fixed = {f"method.config.{name}": value for name, value in chart.only.items()}
         if filled and "personal" in row.stats and fixed.items() <= row.fields.items():
-            (value,) = filled[:1]
+            value = float(np.mean(filled))
             shown = int(value) if value.is_integer() else round(value, 4)
-            rows.append(FieldRow(row.fields[over], shown, row.stats["personal"]))
+            by_seed = value_per_seed(row.runs, "personal")
+            rows.append(FieldRow(row.fields[over], shown, row.stats["personal"], by_seed))
     return sorted(rows, key=lambda row: row.setting)
 
 
@@ -148,14 +156,18 @@ def _all_but(row: ComparisonRow, over: str) -> tuple[str, dict[str, object]]:
 
 
 def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[object]]:
-    """Return recorded values and accuracies as a table: a row per value of the chart's field."""
+    """Return recorded values and accuracies as a table: a row per value of the chart's field.
+
+    The change is paired by seed, as the differences of all tables are; empty without a seed in common.
+    """
+    changes = [paired_test(f.by_seed, rows[0].by_seed).difference for f in rows]
     return {
         f"{chart.over} {chart.symbol}": [f.setting for f in rows],
         chart.title.lower(): [f.recorded for f in rows],
         "personal accuracy, %": [round(f.accuracy.mean, 2) for f in rows],
         "std": [None if f.accuracy.std is None else round(f.accuracy.std, 2) for f in rows],
         "n": [f.accuracy.n for f in rows],
-        "change against the first, points": [round(f.accuracy.mean - rows[0].accuracy.mean, 2) for f in rows],
+        "change against the first, points": [None if c is None else round(c, 2) for c in changes],
     }
 
 

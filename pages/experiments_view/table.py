@@ -48,19 +48,19 @@ COLUMNS: dict[str, Column] = {
     "Runs": Column(lambda i: f"{i.done}/{len(i.row.runs)}", _text(width=55), True),
     "Best": Column(lambda i: i.best_text, None, True),
     "Last": Column(
-        lambda i: i.last,
+        lambda i: markup.rounded_alike(i.last, 1),
         _per_cent(
             width=60, help="Personal accuracy at the last round of the method that is best on validation, %"
         ),
         True,
     ),
     "Best on validation": Column(
-        lambda i: i.best,
+        lambda i: markup.rounded_alike(i.best, 1),
         _per_cent(width=130, help="Personal accuracy of that method at its best validation round, %"),
         False,
     ),
     "Worst client": Column(
-        lambda i: i.worst,
+        lambda i: markup.rounded_alike(i.worst, 1),
         _per_cent(width=100, help="Lowest accuracy of a client at the last round of that method, %"),
         False,
     ),

@@ -42,7 +42,9 @@ def clients(run: RunRow) -> None:
         "Client": [e.name for e in entities],
         "Domain": [e.domain or "mixed" for e in entities],
         "Training samples": [e.samples for e in entities],
-        "Own accuracy, %": [None if o is None else 100 * o.correct / o.total for o in accuracies],
+        "Own accuracy, %": [
+            None if o is None else markup.rounded_alike(100 * o.correct / o.total, 1) for o in accuracies
+        ],
         "Test samples": [None if o is None else o.total for o in accuracies],
         "Rounds": [rounds[e.entity] if is_recorded else None for e in entities],
         "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE if is_recorded else None for e in entities],

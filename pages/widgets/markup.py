@@ -12,6 +12,7 @@ import streamlit as st
 
 from fedcore import devices
 from fedcore.errors import FedLensError, lacks_room
+from fedcore.plots.chart import rounds_as_python
 from fedcore.plots.theme import STATUS
 from pages.widgets import session
 
@@ -172,6 +173,11 @@ def status_text(state: str) -> str:
 def seed_text(seed: int, held_out: str | None) -> str:
     """Return the name of a seed, and of the domain that its runs held out, if any."""
     return f"seed {seed}" + (f", without {held_out}" if held_out else "")
+
+
+def rounded_alike(value: float | None, digits: int) -> float | None:
+    """Return a number that a column of the browser (``format="%.1f"``) rounds as this file's texts do."""
+    return None if value is None else float(rounds_as_python([value], digits)[0])
 
 
 def per_cent(share: float | None) -> str:

@@ -9,7 +9,7 @@ from PIL import Image
 from fedcore.plots import analyses
 from fedcore.plots.theme import Theme
 from fedcore.records.presentation import FieldChart
-from fedcore.results.analyses import Confusion, FieldRow, confusion, space_table
+from fedcore.results.analyses import Confusion, FieldRow, confusion, field_table, space_table
 from fedcore.results.statistics import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
@@ -110,7 +110,7 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
 def test_ticks_of_a_chart_over_a_field_say_where_they_stand():
     """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
     chart = FieldChart("Degrees of freedom", "degrees_of_freedom", "blocks", "r")
-    rows = [FieldRow(b, 2016 // b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
+    rows = [FieldRow(b, 2016 // b, Stat(86.0 + b / 10, 0.1, 2), {}) for b in (1, 2, 4)]
     drawn = analyses.field_chart(rows, chart, Theme(), "fedot")
     layout = drawn.figure.layout
     assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","
@@ -127,3 +127,16 @@ def test_evidence_is_warm_where_the_map_is_high():
     assert np.array(Image.open(BytesIO(pictures["image"][0]))).tolist() == np.full((8, 8, 3), 100).tolist()
     laid_over = np.array(Image.open(BytesIO(pictures["prediction"][0]))).astype(int)
     assert laid_over[1, 1, 0] > laid_over[6, 6, 0] + 60  # Inferno is bright yellow at 1, black at 0
+
+
+def test_the_change_over_a_field_is_paired_by_seed():
+    """Where one value lacks a seed, a difference of the means may have another sign."""
+    chart = FieldChart("Degrees of freedom", "degrees_of_freedom", "blocks", "r")
+    first, fewer, none = ({1: 80.0, 2: 60.0, 3: 40.0}, {1: 79.0, 2: 59.0}, {4: 90.0})
+    rows = [
+        FieldRow(i, 1, Stat(float(np.mean(list(seeds.values()))), 1.0, len(seeds)), seeds)
+        for i, seeds in enumerate((first, fewer, none))
+    ]
+    table = field_table(rows, chart)
+    assert table["personal accuracy, %"] == [60, 69, 90]
+    assert table["change against the first, points"] == [0, -1, None]
