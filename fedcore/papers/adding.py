@@ -163,7 +163,7 @@ def key_of(title: str) -> str:
 
 def csv_text(values: Sequence[PublishedValue]) -> str:
     """Return the text of a ``values.csv``."""
-    rows = ([getattr(value, name) for name in COLUMNS] for value in values)
+    rows = ([*(getattr(value, name) for name in COLUMNS[:-2]), *value.written] for value in values)
     return library.csv_text([COLUMNS, *rows])
 
 

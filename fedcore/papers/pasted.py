@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedcore.errors import FedLensError
 from fedcore.papers import library
-from fedcore.papers.published import COLUMNS, PublishedValue, values_from
+from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, values_from
 
 Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "ignored"]
 ROLES: dict[Role, str] = {
@@ -214,7 +214,7 @@ def _value(
             f"{where}: {cell!r:.40} may have thousands or decimals after its comma; write 1234 or 1.234",
             "table",
         )
-    std = read_as["std"]
+    value, std = (read_as[part] and read_as[part].replace(",", ".") for part in ("value", "std"))
     return PublishedValue(
         paper,
         common["table"],
@@ -224,6 +224,7 @@ def _value(
         named["method"],
         named.get("target") or column.target or "avg",
         named.get("metric") or column.metric or common.get("metric") or "accuracy",
-        float(read_as["value"].replace(",", ".")),
-        float(std.replace(",", ".")) if std else None,
+        float(value),
+        float(std) if std else None,
+        (decimals_of(value), decimals_of(std or "")),
     )

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
@@ -15,7 +15,6 @@ from fedcore.papers import library
 from fedcore.papers.library import VALUES_FILE, Paper
 from fedcore.papers.printed_runs import printed_backbone
 from fedcore.results.metrics import Rule
-from fedcore.results.statistics import Stat
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class PublishedValue:
         paper: key of its paper (``library``).
         target: the domain of the value, or ``avg``.
         std: None if the paper prints none.
+        decimals: of the value and of its spread, as printed; None if unknown.
     """
 
     paper: str
@@ -40,6 +40,7 @@ class PublishedValue:
     metric: str
     value: float
     std: float | None
+    decimals: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def digits(self) -> int:
@@ -48,8 +49,23 @@ class PublishedValue:
 
     @property
     def text(self) -> str:
-        """The value with its spread, as the paper prints it."""
-        return Stat(self.value, self.std, 1).text(self.digits)
+        """The value with its spread, as the paper prints it, but with at most ``digits`` decimals."""
+        spread = "" if self.std is None else f" ± {self.std:.{self._printed_digits(1)}f}"
+        return self.mean_text + spread
+
+    @property
+    def mean_text(self) -> str:
+        """The value without its spread: a paper that prints 66.7 does not say 66.70."""
+        return f"{self.value:.{self._printed_digits(0)}f}"
+
+    @property
+    def written(self) -> tuple[str, str]:
+        """The value and its spread as in ``values.csv``, with all decimals as printed."""
+        first, second = self.decimals or (None, None)
+        return _written(self.value, first), "" if self.std is None else _written(self.std, second)
+
+    def _printed_digits(self, part: int) -> int:
+        return self.digits if self.decimals is None else min(self.digits, self.decimals[part])
 
     @property
     def cell(self) -> str:
@@ -119,7 +135,8 @@ def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]
         std = _number(row["std"], f"{line}: std") if row["std"].strip() else None
         if std is not None and std < 0:
             raise FedLensError(f"{line}: std is {row['std']}; a spread is not negative", "std")
-        found.append(PublishedValue(paper, **texts, value=value, std=std))
+        decimals = decimals_of(row["value"]), decimals_of(row["std"])
+        found.append(PublishedValue(paper, **texts, value=value, std=std, decimals=decimals))
         if _is_named_accuracy(found[-1]) and not 0 <= value <= 100:
             raise FedLensError(
                 f"{line}: value is {value:g}, and {texts['metric']} is from 0 to 100 per cent; correct it, "
@@ -169,6 +186,17 @@ def _number(text: str, where: str) -> float:
             f"{where} is {text.strip()!r:.40}; write a number such as 83.21", "value"
         ) from None
     return number
+
+
+def decimals_of(printed: str) -> int:
+    """Return the number of decimals of a printed number."""
+    return len(printed.strip().partition(".")[2])
+
+
+def _written(number: float, decimals: int | None) -> str:
+    """Return a number as printed, or in full where the decimals do not give it, as those of 1e-05."""
+    text = repr(number) if decimals is None else f"{number:.{decimals}f}"
+    return text if float(text) == number else repr(number)
 
 
 @library.cached

@@ -24,7 +24,7 @@ def test_all_values_are_loaded_as_printed():
         with (library.FOLDER / paper / "values.csv").open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
         assert counts[paper] == len(lines)
-        assert [f"{f.value:g}" for f in published.load(paper)] == [f"{float(r['value']):g}" for r in lines]
+        assert [f.written for f in published.load(paper)] == [(r["value"], r["std"]) for r in lines]
     assert (
         sum(counts[paper] for paper in ("fedot", "fedot_conference", "sdfed", "fedalign", "feddeap")) == 3568
     )
@@ -32,6 +32,12 @@ def test_all_values_are_loaded_as_printed():
     row = value_of("sdfed", table="1", dataset="Flowers102", backbone="ViT-B-16", method="SDFed")
     assert (row.value, row.std) == (99.35, 0.07)
     assert value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization").std is None
+
+
+def test_a_printed_value_is_shown_with_no_more_decimals_than_it_has():
+    shown = {v.text for paper in ("halora", "feddeap", "dp_fpl", "othoradapt") for v in published.load(paper)}
+    assert shown >= {"66.7", "100", "99.63 ± 0.2"} and not shown & {"66.70", "100.00", "99.63 ± 0.20"}
+    assert "28.95 ± 1.62" in shown, "a file of results has 28.952895 ± 1.622660"
 
 
 MAPPED = (

@@ -152,7 +152,7 @@ def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         yield Finding(
             value,
             "identical",
-            f"{value.value:.2f} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
+            f"{value.mean_text} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
             f"({len(best.equal)} of {best.shared} cells of the row are equal): quoted or copied, and not "
             "measured again",
         )
@@ -162,7 +162,7 @@ def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             yield Finding(
                 value,
                 "perhaps chance",
-                f"{value.value:.2f} is printed by {other.title} too, in {len(match.equal)} of {match.shared} "
+                f"{value.mean_text} is printed by {other.title} too, in {len(match.equal)} of {match.shared} "
                 "shared cells of the row. Perhaps chance: among all rows that were compared, chance gives "
                 f"about {match.expected:{'.2f' if match.expected < 1 else ',.0f'}} such equalities",
             )

@@ -129,7 +129,7 @@ def _not_the_mean(average: PublishedValue, parts: Sequence[PublishedValue], what
         yield Finding(
             average,
             "does not follow",
-            f"prints {average.value:.2f} as the average, and the mean of its {len(parts)} {what} "
+            f"prints {average.mean_text} as the average, and the mean of its {len(parts)} {what} "
             f"is {mean:.2f}",
         )
 
@@ -161,18 +161,18 @@ def _does_not_combine(
     if follows(printed, parts, rule):
         return
     given = rule([part.value for part in parts])
-    named = f"{name} of {', '.join(f'{p.value:.2f}' for p in parts)} is {given:.2f}"
+    named = f"{name} of {', '.join(f'{p.mean_text}' for p in parts)} is {given:.2f}"
     if is_average(printed.dataset):
         single = _averaged(printed, _same_row(printed, values))
         if len(single) > 1 and follows(printed, single, _mean):
             yield Finding(
                 printed,
                 "other rule",
-                f"prints {printed.value:.2f}, the mean of {len(single)} values of the data sets; {named}",
+                f"prints {printed.mean_text}, the mean of {len(single)} values of the data sets; {named}",
             )
             return
     copied = _copied(parts, values)
-    yield Finding(printed, "does not follow", f"prints {printed.value:.2f}, and {named}{copied}")
+    yield Finding(printed, "does not follow", f"prints {printed.mean_text}, and {named}{copied}")
 
 
 def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -206,7 +206,7 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 yield Finding(
                     value,
                     "does not follow",
-                    f"prints {value.value:.2f}, and {name} of the means over "
+                    f"prints {value.mean_text}, and {name} of the means over "
                     f"{', '.join(chosen)} is {number:.2f}; {right} other rows of the table follow from these",
                 )
 
@@ -233,7 +233,7 @@ def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -
                 == (part.table, part.method, part.metric, part.setting)
             ):
                 return (
-                    f"; its {part.metric} {part.value:.2f} is also that of {v.dataset}, perhaps a copied cell"
+                    f"; its {part.metric} {part.mean_text} is also that of {v.dataset}, perhaps a copied cell"
                 )
     return ""
 
@@ -300,7 +300,7 @@ def _in_the_odd_order(
                 continue
             for row in odd[table]:
                 text = (
-                    f"{above} {row[above].value:.2f} is below {below} {row[below].value:.2f}, and above "
+                    f"{above} {row[above].mean_text} is below {below} {row[below].mean_text}, and above "
                     f"it in {len(usual)} of {len(outside)} rows of the other tables, one of which this table "
                     "repeats: perhaps the columns are swapped"
                 )
