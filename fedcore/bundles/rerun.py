@@ -250,7 +250,7 @@ def _number_differences(stated: str, made: str) -> list[str]:
         {(r["label"], r["metric"], r["data"], r["held_out"]): r["mean"] for r in table} for table in tables
     )
     return [
-        f"{key[0]}, {key[1]}: {mean} was recorded, {now.get(key, 'nothing')} now"
-        for key, mean in before.items()
-        if now.get(key) != mean
+        f"{key[0]}, {key[1]}: {before.get(key, 'nothing')} was recorded, {now.get(key, 'nothing')} now"
+        for key in dict.fromkeys((*before, *now))
+        if before.get(key) != now.get(key)
     ]

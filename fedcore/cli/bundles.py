@@ -23,7 +23,7 @@ BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fed
 @common.command("bundle")
 def bundle(
     ids: common.ExperimentIds,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
     test: common.TestOption = None,
     rule: common.ReportedRound = "last",
@@ -40,16 +40,16 @@ def bundle(
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.store import Store
 
-    common.refuse_standard_output(output, "name a file, such as results.zip")
+    target = common.file_output(output, "name a file, such as results.zip")
     common.check_baseline(baseline, test)
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
     with checked_comparison(Store(db), ids, choice) as checked:
         made = track(make(checked, title))
-    common.write_file(output, made.content)
+    common.write_file(target, made.content)
     for line in made.without_predictions:
         common.print_note(f"counts only: {line}")
     files, size = counted(len(made.manifest.files) + 1, "file"), len(made.content) / 1e6
-    print(f"{output}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
+    print(f"{target}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
     return common.DONE
 
 

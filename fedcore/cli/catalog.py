@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +53,7 @@ def presets(
         list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
+        str | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
 ) -> int:
     """List the experiments that come with FedLens, or write them."""
@@ -71,8 +70,8 @@ def presets(
             for version in numbers[1:]:
                 print(f"    @{version.number} corrects @{version.number - 1}: {version.erratum}")
         return common.DONE
-    common.refuse_standard_output(write, "name a folder", "write")
-    files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}
+    folder = common.file_output(write, "name a folder", "write")
+    files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
         if file.exists():
             raise FedLensError(f"{file} exists; choose another folder or move the file away", "write")
@@ -81,9 +80,9 @@ def presets(
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, config.dumps(experiment).encode())
     except OSError as error:
-        message = f"cannot write to {write}: {error.strerror}; choose another folder"
+        message = f"cannot write to {folder}: {error.strerror}; choose another folder"
         raise FedLensError(message, "write") from error
-    print(f"{counted(len(files), 'file')} written to {write}")
+    print(f"{counted(len(files), 'file')} written to {folder}")
     return common.DONE
 
 

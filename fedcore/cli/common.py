@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 import typer
 
 from fedcore.errors import FedLensError, explain, first_line
-from fedcore.files import write_whole
+from fedcore.files import user_path, write_whole
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment
@@ -174,9 +174,18 @@ def refuse_if(condition: bool, message: str, option: str) -> None:
         raise FedLensError(message, option)
 
 
-def refuse_standard_output(path: Path | None, remedy: str, option: str = "output") -> None:
-    """Refuse ``-`` as the name of an output that is not one text."""
-    refuse_if(str(path) == STANDARD_OUTPUT, f"this is not a text to print; {remedy}", option)
+def text_output(given: str | None, option: str = "output") -> Path | None:
+    """Return the file that an option names for a text; None if it is printed: no option, or ``-`` alone.
+
+    Options for outputs are read as text, since ``Path("./-")``, a file in this folder, equals ``Path("-")``.
+    """
+    return None if given in (None, STANDARD_OUTPUT) else user_path(str(given), option)
+
+
+def file_output(given: str, remedy: str, option: str = "output") -> Path:
+    """Return the path that an option names for an output that is not one text, so that ``-`` is refused."""
+    refuse_if(given == STANDARD_OUTPUT, f"this is not a text to print; {remedy}", option)
+    return user_path(given, option)
 
 
 def print_note(line: str) -> None:

@@ -47,7 +47,7 @@ def doctor(
 @common.command("backup")
 def backup(
     target: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A new file (default: beside the database)")
+        str | None, typer.Argument(metavar="[FILE]", help="A new file (default: beside the database)")
     ] = None,
     db: common.Database = None,
 ) -> int:
@@ -58,8 +58,8 @@ def backup(
     from fedcore.store.backup import back_up
     from fedcore.store.database import resolve
 
-    common.refuse_standard_output(target, "name a new file, such as backup.db", "target")
-    file = None if target is None else user_path(target, "target").resolve()
+    remedy = "name a new file, such as backup.db"
+    file = None if target is None else common.file_output(target, remedy, "target").resolve()
     copy = back_up(resolve(db), file)
     print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")
     return common.DONE

@@ -10,7 +10,7 @@ import typer
 
 from fedcore.cli import common
 from fedcore.errors import FedLensError
-from fedcore.files import read_text, user_path
+from fedcore.files import read_text
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ def export(
         rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits
     )
     with checked_comparison(Store(db), ids, choice) as checked:
-        if output in (None, common.STANDARD_OUTPUT):
+        path = common.text_output(output)
+        if path is None:
             common.write_data(write(checked))
             return common.DONE
-        path = user_path(output, "output")
-        is_folder = path.is_dir() or output.endswith(("/", os.sep))
+        is_folder = path.is_dir() or str(output).endswith(("/", os.sep))
         if is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
         common.write_file(path, (part.encode() for part in write(checked)), make_folder=is_folder)
@@ -90,7 +90,7 @@ def export(
 def report(
     ids: common.ExperimentIds,
     output: Annotated[
-        Path,
+        str,
         typer.Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
     ],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
@@ -124,7 +124,7 @@ def report(
     from fedcore.reports.page import report_html
     from fedcore.store import Store
 
-    common.refuse_standard_output(output, "name a new folder, or FILE.html for the page alone")
+    target = common.file_output(output, "name a new folder, or FILE.html for the page alone")
     common.check_baseline(baseline, test)
     by = None if metric is None else _metric(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
@@ -133,16 +133,16 @@ def report(
     if text.startswith("@"):
         text = read_text(text[1:], "a text file", "notes")
     wording = Wording(title, text, chosen)
-    is_page = output.suffix.lower() in HTML_SUFFIXES
+    is_page = target.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
         files = {} if is_page else track(report_files(checked, wording))
     if is_page:
-        common.write_file(output, page.encode())
+        common.write_file(target, page.encode())
     else:
-        write_folder(files, output)
-    print(f"report of {names} in {output}")
+        write_folder(files, target)
+    print(f"report of {names} in {target}")
     return common.DONE
 
 
@@ -242,7 +242,7 @@ def import_results(
 def leaderboard(
     ids: common.ExperimentIds,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
+        str | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
     ] = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
@@ -272,7 +272,7 @@ def hub(
     rule: common.ReportedRound = "last",
     url: Annotated[str, typer.Option(metavar="URL", help="Where the evidence is, such as a bundle")] = "",
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--output", "-o", metavar="FILE.yaml", help="File (default, or -: print it)"),
     ] = None,
     db: common.Database = None,
@@ -292,11 +292,12 @@ def hub(
     return common.DONE
 
 
-def _write_or_print(output: Path | None, text: str) -> None:
-    if output is None or str(output) == common.STANDARD_OUTPUT:
+def _write_or_print(output: str | None, text: str) -> None:
+    path = common.text_output(output)
+    if path is None:
         common.write_data([text])
     else:
-        common.write_file(output, text.encode())
+        common.write_file(path, text.encode())
 
 
 @common.command("merge")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.bundles import rerun
 from fedcore.bundles.archive import read_bundle
 from fedcore.bundles.evidence import BREAKDOWNS, COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
@@ -525,3 +526,15 @@ def test_method_files_of_a_report_run_only_after_consent(
     page.write_text(page.read_text("utf-8").replace("methods/text_shift.py", "methods/../x.py"), "utf-8")
     with pytest.raises(FedLensError, match="is not the method file"):
         read_source(page)
+
+
+def test_rows_that_only_one_of_two_summaries_has_differ() -> None:
+    """A row that only the new one had was not said."""
+    head = "label,metric,data,held_out,mean\n"
+    both, only_then, only_now = (
+        f"{name},personal,digits,,{mean}\n" for name, mean in (("A", 1), ("B", 2), ("C", 3))
+    )
+    assert rerun._number_differences(head + both + only_then, head + both + only_now) == [
+        "B, personal: 2 was recorded, nothing now",
+        "C, personal: nothing was recorded, 3 now",
+    ]

@@ -213,7 +213,8 @@ def test_a_warning_of_the_plan_is_printed_once_and_kept_in_the_log_of_each_run(d
     assert all("no value on new classes: " in log for log in logs)
 
 
-def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
+def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run("run", toml, "--db", db)
     capsys.readouterr()
     assert run("export", 1, "--db", db) == 0
@@ -224,6 +225,9 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
         by_default = capsys.readouterr().out
         assert run(*command, "--db", db, "-o", "-") == 0
         assert capsys.readouterr().out == by_default and not Path("-").exists(), command
+        assert run(*command, "--db", db, "-o", "./-") == 0, "which names a file"
+        assert Path("-").read_text() == by_default and not capsys.readouterr().out
+        Path("-").unlink()
     for table, kind in (
         *((table, "csv") for table in ("domains", "configs", "breakdowns", "costs", "rounds", "clients")),
         ("summary", "latex"),
