@@ -254,7 +254,7 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
         if axis == "seconds":
             cost = _sum_or_none(row.seconds_train, row.seconds_aggregate)
         else:
-            traffic = _sum_or_none(row.bytes_up, row.bytes_down)
+            traffic = _sum_of_both(row.bytes_up, row.bytes_down)
             cost = None if traffic is None else traffic / MEGABYTE
         so_far = sums[row.run_id]
         if cost is not None and so_far is not None:
@@ -290,22 +290,27 @@ class Cost:
         """The traffic of one run and of the whole search; None without a search."""
         if self.tuned is None or self.tuned.bytes is None:
             return None
-        return _sum_or_none(self.megabytes, self.tuned.bytes / MEGABYTE)
+        return _sum_of_both(self.megabytes, self.tuned.bytes / MEGABYTE)
 
     @property
     def seconds_with_search(self) -> float | None:
         """The time of one run and of the whole search; None without a search."""
         if self.tuned is None or self.tuned.seconds is None:
             return None
-        return _sum_or_none(self.seconds, self.tuned.seconds)
+        return _sum_of_both(self.seconds, self.tuned.seconds)
 
     @property
     def megabytes(self) -> float | None:
-        return _sum_or_none(self.megabytes_up, self.megabytes_down)
+        """The traffic up and down; None if a script recorded one direction only."""
+        return _sum_of_both(self.megabytes_up, self.megabytes_down)
 
     @property
     def seconds(self) -> float | None:
         return _sum_or_none(self.seconds_train, self.seconds_aggregate)
+
+
+def _sum_of_both(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 def _sum_or_none(*values: float | None) -> float | None:

@@ -76,7 +76,7 @@ class Searches(Queries):
         rows = self._file.rows(
             f"""
             SELECT r.id, r.label, r.status, r.config, r.rounds_done,
-              coalesce(sum(bytes_up) + sum(bytes_down), sum(bytes_up), sum(bytes_down)) AS bytes,
+              sum(bytes_up) + sum(bytes_down) AS bytes,
               coalesce(sum(seconds_train) + sum(seconds_aggregate), sum(seconds_train),
                 sum(seconds_aggregate)) AS seconds,
               (SELECT personal_mean FROM scores s WHERE s.run_id=r.id AND s.split={VALIDATION}

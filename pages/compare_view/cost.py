@@ -46,8 +46,8 @@ def draw(shown: ShownComparison) -> None:
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
             st.info(
-                f"None of these runs has recorded its {AGAINST[against]} in every round; imported results "
-                "often have none.",
+                f"None of these runs has recorded its {AGAINST[against]} in every round"
+                f"{', up and down' if against == 'megabytes' else ''}; imported results often have none.",
                 icon=":material/hourglass_empty:",
             )
             continue
@@ -62,8 +62,9 @@ def draw(shown: ShownComparison) -> None:
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
-        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: training and aggregation "
-        "of all rounds. The column of evaluation includes diagnostics and checkpoints; no column includes "
+        "Traffic: all clients over all rounds, up and down (1 MB = 1,000,000 bytes); unknown if a script "
+        "recorded one direction only. Time: training and aggregation of all rounds. "
+        "The column of evaluation includes diagnostics and checkpoints; no column includes "
         "loading. All are means over runs; with its search: one run and all draws of the search "
         "that selected its hyper-parameters."
     )

@@ -28,15 +28,15 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
         run.round(1, accuracy=accuracy)
         run.round(2, accuracy=accuracy)
     with Recorder(db, method="measured", seed=1, dataset="d", experiment="x") as run:
-        run.round(1, accuracy=accuracy, seconds=2.0, bytes_up=1_000_000)
-        run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000)
+        run.round(1, accuracy=accuracy, seconds=2.0, bytes_up=1_000_000, bytes_down=0)
+        run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000, bytes_down=0)
     found = compare(Store(db), [1], "last")
     (setting,) = found.settings
     costs = {c.label: c for c in curves.row_costs(Store(db), found, setting)}
     assert costs["silent"].megabytes is None
     assert costs["silent"].seconds is None
     assert costs["measured"].megabytes_up == 2.0
-    assert costs["measured"].megabytes_down is None
+    assert costs["measured"].megabytes_down == 0.0
     assert costs["measured"].seconds == 5.0
     drawn = {s.label: s.x for s in curves.mean_curves(Store(db), found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
@@ -47,17 +47,30 @@ def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
     with Recorder(db, method="gap", seed=1, dataset="rotated-digits", experiment="x") as run:
         for round_, correct in ((0, 10), (1, 20), (2, 30), (3, 60), (4, 60)):
             sent = None if round_ in (0, 2) else 1_000_000
-            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, bytes_up=sent)
+            sizes = {"bytes_up": sent, "bytes_down": None if sent is None else 2 * sent}
+            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sizes)
     found = compare(Store(db), [1])
     (setting,) = found.settings
-    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 1.0}}
+    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
     (cost,) = curves.row_costs(Store(db), found, setting)
     assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
     assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
     early, late = reaching(Store(db), found, setting, "personal", (33, 99))
-    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 1.0)]
+    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
     assert [(seed.rounds, seed.megabytes) for seed in late.rows[0].seeds] == [(3, None)]
     assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
+
+
+def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_down(db: Path) -> None:
+    """It was drawn, and compared, as if nothing went the other way."""
+    with Recorder(db, method="up", seed=1, dataset="rotated-digits", experiment="x") as run:
+        run.round(1, accuracy={("a", "a"): (10, 100)}, bytes_up=1_000_000)
+    found = compare(Store(db), [1])
+    (setting,) = found.settings
+    (cost,) = curves.row_costs(Store(db), found, setting)
+    assert (cost.megabytes_up, cost.megabytes_down, cost.megabytes) == (1.0, None, None)
+    assert curves.pareto_front([cost], "megabytes") == []
+    assert curves.traffic_by_round(Store(db), {1: 1}) == []
 
 
 def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db: Path) -> None:
