@@ -10,7 +10,7 @@ import numpy as np
 from fedcore.config.field_names import data_titles, error_text
 from fedcore.config.tuning import method_label
 from fedcore.progress import about, duration
-from fedcore.results.statistics import spread
+from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 RECENT_ROUNDS = 5
@@ -156,7 +156,8 @@ _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "
 class ExperimentSummary:
     """One row of the list of experiments.
 
-    Accuracies are per cent, of the method that is best on validation, mean over seeds.
+    Accuracies are per cent, of the method that is best on validation, mean over its finished runs, or over
+    all while none has finished.
 
     Attributes:
         best_text: that method's label, or the reason why no method was selected.
@@ -208,7 +209,8 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
     for e in rows:  # none of a search, whose draws are not results
         # imported runs may have been evaluated on other clients, so they are shown only without others
         ours = [r for r in e.runs if r.origin == "engine"] or list(e.runs)
-        candidates[e.id] = [] if e.config.tuning else ours
+        methods = group_by([] if e.config.tuning else ours, lambda r: r.label).values()
+        candidates[e.id] = [r for of_method in methods for r in _at_one_round(of_method)]
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
@@ -243,6 +245,11 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
             )
         )
     return summaries
+
+
+def _at_one_round(runs: Sequence[RunRow]) -> list[RunRow]:
+    """Return the finished runs; all if none has finished. A run that failed early would lower their mean."""
+    return [r for r in runs if r.state == "done"] or list(runs)
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:

@@ -103,3 +103,20 @@ def test_the_best_method_is_not_chosen_on_test_data(db: Path, validated: bool, s
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown
     assert item.last == (pytest.approx(100 * tests["PromptFL"]) if validated else None)
+
+
+def test_a_run_that_failed_early_does_not_lower_the_mean_of_the_finished_ones(db: Path) -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=4)
+    _, writers = fill.start(db, experiment)
+    for writer, rounds, state in zip(writers, (4, 0), ("done", "failed"), strict=True):
+        writer.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
+        for round_ in range(rounds + 1):
+            writer.write_round(fill.a_round("fedot", 1, round_, 4))
+        (item,) = progress.summaries_of(Store(db), Store(db).experiments.all())
+        assert len(item.curve) == 5, "a run in training does not cut the curve of the finished one"
+        writer.claim.finish(state)
+    (item,) = progress.summaries_of(Store(db), Store(db).experiments.all())
+    done, failed = item.row.runs
+    assert failed.last_test < done.last_test
+    assert (item.last, item.worst) == pytest.approx((100 * done.last_test, 100 * done.worst_client))
+    assert len(item.curve) == 5
