@@ -37,8 +37,8 @@ from pages.widgets import background, charts, markup, session
 
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
 COLUMNS = (
-    ("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("Traffic, MB", "num"),
-    ("Training, s", "num"), ("Tuning", "num"), ("With its search, MB", "num"), ("With its search, s", "num"),
+    ("Seeds (n)", "num"), ("Traffic, MB", "num"), ("Training, s", "num"),
+    ("Tuning", "num"), ("With its search, MB", "num"), ("With its search, s", "num"),
 )  # fmt: skip
 MOST_NAMES = 3
 """Undecided pairs that are named; the others are counted."""
@@ -144,7 +144,8 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
         for g, cost in rows
     ]
     tuned = any(cost.tuned for cost in costs)
-    columns = COLUMNS if tuned else COLUMNS[:-3]
+    columns = [("Rank", "name"), ("Method", "wide"), (f"Mean, {METRICS[made.metric].unit}", "num")]
+    columns += COLUMNS if tuned else COLUMNS[:-3]
     st.html(markup.table_html(columns, [row[: len(columns)] for row in cells], "Leaderboard"))
     if protocols := protocol_text(made.comparison, made.rows):
         st.caption(markup.md(protocols))
@@ -198,7 +199,8 @@ def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: f
     found = {g.key: made.tests[best.key, g.key] for g in others}
     tied = [g for g in others if not (found[g.key].significant and (found[g.key].difference or 0) > 0)]
     text = "Highest" if tied else "Best"
-    text += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
+    text += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} "
+    text += METRICS[made.metric].unit
     if tied:
         text += f"; not separated from it: {markup.md(first_few([g.label for g in tied], 5))}"
     return text + "."

@@ -84,6 +84,7 @@ def cost_chart(
     accuracy_title: str,
     widths: Sequence[float] = WIDE_COST_PLOTS,
     scale: Scale = "automatic",
+    unit: str = "%",
 ) -> Chart:
     """Draw accuracy against traffic or time: a marker per row of the table, a line along the Pareto front.
 
@@ -118,13 +119,13 @@ def cost_chart(
         )
     )
     for m, label in zip(marks, _labels(marks, x_range, y_range, widths), strict=True):
-        figure.add_trace(_marker(m, getattr(m.cost, against), axis, label, theme))
+        figure.add_trace(_marker(m, getattr(m.cost, against), axis, label, theme, unit))
     legend = {"orientation": "h", "y": 1.08, "x": 0}
     apply_layout(figure, theme, HEIGHT, showlegend=bool(front), legend=legend)
     figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in values)))
-    figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=y_range)
+    figure.update_yaxes(title=accuracy_title, ticksuffix=f" {unit}", range=y_range)
     texts = [
-        f"{m.cost.label} {m.y:.1f} % at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
+        f"{m.cost.label} {m.y:.1f} {unit} at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
         for m in marks
     ]
     against_what = x_title[0].lower() + x_title[1:]
@@ -146,7 +147,7 @@ def _ticks(axis: CostScale, reach: Range, with_zero: bool) -> dict[str, object]:
     return {"type": "log", "tickmode": "array", "tickvals": places, "ticktext": texts}
 
 
-def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -> go.Scatter:
+def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme, unit: str) -> go.Scatter:
     colour = theme.colour(m.cost.method)
     text, position = label
     on_front = "<br>on the Pareto front" if m.on_front else ""
@@ -167,7 +168,7 @@ def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -
             "color": colour if m.on_front else rgba(colour, 0.5),
             "line": {"width": 2, "color": theme.ink if m.on_front else colour},
         },
-        hovertemplate=hover(f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{customdata:.2f}}{on_front}"),
+        hovertemplate=hover(f"%{{fullData.name}}<br>%{{y:.1f}} {unit} at %{{customdata:.2f}}{on_front}"),
     )
 
 
@@ -233,7 +234,7 @@ def _overlap(a: LabelBox, b: LabelBox) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[object]]:
+def cost_table(costs: Sequence[Cost], front: Sequence[Cost], unit: str = "%") -> dict[str, list[object]]:
     """Return the values of ``cost_chart`` as a table: a row per cost."""
 
     def rounded(name: str, digits: int) -> list[object]:
@@ -247,7 +248,7 @@ def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[o
     return {
         "no.": list(range(1, len(costs) + 1)),
         "method": [c.label for c in costs],
-        "accuracy, %": rounded("accuracy", 2),
+        f"accuracy, {unit}": rounded("accuracy", 2),
         "MB up": rounded("megabytes_up", 3),
         "MB down": rounded("megabytes_down", 3),
         "s training": rounded("seconds_train", 2),

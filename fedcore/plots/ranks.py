@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from fedcore.plots.chart import Chart, short_name
 from fedcore.plots.theme import TOOLBAR, Theme, hover
 from fedcore.results.leaderboard import Board
+from fedcore.results.metrics import METRICS
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import mean_interval
 
@@ -24,6 +25,8 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
     half = [_half_width(board, row) for row in rows]
     data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     ranks: list[dict[str, Any]] = []
+    unit = METRICS[board.metric].unit
+    quantity = "Accuracy" if unit == "%" else METRICS[board.metric].title
     for y, (row, stat, width) in enumerate(zip(rows, stats, half, strict=True)):
         ranked, colour = row.key in board.ranks, theme.colour(row.method)
         rank = f"rank {board.ranks[row.key].text}" if ranked else board.rank_text(row)
@@ -47,7 +50,7 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
                 "textposition": "top center",
                 "textfont": {"size": 11},
                 "customdata": [
-                    f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"
+                    f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} {unit}, n = {stat.n}{interval}"
                 ],
                 "hovertemplate": hover("%{customdata}"),
             }
@@ -70,7 +73,7 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
         "height": TOOLBAR + MARGIN_PIXELS + ROW_PIXELS * len(rows),
         "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": TOOLBAR + 8, "b": 8},
         "showlegend": False,
-        "xaxis": {**theme.axis, "title": {"text": "Accuracy, %: mean and 95 % interval over seeds"}},
+        "xaxis": {**theme.axis, "title": {"text": f"{quantity}, {unit}: mean and 95 % interval over seeds"}},
         "yaxis": {
             **theme.axis,
             "range": [len(rows) - 0.5, -0.7],
@@ -87,7 +90,7 @@ def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
     return {
         "method": [g.label for g in board.rows],
         "rank": [board.rank_text(g) for g in board.rows],
-        "mean, %": [round(g.stats[board.metric].mean, 2) for g in board.rows],
+        f"mean, {METRICS[board.metric].unit}": [round(g.stats[board.metric].mean, 2) for g in board.rows],
         "± 95 %": [None if (h := _half_width(board, g)) is None else round(h, 2) for g in board.rows],
         "n": [g.stats[board.metric].n for g in board.rows],
     }

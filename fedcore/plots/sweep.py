@@ -21,7 +21,9 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "trian
 """Markers of the lines; as 7 and 6 have no common divisor, marker and dash repeat only after 42 lines."""
 
 
-def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str) -> Chart:
+def sweep_line_chart(
+    lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str, unit: str = "%"
+) -> Chart:
     """Draw accuracy over one swept field, with the spread over seeds as error bars."""
     figure = go.Figure()
     values = sorted_values(v for line in lines for v in line.x)
@@ -38,7 +40,7 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={"symbol": marker, "size": 8, "color": colour},
                 customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
-                hovertemplate="%{x}: %{customdata} %",
+                hovertemplate=f"%{{x}}: %{{customdata}} {unit}",
             )
         )
     apply_layout(figure, theme, 440, legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
@@ -48,9 +50,11 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
         ticks = {"tickvals": numbers, "ticktext": [value_text(field, v) for v in numbers]}
         x_axis = {"tickmode": "array", **ticks, "type": "log" if wide else "linear"}
     figure.update_xaxes(title=escape(field_title(field)), **x_axis)
-    figure.update_yaxes(title=f"{metric_title} (%)")
+    figure.update_yaxes(title=f"{metric_title} ({unit})")
     highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
-    tops = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
+    tops = [
+        f"{line.label} {line.stats[i].text()} {unit} at {value_text(field, line.x[i])}" for line, i in highest
+    ]
     return Chart(figure, f"{metric_title} over {field_phrase(field)}; highest means: {'; '.join(tops)}.")
 
 
@@ -70,11 +74,15 @@ def colour_range(families: Iterable[SweepFamily]) -> tuple[int, int]:
     return low, max(high, low + 1)
 
 
-def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tuple[int, int]) -> Chart:
+def sweep_heatmap(
+    grid: SweepGrid, theme: Theme, metric_title: str, colours: tuple[int, int], unit: str = "%"
+) -> Chart:
     """Draw accuracy over two swept fields, with the value in every cell; colours as of ``colour_range``."""
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
-    measured = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
+    measured = [
+        ["not run" if s is None else f"{s.text(2)} {unit} (n = {s.n})" for s in row] for row in grid.stats
+    ]
     row, column = field_phrase(grid.row_field), field_phrase(grid.column_field)
     row_names = [value_text(grid.row_field, v) for v in grid.rows]
     column_names = [value_text(grid.column_field, v) for v in grid.columns]
@@ -93,7 +101,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
             xgap=2,
             ygap=2,
             hoverongaps=False,
-            colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": theme.ink}},
+            colorbar={"title": {"text": unit}, "thickness": 14, "tickfont": {"color": theme.ink}},
         )
     )
     apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)), plot_bgcolor=theme.no_data)
@@ -102,7 +110,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     figure.update_xaxes(title=escape(field_title(grid.column_field)), range=[-0.5, right], **shared)
     figure.update_yaxes(title=escape(field_title(grid.row_field)), range=[bottom, -0.5], **shared)
     cells = [
-        (s.mean, f"{s.text()} % at {row} {r}, {column} {c}")
+        (s.mean, f"{s.text()} {unit} at {row} {r}, {column} {c}")
         for r, stats in zip(row_names, grid.stats, strict=True)
         for c, s in zip(column_names, stats, strict=True)
         if s is not None
@@ -113,7 +121,9 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     return Chart(figure, f"{metric_title} over {row} and {column}: {range_}{missing}")
 
 
-def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: str) -> Chart:
+def parallel_chart(
+    families: Sequence[SweepFamily], theme: Theme, metric_title: str, unit: str = "%"
+) -> Chart:
     """Draw parallel coordinates: each row of a sweep is a line through its field values to its accuracy."""
     rows = [(family, row) for family in families for row in family.rows]
     fields = list(dict.fromkeys(field for f in families for field in f.fields))
@@ -137,7 +147,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
                 "cmin": low,
                 "cmax": high,
                 "showscale": True,
-                "colorbar": {"title": {"text": "%"}},
+                "colorbar": {"title": {"text": unit}},
             },
             labelfont={"color": theme.ink},
             tickfont={"color": theme.ink},
@@ -149,7 +159,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
     return Chart(
         figure,
         f"{metric_title} of {counted(len(rows), 'combination')}, "
-        f"from {min(means):.1f} to {max(means):.1f} %.",
+        f"from {min(means):.1f} to {max(means):.1f} {unit}.",
     )
 
 

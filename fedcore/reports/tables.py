@@ -50,7 +50,7 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
     """Return mean and spread of every row and metric, and the test against the baseline."""
     columns = [("Method", False)]
     for m in table.metrics:
-        columns.append((f"{METRICS[m].heading}, %", True))
+        columns.append((f"{METRICS[m].heading}, {METRICS[m].unit}", True))
         columns += [(f"{METRICS[m].heading} printed, %", True)] if m in table.printed_metrics else []
     if table.baseline is not None:
         heading = METRICS[summary.metric].heading

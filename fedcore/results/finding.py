@@ -41,7 +41,8 @@ def finding(summary: Summary, table: SummaryTable) -> str:
         highest = max((row.means[m].stat.mean for row in rows), default=0.0)
         names = [_name(row) for row in rows if f"{row.means[m].stat.mean:.1f}" == f"{highest:.1f}"]
         if m == metric or len(names) < len(rows):
-            value = f"{signed(highest)} points" if m == "new_gain" else f"{highest:.1f} %"
+            unit = METRICS[m].unit
+            value = f"{highest:.1f} %" if unit == "%" else f"{signed(highest)} {unit}"
             leaders.setdefault(tuple(names), []).append(f"{METRICS[m].leads} ({value})")
     (first, metrics), *others = leaders.items()
     lead = "leads" if len(first) == 1 else "lead"

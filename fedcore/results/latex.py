@@ -21,7 +21,8 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     comparison = summary.comparison
     heads = []
     for m in table.metrics:
-        heads.append(METRICS[m].heading)
+        unit = METRICS[m].unit
+        heads.append(METRICS[m].heading + (f", {unit}" if unit != "%" else ""))
         heads += [f"{METRICS[m].heading}, printed"] if m in table.printed_metrics else []
     against = table.baseline is not None and all(summary.metric in row.differences for row in table.rows)
     compared = [rf"$\Delta$ {tex(METRICS[summary.metric].heading)}", "$p$"] if against else []

@@ -39,6 +39,7 @@ class MetricFacts:
         curve_on: kind of test set from which any other metric has a curve, see ``metrics_by_round``.
         on_request: it has a column only in a table that compares by it, as other columns say the same.
         may_lack: a method may have no value of it, for a reason that its notice says.
+        unit: per cent, or points for a difference of two accuracies.
     """
 
     title: str
@@ -49,6 +50,7 @@ class MetricFacts:
     curve_on: str = ""
     on_request: bool = False
     may_lack: bool = False
+    unit: str = "%"
 
 
 METRICS: dict[Metric, MetricFacts] = {
@@ -154,6 +156,7 @@ METRICS: dict[Metric, MetricFacts] = {
         "accuracy on the new classes minus that of zero-shot CLIP with the same seed, in points; below 0, "
         "training has made the model forget",
         may_lack=True,
+        unit="points",
     ),
     "own_base": MetricFacts(
         "Own models, base classes",

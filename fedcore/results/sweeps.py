@@ -9,7 +9,7 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.progress import counted, first_few
 from fedcore.results.comparison import Comparison
 from fedcore.results.differences import reason_not_comparable
-from fedcore.results.metrics import Metric, value_per_seed
+from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import OF_SETTING
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by, pairwise_tests, tests_made
@@ -162,7 +162,7 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
     others = [r for r in rows if r is not top]
     apart = [r for r in others if reason_not_comparable(r.group, top.group)]
     compared = [top, *(r for r in others if r not in apart)]
-    said = f"{name(top)} ({top.stat.text()} %)"
+    said = f"{name(top)} ({top.stat.text()} {METRICS[metric].unit})"
     if len(compared) == 1:
         said = f"the highest mean is that of {said}."
     elif len(compared) > MOST_TESTED:

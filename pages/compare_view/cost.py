@@ -94,7 +94,7 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
     header = [
         ("No.", "num"),
         ("Method", "wide"),
-        (f"{METRICS[metric].title}, %", "num"),
+        (f"{METRICS[metric].title}, {METRICS[metric].unit}", "num"),
         ("Up, MB", "num"),
         ("Down, MB", "num"),
     ]

@@ -162,7 +162,7 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
     rule = RULES[summary.comparison.rule]
     return SummaryColumn(
         metric,
-        f"{METRICS[metric].heading}, %",
+        f"{METRICS[metric].heading}, {METRICS[metric].unit}",
         lambda r: _mean_cell(r.row, r.means[metric], rule) if metric in r.means else "-",
         lambda r: r.means[metric].stat.mean if metric in r.means else None,
         f"{METRICS[metric].title}: {METRICS[metric].help}",

@@ -94,7 +94,7 @@ def over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> N
             if f != column
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
-    chart = sweep_heatmap(found, session.theme(), METRICS[metric].title, colours)
+    chart = sweep_heatmap(found, session.theme(), METRICS[metric].title, colours, METRICS[metric].unit)
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_phrase(column)} {value_text(column, value)}"

@@ -79,7 +79,8 @@ def _values(a: Side, b: Side, apart: str) -> None:
         if ours is None and theirs is None:
             continue
         gap = "-" if apart or ours is None or theirs is None else signed(ours - theirs, 2)
-        rows.append([f"{markup.esc(facts.title)}, %", markup.number(ours, 2), markup.number(theirs, 2), gap])
+        title = markup.esc(f"{facts.title}, {facts.unit}")
+        rows.append([title, markup.number(ours, 2), markup.number(theirs, 2), gap])
     rows.append(["Page of the run", _link(a), _link(b), ""])
     st.html(markup.table_html(header, rows, "Values of both runs"))
     st.caption(

@@ -7,18 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.plots.ranks import rank_chart, rank_table
+from fedcore.plots.theme import Theme
 from fedcore.records.codes import NO_VALUE
 from fedcore.records.events import Entity, RoundFinished, Started
+from fedcore.reports.tables import summary_table
+from fedcore.reports.views import ViewSource
+from fedcore.reports.views.cost import cost_figure
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import accuracy_by_round
+from fedcore.results.curves import Cost, accuracy_by_round
 from fedcore.results.exports import summary_csv
 from fedcore.results.finding import findings
 from fedcore.results.latex import summary_latex
+from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.metrics import further_accuracies, harmonic_mean
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
 from fedcore.store import NamedCell, Store
+from pages.compare_view.summary import _columns
 from tests.support import fill
 
 NAMES = (
@@ -144,3 +151,20 @@ def test_a_finding_gives_the_gain_over_zero_shot_in_points(comparison: Compariso
     (text,) = findings(summarise(comparison, tested=(), metric="new_gain")).values()
     highest = max(row.stats["new_gain"].mean for row in comparison.rows if "new_gain" in row.stats)
     assert f"by the gain over zero-shot on new classes ({signed(highest)} points)" in text
+
+
+def test_tables_and_charts_call_the_gain_over_zero_shot_points(store: Store, comparison: Comparison) -> None:
+    summary = summarise(comparison, tested=(), metric="new_gain")
+    (table,) = summary.tables
+    assert {"New, %", "New, gain, points"} <= {title for title, _ in summary_table(summary, table).columns}
+    assert "& New & HM & New, gain, points &" in summary_latex(summary)
+    columns = {c.key: c.title for c in _columns(summary, table)}
+    assert columns["new_gain"] == "New, gain, points" and columns["harmonic"] == "HM, %"
+    source = ViewSource(store, comparison, "new_gain", None)
+    costs = [Cost("PromptFL", "promptfl", -2.5, *[1.0] * 5)]
+    figure = cost_figure(source, costs, "megabytes")
+    assert figure is not None and "-2.5 points at 2.0 (front)" in figure.chart(Theme(), 900).alt
+    assert "accuracy, points" in dict(figure.numbers()[0][1])
+    (setting,) = board_settings(store, store.runs.of_experiments([1]))
+    made = board(store, setting, "new_gain")
+    assert rank_table(made)["mean, points"] and "points, n = 2" in str(rank_chart(made, Theme()).figure.data)

@@ -51,14 +51,20 @@ def cost_figure(
     front = curves.pareto_front(costs, against)
     if not front:
         return None
-    title = METRICS[source.metric].title
+    title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
     return CostFigure(
         f"cost-{AGAINST[against]}",
         f"{title} against {AGAINST[against]}",
         lambda theme, width: cost_chart(
-            costs, theme, against, title, NARROW_COST_PLOTS if width < NARROW else WIDE_COST_PLOTS, scale
+            costs,
+            theme,
+            against,
+            title,
+            NARROW_COST_PLOTS if width < NARROW else WIDE_COST_PLOTS,
+            scale,
+            unit,
         ),
-        cost_table(costs, front),
+        cost_table(costs, front, unit),
         reached,
     )
 

@@ -22,18 +22,19 @@ def families_of(comparison: Comparison, metric: Metric) -> list[SweepFamily]:
 
 def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFigure:
     """Return all combinations in parallel coordinates; the table has a row per combination."""
+    facts = METRICS[metric]
     points = [(family, row) for family in families for row in family.rows]
     columns: dict[str, list[object]] = {"method": [family.title for family, _ in points]}
     for field in dict.fromkeys(field for family in families for field in family.fields):
         columns[field_title(field)] = [
             value_text(field, row.values[field]) if field in row.values else "" for _, row in points
         ]
-    columns[METRICS[metric].title] = [row.stat.text(2) for _, row in points]
+    columns[facts.title] = [row.stat.text(2) for _, row in points]
     columns["n"] = [row.stat.n for _, row in points]
     return ChartFigure(
         "sweep",
-        f"{METRICS[metric].title} of all combinations",
-        lambda theme, width: parallel_chart(families, theme, METRICS[metric].title),
+        f"{facts.title} of all combinations",
+        lambda theme, width: parallel_chart(families, theme, facts.title, facts.unit),
         columns,
     )
 
@@ -61,6 +62,7 @@ def _lines_figure(
         for line in lines
         for x, stat in zip(line.x, line.stats, strict=True)
     ]
+    facts = METRICS[metric]
     columns: Mapping[str, Sequence[object]] = {
         "line": [label for label, _, _ in cells],
         field_title(field): [text for _, text, _ in cells],
@@ -71,7 +73,7 @@ def _lines_figure(
     return ChartFigure(
         name,
         title,
-        lambda theme, width: sweep_line_chart(lines, theme, field, METRICS[metric].title),
+        lambda theme, width: sweep_line_chart(lines, theme, field, facts.title, facts.unit),
         columns,
     )
 
