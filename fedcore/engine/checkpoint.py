@@ -15,13 +15,14 @@ of all their bytes.
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.cache.integrity import new_digest
 from fedcore.engine.clients.contract import check_state
-from fedcore.engine.clients.memory import ClientRows, size_of
+from fedcore.engine.clients.memory import ClientRows, size_of, zero_rows
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import make_folder, publish
@@ -52,7 +53,7 @@ class RunState:
         trained = torch.zeros(len(method.problem.clients), dtype=torch.int64)
         self._written = torch.full_like(trained, -1)  # the round whose row file has a client's row; -1: none
         self.state = replace(self._with_rows(self._first()), rounds_trained=trained)
-        self.optimiser = ClientOptimiser(method.config, len(trained))
+        self.optimiser = ClientOptimiser(method.config, len(trained), zeros=partial(zero_rows, folder=folder))
         self.done = -1
 
     def _first(self) -> State:

@@ -12,6 +12,7 @@ from safetensors.torch import save
 from fedcore import files
 from fedcore.engine import checkpoint
 from fedcore.engine.checkpoint import RunState, due_rows
+from fedcore.engine.clients import memory
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import STATE_PARTS, State
@@ -162,6 +163,7 @@ def measured(events: list[RoundFinished]) -> list[object]:
 @pytest.fixture
 def in_files(monkeypatch):
     monkeypatch.setattr(checkpoint, "LARGE", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY", 0)
 
 
 def test_a_run_resumed_from_row_files_has_the_rows_of_one_without(federation, tmp_path, in_files):

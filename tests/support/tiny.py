@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from string import ascii_lowercase
 
 import numpy as np
 import torch
@@ -125,7 +126,7 @@ def tiny_federation(
     starts = np.cumsum([0, *per_client])
     rows = [np.arange(starts[i], starts[i + 1]) for i in range(clients)]
     picked = order or tuple(range(clients))
-    names = tuple("client-" + "abcdefghij"[i] for i in picked)
+    names = tuple("client-" + ascii_lowercase[i] for i in picked)
     train = [rows[i][: samples[i]] for i in picked]
     validation = [rows[i][samples[i] : samples[i] + 3] for i in picked]
     test = [rows[i][samples[i] + 3 :] for i in picked]

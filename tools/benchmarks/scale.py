@@ -24,6 +24,7 @@ import typer
 
 from fedcore.devices import CPU, environment_for
 from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving, processes
 from fedcore.records.events import RoundFinished
@@ -91,7 +92,9 @@ def main(
     field: Annotated[list[str] | None, typer.Option(help="a field of the method, NAME=VALUE")] = None,
     over: Annotated[int, typer.Option(help="processes that train the clients; 1: this one")] = 1,
     actors: Annotated[bool, typer.Option("--actors", help="actors on two Ray nodes of this machine")] = False,
-    chunk: int = 32,
+    chunk: Annotated[
+        int | None, typer.Option(help="clients trained at once; default: as many as a run would")
+    ] = None,
     clip: Annotated[str, typer.Option(help="ViT-B-32 or mini-vit, with drawn weights")] = "ViT-B-32",
     evaluate: Annotated[bool, typer.Option(help="evaluate rounds; without it, round 0 alone")] = True,
     test_sample: Annotated[int | None, typer.Option(help="the experiment's field of this name")] = None,
@@ -114,7 +117,8 @@ def main(
         distinct,
     )
     loop = make_loop(*given)
-    loop.chunk, loop.evaluate_every = chunk, 1 if evaluate else rounds + 2
+    loop.chunk = chunk or clients_at_once(loop.method, loop.federation, loop.state, CHUNK, over)
+    loop.evaluate_every = 1 if evaluate else rounds + 2
     variables = {**environment_for(CPU), "OMP_NUM_THREADS": "1"}
     make = partial(make_worker, *given)
     spread = on_two_nodes(make, over) if actors else processes([(make, variables)] * over, torch.device(CPU))
@@ -139,7 +143,7 @@ def main(
         "memory at most, MiB": float(drawn.peak_mib()),
     }
     print(
-        f"{method}, {clients:,} clients, {100 * participation:g} % take part; "
+        f"{method}, {clients:,} clients, {100 * participation:g} % take part, {loop.chunk} at once; "
         f"all rows: {digest.hexdigest()[:16]}"
     )
     for what, value in rows.items():

@@ -123,6 +123,20 @@ class ClientRows:
             rows.index_copy_(0, clients.to(rows.device), trained[name])
 
 
+def zero_rows(like: Tensor, clients: int, folder: Path | None) -> Tensor:
+    """Return a row of zeros for each client; in a file, if they are large, a row takes memory once written.
+
+    Args:
+        folder: see ``ClientRows``.
+
+    Shape: like (any, ...) -> (clients, ...).
+    """
+    row_bytes = like[:1].numel() * like.element_size()
+    if clients * row_bytes <= IN_MEMORY or sys.platform == "win32":
+        return like.new_zeros(clients, *like.shape[1:])
+    return _mapped(like[:1].expand(clients, *like.shape[1:]), folder)
+
+
 def _mapped(like: Tensor, folder: Path | None) -> Tensor:
     """Return a contiguous tensor of this shape and type, in a file that only this process can reach."""
     if like.device.type != "cpu":

@@ -1,7 +1,7 @@
 """SGD and Adam over parameters with a client axis: every client has its own state and step count."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fedcore.lazy import Tensor, torch
@@ -27,6 +27,10 @@ def learning_rate(config: MethodConfig, round_: int, rounds: int) -> float:
     return config.lr * (1 + math.cos(math.pi * done / rounds)) / 2
 
 
+def _zeros(like: Tensor, clients: int) -> Tensor:
+    return like.new_zeros(clients, *like.shape[1:])
+
+
 @dataclass
 class ClientOptimiser:
     """One optimiser per client, batched; a test compares its updates with those of torch.optim.
@@ -34,12 +38,14 @@ class ClientOptimiser:
     Attributes:
         moments: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
         lr_factors: parameter -> multiple of the config's learning rate; 1 for all others.
+        zeros: makes a moment from a parameter and the number of clients, see ``zero_rows``.
     """
 
     config: MethodConfig
     clients: int
     moments: dict[str, Tensor] = field(default_factory=dict)
     lr_factors: Mapping[str, float] = field(default_factory=dict)
+    zeros: Callable[[Tensor, int], Tensor] = field(default=_zeros, repr=False)
     _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _spare: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
@@ -90,7 +96,7 @@ class ClientOptimiser:
     def _moment(self, name: str, like: Tensor) -> Tensor:
         """Return a moment of all clients, initially zero. Shape: like (any, ...) -> (clients, ...)."""
         if name not in self.moments:
-            self.moments[name] = like.new_zeros(self.clients, *like.shape[1:])
+            self.moments[name] = self.zeros(like, self.clients)
         return self.moments[name]
 
     def select(self, clients: Tensor) -> "ClientOptimiser":
