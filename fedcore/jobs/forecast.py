@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,11 +32,13 @@ RunKind = tuple[str, str, str]
 class Precedents:
     """The cost of finished runs by kind; a kind that was never measured is missing.
 
-    seconds: mean over rounds. memory: peak bytes. written: bytes of the newest run's files without its
-    checkpoints. checkpoint: bytes of one checkpoint.
+    seconds: mean of a round. loading: the least seconds of a run outside its rounds; the first run of a data
+    set also encodes its images, once for all later ones. memory: peak bytes. written: bytes of the newest
+    run's files without its checkpoints. checkpoint: bytes of one checkpoint.
     """
 
     seconds: Mapping[RunKind, float]
+    loading: Mapping[RunKind, float]
     memory: Mapping[RunKind, int]
     written: Mapping[RunKind, int]
     checkpoint: Mapping[RunKind, int]
@@ -61,14 +64,18 @@ def precedents(db: str | Path) -> Precedents:
     configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
     finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
+    in_rounds = Store(db).rounds.seconds(r.id for r in finished)
     paces: dict[RunKind, list[float]] = {}
+    loading: dict[RunKind, float] = {}
     written: dict[RunKind, int] = {}
     checkpoint: dict[RunKind, int] = {}
     memory: dict[RunKind, int] = {}
     for run in finished:
         kind, seconds = kinds[run.id], run.elapsed()
-        if seconds is not None and run.rounds_total:
-            paces.setdefault(kind, []).append(seconds / run.rounds_total)
+        if seconds is not None and run.id in in_rounds:
+            loading[kind] = min(loading.get(kind, math.inf), max(0.0, seconds - in_rounds[run.id]))
+            if run.rounds_total:
+                paces.setdefault(kind, []).append(in_rounds[run.id] / run.rounds_total)
         sizes: dict[str, int] = {}
         if kind not in checkpoint:
             with suppress(FileNotFoundError):  # it was deleted a moment ago
@@ -80,15 +87,16 @@ def precedents(db: str | Path) -> Precedents:
                 checkpoint[kind] = max(states)
     for run_id in measured.keys() & kinds.keys():
         memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
-    return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
+    means = {kind: sum(of_kind) / len(of_kind) for kind, of_kind in paces.items()}
+    return Precedents(means, loading, memory, written, checkpoint)
 
 
 def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
     """Return the seconds that planned runs will take; None if any has no precedent."""
-    kinds = [_kind(run) for run in runs]
-    if not set(kinds) <= set(past.seconds):
+    known = [(run.rounds, _kind(run)) for run in runs]
+    if not all(kind in (past.seconds if rounds else past.loading) for rounds, kind in known):
         return None
-    return sum(run.rounds * past.seconds[kind] for run, kind in zip(runs, kinds, strict=True))
+    return sum(past.loading[kind] + rounds * past.seconds.get(kind, 0.0) for rounds, kind in known)
 
 
 def memory(past: Precedents, runs: Sequence[RunConfig]) -> int | None:

@@ -67,6 +67,17 @@ class Rounds(Queries):
         )
         return {row["run_id"]: (row["up"], row["down"]) for row in rows}
 
+    def seconds(self, run_ids: Iterable[int]) -> dict[int, float]:
+        """Return the seconds of training, aggregation and evaluation in all rounds of each run."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, total(seconds_train) + total(seconds_aggregate) + total(seconds_evaluate)
+            FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id
+            """,
+            {"ids": as_json(run_ids)},
+        )
+        return dict(map(tuple, rows))
+
     def clients(self, run_id: int) -> list[ClientRoundRow]:
         """Return the participants with steps, loss and traffic, by round, then client."""
         rows = self._file.rows(

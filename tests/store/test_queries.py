@@ -66,6 +66,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "tasks.folder": lambda store: store.tasks.folder("check", "a", 1),
     "rounds.of_runs": lambda store: store.rounds.of_runs([1, 2]),
     "rounds.traffic": lambda store: store.rounds.traffic([1, 2]),
+    "rounds.seconds": lambda store: store.rounds.seconds([1, 2]),
     "rounds.clients": lambda store: store.rounds.clients(1),
     "rounds.evaluated": lambda store: store.rounds.evaluated(1),
     "rounds.evaluated_of_runs": lambda store: store.rounds.evaluated_of_runs([1, 2]),
