@@ -48,9 +48,12 @@ class Draw:
 
 
 def best_draw(draws: Sequence[Draw]) -> Draw | None:
-    """Return the draw with the highest validation accuracy, the first of equals; None if none is done."""
+    """Return the draw with the highest validation accuracy, the first of equals; None if none is done.
+
+    Means of the same shares in another order have other last bits, which decide nothing.
+    """
     evaluated = [draw for draw in draws if draw.validation is not None]
-    return max(evaluated, key=lambda draw: (draw.validation, -draw.number), default=None)
+    return max(evaluated, key=lambda draw: (round(draw.validation or 0.0, 9), -draw.number), default=None)
 
 
 class Searches(Queries):

@@ -54,7 +54,7 @@ FROM (SELECT 1) LEFT JOIN
   (SELECT v.round, t.personal_mean AS test FROM scores v
    LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
    WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
-   ORDER BY v.round = 0, v.personal_mean DESC, v.round LIMIT 1) AS best
+   ORDER BY v.round = 0, round(v.personal_mean, 9) DESC, v.round LIMIT 1) AS best
 WHERE id = :run
 """
 """Summary columns of a run, all for the models after aggregation.
@@ -62,7 +62,7 @@ WHERE id = :run
 last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
 round of the highest unweighted mean validation accuracy, the earliest of equals, and never round 0, which is
 before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
-is selected on test samples.
+is selected on test samples. The last bits of a mean depend on the order of its shares, and decide nothing.
 """
 INSERT_ROUND = (
     f"INSERT INTO rounds(run_id, round, {', '.join(MEASURES)}) "

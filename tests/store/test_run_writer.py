@@ -26,6 +26,7 @@ from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
+from fedcore.store.searches import Draw, best_draw
 from fedcore.store.writer import RunWriter
 from tests.support import fill
 
@@ -129,6 +130,20 @@ def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(writer):
     assert run.best_test == pytest.approx((0.5 + 0.4) / 2)
     assert run.last_test == pytest.approx((0.2 + 0.1) / 2)
     assert run.worst_client == pytest.approx(0.1)
+
+
+def test_the_last_bits_of_a_mean_do_not_choose_the_round(db):
+    """60 + 29 + 20 of 60 each is 60 + 28 + 21, but the means of the shares differ in their last bit."""
+    entities = (Entity(0, "global", "global"), *(Entity(i, "client", f"client {i}") for i in (1, 2, 3)))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    writer.started(Started(entities=entities, rounds_total=2, environment={}))
+    for number, right in ((1, (60, 29, 20)), (2, (60, 28, 21))):
+        cells = [(split, c, c, n, 60) for split in (1, 2) for c, n in enumerate(right, 1)]
+        writer.write_round(round_(number, cells))
+    first, second = (row.personal_mean for row in Store(db).rounds.mean_accuracy([1], split=1))
+    assert first < second < first + 1e-15
+    (run,) = Store(db).runs.get([writer.run_id])
+    assert run.best_round == 1
 
 
 def test_round_0_is_never_the_best_where_there_are_others(writer):
@@ -258,3 +273,13 @@ def test_scores_from_counts_by_hand(db):
     (point,) = Store(db).rounds.mean_accuracy([writer.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4), rel=1e-15)
     assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(writer.run_id)] == [(1, 1), (2, 3)]
+
+
+def test_the_last_bits_of_a_mean_do_not_choose_the_draw(db, queued):
+    (run,) = Store(db).runs.configs(queued()).values()
+    means = [sum(n / 60 for n in right) / 3 for right in ((60, 29, 20), (60, 28, 21))]
+    draws = [Draw(i, "FedOT", i, "done", run, mean, 1, None, None) for i, mean in enumerate(means, 1)]
+    assert means[0] != means[1]
+    for given in (draws, [replace(d, validation=mean) for d, mean in zip(draws, means[::-1], strict=True)]):
+        best = best_draw(given)
+        assert best is not None and best.number == 1
