@@ -178,11 +178,13 @@ def keep_freed_memory() -> None:
     set_limit = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if set_limit is not None:
         set_limit(_M_TRIM_THRESHOLD, 2**28)
-        set_limit(_M_MMAP_THRESHOLD, 2**25)
+        set_limit(_M_MMAP_THRESHOLD, MAPPED_BLOCK)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of ``mallopt``, as glibc's malloc.h numbers them."""
+MAPPED_BLOCK = 2**25
+"""Bytes from which on a block of memory is mapped by itself, and not a part of the heap."""
 
 
 def _cores() -> int:

@@ -1,6 +1,11 @@
 """As many clients are trained at once as fit into memory, and local parameters may be mapped from a file."""
 
+import os
+import platform
+import subprocess
+import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +23,8 @@ from fedcore.methods.tensors import compared
 from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +57,34 @@ def test_what_is_measured_grows_with_the_batch_and_leaves_the_run_as_it_was(fede
     one, four = floats(1), floats(4)
     assert four - one >= 3 * 3 * 16, "three samples more keep some vectors of 16 numbers each"
     assert one < federation.pool.values.numel() + 20 * 16 * 16, "the frozen CLIP does not count"
+
+
+MEASURE = """
+import torch
+from fedcore.engine.clients.memory import bytes_of_client
+from tools.benchmarks.scale import make_loop
+
+loop = make_loop("fedavg-lora", 32, 10, 20, {}, 1, 1.0, "mini-vit", distinct=8)
+estimate = bytes_of_client(loop.method, loop.federation, loop.state)
+(chunk,) = loop._chunks(loop.method.sends(loop.state, torch.arange(32)), torch.arange(32), 1)
+
+def kib(name):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
+
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+before = kib("VmRSS")
+loop.worker.train(chunk)
+print(1024 * (kib("VmHWM") - before) / 32 / estimate)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators reuse memory otherwise")
+def test_the_memory_that_training_takes_is_near_the_estimate():
+    given = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", MEASURE]
+    done = subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 0.75 < float(done.stdout.split()[-1]) < 1.3
 
 
 def test_a_method_without_training_takes_all(federation):
