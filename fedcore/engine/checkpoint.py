@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.cache.integrity import new_digest
-from fedcore.engine.clients.contract import check_state
+from fedcore.engine.clients.contract import initial_state
 from fedcore.engine.clients.memory import ClientRows, size_of, zero_rows
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
@@ -52,13 +52,9 @@ class RunState:
         self._method, self._always, self._folder = method, always, folder
         trained = torch.zeros(len(method.problem.clients), dtype=torch.int64)
         self._written = torch.full_like(trained, -1)  # the round whose row file has a client's row; -1: none
-        self.state = replace(self._with_rows(self._first()), rounds_trained=trained)
+        self.state = replace(self._with_rows(initial_state(method)), rounds_trained=trained)
         self.optimiser = ClientOptimiser(method.config, len(trained), zeros=partial(zero_rows, folder=folder))
         self.done = -1
-
-    def _first(self) -> State:
-        with torch.no_grad():
-            return check_state(self._method, self._method.init(self._method.problem.generator))
 
     def _rows_of(self, state: State) -> Params:
         """Return the parameters with a row for each client that only the client's own rounds change."""
@@ -136,7 +132,7 @@ class RunState:
         if written is not None:
             # Row files hold only the clients that have trained. The others get their initial rows, which
             # follow from the seed, before the stored rows are copied over them.
-            first = self._rows_of(self._first())
+            first = self._rows_of(initial_state(self._method))
             state = _replaced(state, {name: rows for name, rows in first.items() if name not in tensors})
         self.state = self._with_rows(state)
         self._written.fill_(-1)

@@ -13,6 +13,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass
 from fedcore.engine.clients.cohorts import Cohort, differing_start
 from fedcore.engine.clients.generalisation import entries_by_class
+from fedcore.engine.clients.hooks import make
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.lazy import Tensor, torch
@@ -97,7 +98,7 @@ def cohorts_of_one(
     cohorts = []
     for client in range(len(whole.problem.clients)):
         federation = federation_of_client(whole, images, dealt, client)
-        cohorts.append(Cohort(cls(config, federation.problem), federation, range(client, client + 1)))
+        cohorts.append(Cohort(make(cls, config, federation.problem), federation, range(client, client + 1)))
     _check_shared(cohorts)
     return tuple(cohorts)
 

@@ -16,11 +16,18 @@ import numpy as np
 
 from fedcore.engine.checkpoint import RunState
 from fedcore.engine.clients.cohorts import Cohort, without_samples
-from fedcore.engine.clients.contract import check_aggregated
+from fedcore.engine.clients.contract import (
+    check_aggregated,
+    check_diagnostics,
+    check_downloads,
+    check_round_log,
+    received_by,
+)
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker, after_aggregation
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, traffic
 from fedcore.engine.clients.generalisation import adapted_cells
+from fedcore.engine.clients.hooks import call
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
@@ -143,7 +150,7 @@ class Loop:
         clients, trains = self.participants(round_), self.method.trains
         self.run_state.need(clients)
         before, begin = self.state, time.perf_counter()
-        received = self.transport.down(self.method.sends(before.server_side(), clients))
+        received = self.transport.down(received_by(self.method, before.server_side(), clients))
         data = self.federation.local_data(clients)
         apart = self.worker.mixed or self.cohorts[0].federation.part_of is not None
         data = without_samples(data, self.method) if apart else data
@@ -163,7 +170,9 @@ class Loop:
             cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
         path = self._save()
         saved_at = time.perf_counter()
-        down = traffic(self.method.downloads(before.server_side(), clients, received), len(clients))
+        crossing = call(self.method.downloads, before.server_side(), clients, received)
+        check_downloads(self.method, crossing, len(clients))
+        down = traffic(crossing, len(clients))
         # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
         evaluating = min(gathered.seconds_evaluate / self.executor.width, gathered_at - begin)
         yield RoundFinished(
@@ -181,7 +190,8 @@ class Loop:
             diagnostics=tuple(diagnostics),
             checkpoint=path,
         )
-        yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
+        lines = check_round_log(self.method, call(self.method.round_log, uploads))
+        yield from (Notice(f"round {round_}: {text}") for text in lines)
 
     def _train_within_memory(
         self, received: Params, clients: Tensor, round_: int
@@ -257,8 +267,11 @@ class Loop:
         if not self.method.trains:
             return before
         generator = self.federation.problem.generator
-        after = self.method.aggregate(
-            before.server_side(), uploads, lambda *purpose: generator("server", uploads.round, *purpose)
+        after = call(
+            self.method.aggregate,
+            before.server_side(),
+            uploads,
+            lambda *purpose: generator("server", uploads.round, *purpose),
         )
         after = check_aggregated(self.method, after, before, len(uploads.clients))
         assert before.rounds_trained is not None, "set when the loop is made"
@@ -282,7 +295,9 @@ class Loop:
         with torch.no_grad():
             values = dict(trained.terms)
             if self.method.trains:
-                values |= self.method.diagnostics(before, trained.params, uploads, data)
+                found = call(self.method.diagnostics, before, trained.params, uploads, data)
+                check_diagnostics(self.method, found, len(uploads.clients))
+                values |= found
         return [d for name, value in values.items() for d in _rows(name, value, codes)]
 
     def _save(self) -> str | None:

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.config import RunConfig
-from fedcore.engine.clients.contract import faults_named
 from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, PartResult, Worker
+from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
 from fedcore.engine.setup import set_up_again

@@ -34,6 +34,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.data.splits import SHARES
+from fedcore.engine.clients.hooks import planned
 from fedcore.engine.prepare import (
     Reader,
     RunInputs,
@@ -206,13 +207,13 @@ def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:
     """Return warnings of a method about its config as written; the frozen one omits unused texts."""
     config = registry.build_config(draft.method.name, draft.method.config)
     method = registry.get(draft.method.name)
-    found = method.plan_warnings(config, context)
+    found = planned(method, "plan_warnings", config, context)
     # The words of the runs' own notices, which the command line therefore does not print again.
     if (draft.transfer or draft.data.training_classes == "base") and (
-        reason := method.bound_to_classes(config)
+        reason := planned(method, "bound_to_classes", config)
     ):
         found = [*found, f"{NO_VALUE}on new classes: {reason}"]
-    if draft.partition.unseen and (reason := method.bound_to_clients(config)):
+    if draft.partition.unseen and (reason := planned(method, "bound_to_clients", config)):
         found = [*found, f"{NO_VALUE}of unseen clients after adaptation: {reason}"]
     return [f"{method.about.title}: {warning}" for warning in found]
 
@@ -300,7 +301,7 @@ def _encodings(runs: Sequence[RunConfig]) -> dict[tuple[BackboneConfig, str], No
     for run in runs:
         config = registry.build_config(run.method.name, run.method.config)
         for backbone in backbones(run):
-            reads = registry.get(run.method.name).reads(config, backbone_spec(backbone.name))
+            reads = planned(registry.get(run.method.name), "reads", config, backbone_spec(backbone.name))
             found[backbone, reads] = None
     return found
 

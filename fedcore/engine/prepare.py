@@ -18,6 +18,7 @@ from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
+from fedcore.engine.clients.hooks import planned
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Method, RunContext, overrides
@@ -238,7 +239,7 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
                 template=images.template,
                 descriptions=LazyDescriptions(other.name, other.root, images.classes),
             )
-            registry.get(run.method.name).check(config, there)
+            planned(registry.get(run.method.name), "check", config, there)
         except NotPrepared:  # the job does the slow work
             raise
         except FedLensError as error:
@@ -259,7 +260,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     try:
         check_cohorts(run, context)
         try:
-            method.check(config, context)
+            planned(method, "check", config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
             if method.about.title in str(error):
                 raise
@@ -287,7 +288,7 @@ def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
 
     Such a client trains with a method made for its classes, so what clients share may not depend on classes.
     """
-    reason = method.bound_to_classes(config)
+    reason: str = planned(method, "bound_to_classes", config)
     if not reason and (method.class_axes or overrides(method, "retarget")):
         return "it has parameters for each class"
     return reason

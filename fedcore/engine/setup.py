@@ -18,6 +18,7 @@ from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.generalisation import reason_without_adaptation, reason_without_value
+from fedcore.engine.clients.hooks import make, planned
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.cross_class import cohorts_of_one, federation_of_all
 from fedcore.engine.environment import check_content
@@ -112,7 +113,7 @@ def set_up(
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
+    yield from (Notice(line) for line in planned(cls, "plan_warnings", config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device, products)
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
@@ -121,7 +122,7 @@ def set_up(
     files: dict[Path, integrity.FileIdentity] = {}
     federations = {}
     for wanted, backbone in loaded.items():
-        reads, folder = cls.reads(config, backbone.spec), artifacts / "encodings"
+        reads, folder = planned(cls, "reads", config, backbone.spec), artifacts / "encodings"
         values = yield from relay(_encode(backbone, images, reads, folder, files), continues)
         values = placed(values, backbone)
         if inputs.cross_class is not None:
@@ -138,7 +139,7 @@ def set_up(
         cohorts = cohorts_of_one(cls, config, federation, images, inputs.cross_class)
         method = cohorts[0].method
     else:
-        method = cls(config, federation.problem)
+        method = make(cls, config, federation.problem)
         yield from _drawn_texts_notice(method)
         federations = yield from _with_values(method, federations)
         federation = next(iter(federations.values()))
@@ -221,7 +222,7 @@ def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation])
         federation = federations[cohort.backbone or run.backbone]
         config = cohort_config(run, cohort, f"cohorts.{i}")
         members = range(start, start := start + cohort.clients)
-        cohorts.append(Cohort(cls(config, federation.problem), federation, members, cohort.max_steps))
+        cohorts.append(Cohort(make(cls, config, federation.problem), federation, members, cohort.max_steps))
     return tuple(cohorts)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.identity import stable_config
 from fedcore.engine.clients.cohorts import is_mixed
-from fedcore.engine.clients.contract import faults_named
+from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.environment import (
     arithmetic_notices,

@@ -216,3 +216,41 @@ def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytes
         rounds=1,
     )
     assert "FedCLIP: 2 clients, and a helper says so" in plan(experiment).warnings
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (
+            "def plan_warnings(cls, config, context): return 'slow'",
+            "plan_warnings: it returns a str; return a l",
+        ),
+        ("def plan_warnings(cls, config, context): return None", "plan_warnings: it returns a NoneType"),
+        ("def reads(cls, config, spec): return None", "reads: it returns a NoneType; return a text"),
+        (
+            "def bound_to_classes(cls, config): return True",
+            "bound_to_classes: it returns a bool; return a text",
+        ),
+        (
+            "def check(cls, config, context): return False",
+            "check: it returns a bool; raise FedLensError to r",
+        ),
+        (
+            "def check(cls, config, context): return 1 / 0",
+            r"check: the method 'alone' raised ZeroDivisionError",
+        ),
+    ],
+)
+def test_a_hook_of_planning_that_returns_something_else_is_named_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, message: str
+) -> None:
+    """A text was shown letter by letter, a refusal by False accepted, and an error had no file."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
+    file = tmp_path / "alone.py"
+    head = LONE_HOOKS.partition("    @classmethod")[0]
+    file.write_text(f"{head}    @classmethod\n    {hook}\n")
+    registry.load_file(file)
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4, "training_classes": "base"}
+    experiment = Experiment(name="Hook", data=data, methods=[{"name": "alone"}], rounds=1)
+    with pytest.raises(FedLensError, match=rf"alone\.py:\d+, in {message}"):
+        plan(experiment)

@@ -12,6 +12,8 @@ from typing import NoReturn
 
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
+from fedcore.engine.clients.contract import initial_state
+from fedcore.engine.clients.hooks import planned
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, LocalData
 from fedcore.lazy import Tensor, torch
@@ -83,7 +85,7 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _error_of_cohort(i):
-            method.check(config, replace(context, spec=size))
+            planned(method, "check", config, replace(context, spec=size))
 
 
 @contextmanager
@@ -142,8 +144,7 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
 
 def differing_start(one: Cohort, other: Cohort) -> Iterator[tuple[str, str, Tensor | None, Tensor | None]]:
     """Yield part of the state, name and both values of each parameter that starts differently."""
-    with torch.no_grad():
-        states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
+    states = [initial_state(c.method) for c in (one, other)]
     for part in STATE_PARTS:
         left, right = (getattr(state, part) for state in states)
         for name in dict.fromkeys([*left, *right]):

@@ -7,18 +7,24 @@ may well be zero in the first step (LoRA's A while B is zero), but a parameter o
 train. Only whether a client's loss depends on another client's parameters is read from a gradient.
 """
 
-import dis
-import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
-from traceback import walk_tb
-from types import CodeType
+from numbers import Real
 
-from fedcore.errors import FedLensError, explain, first_line
+import numpy as np
+
+from fedcore.engine.clients.hooks import (
+    call,
+    check_texts,
+    kind,
+    line_of,
+    place_of,
+    quoted,
+    shape,
+)
+from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
-from fedcore.methods import declarations, registry
 from fedcore.methods.base import (
     STATE_PARTS,
     Batch,
@@ -27,22 +33,68 @@ from fedcore.methods.base import (
     Models,
     Params,
     Phase,
+    Ragged,
     State,
     Step,
     overrides,
 )
 
-MAX_SHAPES = 8
-"""Maximum number of tensors whose shapes an error of a method's own code lists."""
+
+def received_by(method: Method, state: State, clients: Tensor) -> Params:
+    """Return what the server sends to the participants, checked."""
+    received = call(method.sends, state, clients)
+    if overrides(type(method), "sends"):
+        _check_tensors(line_of(method.sends), received, len(clients))
+        missing = [name for name in method.shared if name not in received]
+        if missing:
+            raise FedLensMethodError(
+                f"{line_of(method.sends)}: it does not send {quoted(missing)}, which clients share; send "
+                "{**super().sends(state, clients), ...}"
+            )
+    return received
+
+
+def constants(method: Method, params: Params, data: LocalData) -> Params:
+    """Return what stays constant during a round of the participants, checked."""
+    const = call(method.round_constants, params, data)
+    if overrides(type(method), "round_constants"):
+        _check_tensors(line_of(method.round_constants), const, len(data.clients))
+    return const
+
+
+def lr_factors(method: Method, held: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return the multiples of the learning rate, checked.
+
+    Args:
+        held: the parameters of the clients.
+    """
+    factors = method.lr_factors()
+    where = line_of(method.lr_factors)
+    if not isinstance(factors, dict):
+        raise FedLensMethodError(f"{where}: it returns {kind(factors)}; return {{name: factor}}")
+    for name, factor in factors.items():
+        if name not in held:
+            raise FedLensMethodError(
+                f"{where}: it has a factor for {name!r}, but the clients hold {quoted(held)}; take one"
+            )
+        if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 <= factor < float("inf"):
+            raise FedLensMethodError(
+                f"{where}: the factor of '{name}' is {factor!r}; give a number that is not negative"
+            )
+    return factors
+
+
+def initial_state(method: Method) -> State:
+    """Return the state before round 1, checked."""
+    with torch.no_grad():
+        return check_state(method, call(method.init, method.problem.generator))
 
 
 def check_state(method: Method, state: object) -> State:
     """Check the state before round 1, and return it."""
-    where = _line_of(method.init, "State")
-    if fault := declarations.fault_of_object(method):
-        raise FedLensMethodError(f"{_line_of(type(method).__init__)}: {fault}")
+    where = line_of(method.init, "State")
     if not isinstance(state, State):
-        raise FedLensMethodError(f"{where}: it returns {_kind(state)}; return State(shared={{...}})")
+        raise FedLensMethodError(f"{where}: it returns {kind(state)}; return State(shared={{...}})")
     _check_parts(where, state)
     clients = len(method.problem.clients)
     _check_rows(where, "the personal '{0}'", state.personal, clients, "clients")
@@ -51,8 +103,8 @@ def check_state(method: Method, state: object) -> State:
     averages = method.trains and not overrides(type(method), "upload", "aggregate")
     if averages and set(method.shared) != set(state.shared):
         raise FedLensMethodError(
-            f"{where}: the state shares {_names(state.shared)}, but {type(method).__name__}.shared names "
-            f"{_names(method.shared)}, which are sent and averaged; name the same parameters in both"
+            f"{where}: the state shares {quoted(state.shared)}, but {type(method).__name__}.shared names "
+            f"{quoted(method.shared)}, which are sent and averaged; name the same parameters in both"
         )
     _check_declared_names(where, method, state)
     return state
@@ -65,30 +117,30 @@ def _check_parts(where: str, state: State) -> None:
         values: object = getattr(state, part)
         if not isinstance(values, dict):
             raise FedLensMethodError(
-                f"{where}: State.{part} is {_kind(values)}; it takes tensors by name, {part}={{...}}"
+                f"{where}: State.{part} is {kind(values)}; it takes tensors by name, {part}={{...}}"
             )
         for name, value in values.items():
             if not isinstance(name, str) or not torch.is_tensor(value):
                 raise FedLensMethodError(
-                    f"{where}: State.{part} has {name!r}: {_kind(value)}; it takes tensors by name"
+                    f"{where}: State.{part} has {name!r}: {kind(value)}; it takes tensors by name"
                 )
         names += values if part != "server" else ()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise FedLensMethodError(
-            f"{where}: {_names(twice)} is in two parts of the state, of which clients would hold one; give "
+            f"{where}: {quoted(twice)} is in two parts of the state, of which clients would hold one; give "
             "each a different name"
         )
 
 
 def _check_declared_names(where: str, method: Method, state: State) -> None:
-    """Refuse ``client_rows`` and ``class_axes`` for other parameters than the state has."""
+    """Refuse ``client_rows`` without a parameter, and ``class_axes`` along another axis than the classes."""
     own = type(method).__name__
     rows = sorted(set(method.client_rows) - {*state.personal, *state.server})
     if rows:
         raise FedLensMethodError(
-            f"{where}: {own}.client_rows names {_names(rows)}, but the personal and server parts have "
-            f"{_names([*state.personal, *state.server])}; name parameters of these parts"
+            f"{where}: {own}.client_rows names {quoted(rows)}, but the personal and server parts have "
+            f"{quoted([*state.personal, *state.server])}; name parameters of these parts"
         )
     _check_rows(
         where,
@@ -102,16 +154,12 @@ def _check_declared_names(where: str, method: Method, state: State) -> None:
         held |= getattr(state, part)
     classes = len(method.problem.classes)
     for name, axis in method.class_axes.items():
-        if name not in held:
-            found = f"the state has {_names(held)}"
-        elif held[name].dim() < -axis or held[name].shape[axis] != classes:
-            found = f"'{name}' has shape {_shape(held[name])} and there are {classes} classes"
-        else:
-            continue
-        raise FedLensMethodError(
-            f"{where}: {own}.class_axes says that axis {axis} of '{name}' counts the classes, but {found}; "
-            "declare parameters with an entry for each class, and the axis from the end"
-        )
+        if name in held and (held[name].dim() < -axis or held[name].shape[axis] != classes):
+            raise FedLensMethodError(
+                f"{where}: {own}.class_axes says that axis {axis} of '{name}' counts the classes, but it has "
+                f"shape {shape(held[name])} and there are {classes} classes; declare the axis of the classes "
+                "from the end, and only parameters with an entry for each class"
+            )
 
 
 class FirstStep:
@@ -130,13 +178,13 @@ class FirstStep:
         return tuple(partial(self._checked, phase, phase is phases[-1]) for phase in phases)
 
     def _checked(self, phase: Phase, is_last: bool, params: Params, const: Params, batch: Batch) -> Step:
-        step = phase(params, const, batch)
+        step = phase(params, const, batch) if self.done else call(phase, params, const, batch)
         if self.done:
             return step
-        where = _line_of(phase, "Step")
+        where = line_of(phase, "Step")
         if not isinstance(step, Step):
             raise FedLensMethodError(
-                f'{where}: it returns {_kind(step)}; return Step({{("name", ...): loss}}), with the names of '
+                f'{where}: it returns {kind(step)}; return Step({{("name", ...): loss}}), with the names of '
                 "the parameters that the loss moves"
             )
         clients = len(batch.clients)
@@ -149,21 +197,21 @@ class FirstStep:
         astray = sorted({name for names in step.guides for name in names} - trained)
         if astray:
             raise FedLensMethodError(
-                f"{where}: a guide is for {_names(astray)}, which no loss moves; guides change the gradients "
+                f"{where}: a guide is for {quoted(astray)}, which no loss moves; guides change the gradients "
                 "of losses, so name parameters that a loss names"
             )
         moved = [*step.moved, *(name for names in step.losses for name in names)]
         twice = {name for name in moved if moved.count(name) > 1}
         if twice:
             raise FedLensMethodError(
-                f"{where}: {_names(sorted(twice))} is in two losses, or in a loss and in moved, of which "
+                f"{where}: {quoted(sorted(twice))} is in two losses, or in a loss and in moved, of which "
                 "only one would count; name it once, with the sum of its losses"
             )
         for name, value in step.moved.items():
             if name not in params or value.shape != params[name].shape:
-                held = _shape(params[name]) if name in params else "no such parameter"
+                held = shape(params[name]) if name in params else "no such parameter"
                 raise FedLensMethodError(
-                    f"{where}: moved has '{name}' with shape {_shape(value)}, the clients hold {held}; moved "
+                    f"{where}: moved has '{name}' with shape {shape(value)}, the clients hold {held}; moved "
                     "takes new values of parameters, with the client axis first"
                 )
         for name, value in step.terms.items():
@@ -174,7 +222,7 @@ class FirstStep:
         left = sorted((self.local | set(sent)) - self.trained)
         if is_last and left:
             raise FedLensMethodError(
-                f"{where}: no loss moves {_names(left)}, which would stay as init made it; add it to the "
+                f"{where}: no loss moves {quoted(left)}, which would stay as init made it; add it to the "
                 'names of a loss, or to Step(..., moved={"name": value}) if it follows no gradient; '
                 "keep what is not trained in __init__ or round_constants, not in the state"
             )
@@ -185,11 +233,11 @@ def check_after_training(method: Method, held: object, trained: Params) -> Param
     """Check what the participants hold after training, and return it."""
     if not overrides(type(method), "after_training"):
         return trained
-    wanted = {name: _shape(value) for name, value in trained.items()}
-    found = {n: _kind(v) for n, v in held.items()} if isinstance(held, dict) else _kind(held)
+    wanted = {name: shape(value) for name, value in trained.items()}
+    found = {n: kind(v) for n, v in held.items()} if isinstance(held, dict) else kind(held)
     if found != {name: f"a tensor of shape {shape}" for name, shape in wanted.items()}:
         raise FedLensMethodError(
-            f"{_line_of(method.after_training)}: it returns {found}, but the participants hold {wanted}; "
+            f"{line_of(method.after_training)}: it returns {found}, but the participants hold {wanted}; "
             "return the same names and shapes"
         )
     return held  # type: ignore[return-value]
@@ -199,35 +247,82 @@ def check_upload(method: Method, sent: object, received: Params, clients: int) -
     """Check what the participants send; the server's default step averages the shared parameters of it."""
     if not overrides(type(method), "upload"):
         return
-    where = _line_of(method.upload)
+    where = line_of(method.upload)
     if not isinstance(sent, dict):
-        raise FedLensMethodError(f"{where}: it returns {_kind(sent)}; return {{name: value}}")
-    _check_rows(where, "'{0}'", sent, clients)
+        raise FedLensMethodError(f"{where}: it returns {kind(sent)}; return {{name: value}}")
+    _check_sent(where, sent, clients)
     if overrides(type(method), "aggregate"):
         return
     for name in method.shared:
         value, wanted = sent.get(name), (clients, *received[name].shape[1:])
         if not torch.is_tensor(value) or tuple(value.shape) != wanted:
-            found = "does not send it" if value is None else f"sends {_kind(value)}"
+            found = "does not send it" if value is None else f"sends {kind(value)}"
             raise FedLensMethodError(
                 f"{where}: the server averages the shared '{name}', of shape {wanted}, but upload {found}; "
                 "send it, or write the server's step in aggregate"
             )
 
 
+def _check_sent(where: str, sent: Mapping[str, object], clients: int) -> None:
+    """Refuse what cannot be counted as traffic: tensors and ragged values have a row for each participant."""
+    _check_rows(where, "'{0}'", {n: v for n, v in sent.items() if not isinstance(v, Ragged)}, clients)
+    for name, value in sent.items():
+        if not isinstance(value, Ragged):
+            continue
+        _check_rows(where, f"{name}.{{0}}", {"values": value.values, "lengths": value.lengths}, clients)
+        if value.values.dim() < 2 or value.lengths.dim() != 1:
+            raise FedLensMethodError(
+                f"{where}: '{name}' has values of shape {shape(value.values)} and lengths of shape "
+                f"{shape(value.lengths)}; values are (clients, longest, ...), and a length is the number of "
+                "rows that a client sends"
+            )
+
+
+def check_downloads(method: Method, sent: object, clients: int) -> None:
+    """Check what traffic to the participants is counted from."""
+    if overrides(type(method), "downloads"):
+        where = line_of(method.downloads)
+        if not isinstance(sent, dict):
+            raise FedLensMethodError(f"{where}: it returns {kind(sent)}; return {{name: value}}")
+        _check_sent(where, sent, clients)
+
+
+def check_diagnostics(method: Method, values: object, clients: int) -> None:
+    """Check the values of a round that are to be stored: a value of another shape would get wrong names."""
+    if not overrides(type(method), "diagnostics"):
+        return
+    where = line_of(method.diagnostics)
+    if not isinstance(values, dict):
+        raise FedLensMethodError(f"{where}: it returns {kind(values)}; return {{name: value}}")
+    for name, value in values.items():
+        number = isinstance(value, Real) or torch.is_tensor(value)
+        if not isinstance(name, str) or not number or np.shape(value) not in ((), (clients,), (clients,) * 2):
+            raise FedLensMethodError(
+                f"{where}: {name!r} is {kind(value)}; return one number, or one for each of the {clients} "
+                f"participants, shape ({clients},), or for each pair, shape ({clients}, {clients})"
+            )
+
+
+def check_round_log(method: Method, lines: object) -> list[str]:
+    """Check the lines for the log of a round, and return them."""
+    return check_texts(line_of(method.round_log), lines)
+
+
 def check_aggregated(method: Method, after: object, before: State, clients: int) -> State:
     """Check the state that the server's step makes, and return it."""
-    where = _line_of(method.aggregate, "State")
+    where = line_of(method.aggregate, "State")
     if not isinstance(after, State):
-        raise FedLensMethodError(f"{where}: it returns {_kind(after)}; return replace(state, shared={{...}})")
+        raise FedLensMethodError(f"{where}: it returns {kind(after)}; return replace(state, shared={{...}})")
     for name, value in before.shared.items():
         found = after.shared.get(name)
         if found is None or found.shape != value.shape:
-            held = "is missing" if found is None else f"has shape {_shape(found)}"
+            held = "is missing" if found is None else f"has shape {shape(found)}"
             raise FedLensMethodError(
                 f"{where}: the shared '{name}' {held} after the server's step, but had shape "
-                f"{_shape(value)} before it; return all shared parameters"
+                f"{shape(value)} before it; return all shared parameters"
             )
+    of_all = {n: v for n, v in after.personal.items() if n not in method.client_rows}
+    _check_rows(where, "the personal '{0}'", of_all, len(method.problem.clients), "clients")
     rows = {n: v for n, v in (after.personal | after.server).items() if n in method.client_rows}
     _check_rows(where, "'{0}', one of client_rows,", rows, clients)
     return after
@@ -235,9 +330,9 @@ def check_aggregated(method: Method, after: object, before: State, clients: int)
 
 def check_models(method: Method, models: object) -> Models:
     """Check the models that are evaluated, and return them."""
-    where, clients = _line_of(method.models, "Models"), len(method.problem.clients)
+    where, clients = line_of(method.models, "Models"), len(method.problem.clients)
     if not isinstance(models, Models):
-        raise FedLensMethodError(f"{where}: it returns {_kind(models)}; return Models(global, clients)")
+        raise FedLensMethodError(f"{where}: it returns {kind(models)}; return Models(global, clients)")
     _check_rows(where, "'{0}' of the global model", models.global_model or {}, 1, "model")
     _check_rows(where, "'{0}' of the clients' models", models.clients, clients, "clients")
     return models
@@ -247,10 +342,10 @@ def check_before_aggregation(method: Method, models: object, clients: int) -> Pa
     """Check the participants' models before aggregation, and return them."""
     if not overrides(type(method), "before_aggregation"):
         return models  # type: ignore[return-value]
-    where = _line_of(method.before_aggregation)
+    where = line_of(method.before_aggregation)
     if not isinstance(models, dict) or not models:
         raise FedLensMethodError(
-            f"{where}: it returns {_kind(models) if models != {} else 'no parameters'}; return the "
+            f"{where}: it returns {kind(models) if models != {} else 'no parameters'}; return the "
             "parameters of the participants' models, as logits takes them"
         )
     _check_rows(where, "'{0}'", models, clients)
@@ -260,17 +355,29 @@ def check_before_aggregation(method: Method, models: object, clients: int) -> Pa
 def _check_rows(
     where: str, what: str, values: Mapping[str, object], rows: int, counted: str = "participants"
 ) -> None:
-    """Refuse a tensor whose first axis does not count the clients or models.
+    """Refuse a value that is no tensor, or whose first axis does not count the clients or models.
 
     Args:
         what, counted: parts of the sentence, with {0} for the tensor's name.
     """
     for name, value in values.items():
-        if torch.is_tensor(value) and (value.dim() == 0 or len(value) != rows):
+        if not torch.is_tensor(value):
             raise FedLensMethodError(
-                f"{where}: {what.format(name)} has shape {_shape(value)}, but its first axis counts the "
+                f"{where}: {what.format(name)} is {kind(value)}; give a tensor whose first axis counts the "
                 f"{rows} {counted.format(name)}"
             )
+        if value.dim() == 0 or len(value) != rows:
+            raise FedLensMethodError(
+                f"{where}: {what.format(name)} has shape {shape(value)}, but its first axis counts the "
+                f"{rows} {counted.format(name)}"
+            )
+
+
+def _check_tensors(where: str, values: object, rows: int, counted: str = "participants") -> None:
+    """Refuse what is no dict of tensors by name with one row for each client or model."""
+    if not isinstance(values, dict):
+        raise FedLensMethodError(f"{where}: it returns {kind(values)}; return tensors by name, {{...}}")
+    _check_rows(where, "'{0}'", values, rows, counted)
 
 
 class GlobalModel(dict[str, "Tensor"]):
@@ -279,8 +386,8 @@ class GlobalModel(dict[str, "Tensor"]):
     def __missing__(self, name: str) -> Tensor:
         frame = sys._getframe(1)
         raise FedLensMethodError(
-            f"{_place(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
-            f"{_names(self)}: what is local stays with its client. Predict without it there "
+            f"{place_of(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
+            f"{quoted(self)}: what is local stays with its client. Predict without it there "
             f'(if "{name}" in params: ...), or declare that there is no global model: def models(self, '
             "state): return Models(None, {**self.repeat(state.shared), **state.local})"
         )
@@ -291,50 +398,8 @@ def check_logits(method: Method, logits: Tensor, models: int, samples: int) -> N
     wanted = (models, samples, len(method.problem.classes))
     if tuple(getattr(logits, "shape", ())) != wanted:
         raise FedLensMethodError(
-            f"{_line_of(method.logits)}: it returns {_kind(logits)}, not (models, samples, classes) = "
-            f"{wanted}"
+            f"{line_of(method.logits)}: it returns {kind(logits)}, not (models, samples, classes) = {wanted}"
         )
-
-
-@contextmanager
-def faults_named(method: str) -> Iterator[None]:
-    """Name the file and line in an error that a method's own code raises.
-
-    Errors of the machine (a full disk, no memory) pass unchanged, as do errors without a line of the method's
-    file in their traceback.
-    """
-    try:
-        yield
-    except FedLensError:
-        raise
-    except Exception as error:
-        place, shapes = _last_line(registry.registered().get(method), error)
-        of_machine = explain(error, None) is not None or isinstance(
-            error, (MemoryError, torch.OutOfMemoryError)
-        )
-        if place is None or of_machine:
-            raise
-        said = f"{place}: the method '{method}' raised {first_line(error)}"
-        if shapes and isinstance(error, (RuntimeError, IndexError)):  # what torch raises for shapes
-            said += f"; the shapes there are {shapes}. The first axis counts clients, or models in logits"
-        raise FedLensMethodError(said) from error
-
-
-def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | None, str]:
-    """Return the innermost line of a method's file in an error's traceback, or None, and its tensors."""
-    classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
-    files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
-    lines = [(f, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
-    if not lines:
-        return None, ""
-    frame, line = lines[-1]
-    shapes = []
-    for name, value in frame.f_locals.items():
-        if torch.is_tensor(value):
-            shapes.append(f"{name} {_shape(value)}")
-        elif isinstance(value, dict):
-            shapes += [f"{name}['{k}'] {_shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
-    return _place(frame.f_code, line), ", ".join(shapes[:MAX_SHAPES])
 
 
 def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> None:
@@ -343,18 +408,18 @@ def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params
             f"{where}: a loss is for {names!r}, which is not a tuple of names; "
             f'write ("{names}",) with a comma'
         )
-    what = f"the loss of {_names(names)}"
+    what = f"the loss of {quoted(names)}"
     unknown = [name for name in names if name not in params]
     if unknown:
         raise FedLensMethodError(
-            f"{where}: {what} moves {_names(unknown)}, but the clients hold {_names(params)}; init decides "
+            f"{where}: {what} moves {quoted(unknown)}, but the clients hold {quoted(params)}; init decides "
             "what they hold"
         )
     _check_per_client(where, what, loss, clients)
     outside = [name for name in names if name not in _reached(loss, {n: params[n] for n in names})]
     if outside:
         raise FedLensMethodError(
-            f"{where}: {what} does not depend on {_names(outside)}, which therefore would not train; "
+            f"{where}: {what} does not depend on {quoted(outside)}, which therefore would not train; "
             "compute the loss from params without detach(), no_grad() or item(), or name only what it "
             "depends on"
         )
@@ -375,7 +440,7 @@ def _check_isolated(where: str, names: tuple[str, ...], loss: Tensor, params: Pa
 def _check_per_client(where: str, what: str, value: Tensor, clients: int) -> None:
     if not torch.is_tensor(value) or value.shape != (clients,):
         raise FedLensMethodError(
-            f"{where}: {what} is {_kind(value)}, not one value per client, shape (clients,) = ({clients},); "
+            f"{where}: {what} is {kind(value)}, not one value per client, shape (clients,) = ({clients},); "
             "average over the samples of each client only, e.g. with cross_entropy(logits, batch.labels, "
             "batch.mask): a mean over the clients would divide everyone's step by their number"
         )
@@ -396,31 +461,3 @@ def _reached(loss: Tensor, params: Params) -> set[str]:
             found.add(names[leaf])
         todo += [following for following, _ in node.next_functions]
     return found
-
-
-def _line_of(function: Callable[..., object], makes: str = "") -> str:
-    """Return file, line and name of a function; the line that calls ``makes``, if exactly one does."""
-    plain = inspect.unwrap(function)
-    code: CodeType | None = getattr(getattr(plain, "__func__", plain), "__code__", None)
-    if code is None:
-        return getattr(function, "__name__", type(function).__name__)
-    lines = {i.positions.lineno for i in dis.get_instructions(code) if i.argval == makes and i.positions}
-    (line,) = lines if len(lines) == 1 else (code.co_firstlineno,)
-    return _place(code, line)
-
-
-def _place(code: CodeType, line: int | None) -> str:
-    return f"{code.co_filename}:{line}, in {code.co_name}"
-
-
-def _names(names: object) -> str:
-    """Return names as quoted in a sentence: 'a', 'b'."""
-    return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
-
-
-def _shape(value: Tensor) -> str:
-    return str(tuple(value.shape))
-
-
-def _kind(value: object) -> str:
-    return f"a tensor of shape {_shape(value)}" if torch.is_tensor(value) else f"a {type(value).__name__}"

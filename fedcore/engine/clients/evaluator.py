@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from fedcore.engine.clients.contract import check_logits
+from fedcore.engine.clients.hooks import call
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, Pool, Problem, Rows
 from fedcore.lazy import Tensor, torch
@@ -114,7 +115,7 @@ class Evaluator:
         if self.homes:
             (client,) = clients.tolist()
             home = self.homes[client]
-        return self.method.head(params, home.local_data(clients))
+        return call(self.method.head, params, home.local_data(clients))
 
     @property
     def _in_batches(self) -> bool:
@@ -360,7 +361,7 @@ class Evaluator:
     def _logits(self, params: Params, head: Params, part: Tensor, models: int) -> Tensor:
         """Return the scores of one pass. Shape: part (models or 1, samples)."""
         x = self.federation.pool.x(part)
-        return self.method.logits(params, head, x.expand(models, *x.shape[1:]))
+        return call(self.method.logits, params, head, x.expand(models, *x.shape[1:]))
 
     def _hits_and_losses(self, logits: Tensor, part: Tensor) -> Scores:
         """Shape: logits (models, samples, classes), part (models or 1, samples) -> (models, samples) each."""

@@ -27,8 +27,10 @@ from fedcore.engine.clients.contract import (
     check_before_aggregation,
     check_models,
     check_upload,
+    lr_factors,
 )
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
+from fedcore.engine.clients.hooks import call
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.lazy import Tensor, torch
@@ -203,7 +205,7 @@ class Worker:
         )
         if chunk.lr is not None:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
-        optimiser.lr_factors = method.lr_factors()
+        optimiser.lr_factors = lr_factors(method, params)
         trained = train_clients(
             method,
             params,
@@ -216,16 +218,18 @@ class Worker:
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
         )
         with torch.no_grad():
-            held = method.after_training(trained.params, received, data, chunk.round)
+            held = call(
+                method.after_training, trained.params, received, data, chunk.round, writable=("trained",)
+            )
             trained = replace(trained, params=check_after_training(method, held, trained.params))
-            sent = method.upload(trained.params, trained.record, data)
+            sent = call(method.upload, trained.params, trained.record, data)
         check_upload(method, sent, received, len(chunk.clients))
         begin = time.perf_counter()
         cells: list[Cell] = []
         if chunk.evaluate:
             with torch.no_grad():
                 models = check_before_aggregation(
-                    method, method.before_aggregation(trained.params, received), len(chunk.clients)
+                    method, call(method.before_aggregation, trained.params, received), len(chunk.clients)
                 )
                 cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
@@ -247,7 +251,7 @@ class Worker:
                 return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
-                self._head = part.model, evaluator.method.head(given, None)
+                self._head = part.model, call(evaluator.method.head, given, None)
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
         correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
         return PartResult(correct=correct, loss=loss)
@@ -302,8 +306,8 @@ def after_aggregation(
                 continue
             place = cohort, space
             with torch.no_grad():
-                there = state if whole is home else home.method.retarget(state, evaluator.method)
-                models = check_models(evaluator.method, evaluator.method.models(there))
+                there = state if whole is home else call(home.method.retarget, state, evaluator.method)
+                models = check_models(evaluator.method, call(evaluator.method.models, there))
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)

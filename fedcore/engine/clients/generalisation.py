@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.contract import initial_state, received_by
 from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.clients.hooks import make, planned
 from fedcore.federation import Federation
 from fedcore.lazy import torch
 from fedcore.methods.base import STATE_PARTS, Method, State, overrides
@@ -18,7 +20,7 @@ def reason_without_value(method: Method) -> str:
     A method of the user's own may have forgotten ``class_axes``. Where as many classes are new as were
     trained on, its scores would then have the right shape and mean nothing.
     """
-    if reason := type(method).bound_to_classes(method.config):
+    if reason := planned(type(method), "bound_to_classes", method.config):
         return reason
     if overrides(type(method), "retarget"):
         return ""
@@ -33,8 +35,7 @@ def entries_by_class(method: Method) -> tuple[str, ...]:
     """Return the parameters that have an entry for each class: those whose shape one class fewer changes."""
     problem = method.problem
     fewer = replace(problem, classes=problem.classes[:-1], class_counts=problem.class_counts[:, :-1])
-    with torch.no_grad():
-        states = [m.init(m.problem.generator) for m in (method, type(method)(method.config, fewer))]
+    states = [initial_state(m) for m in (method, make(type(method), method.config, fewer))]
     found = []
     for part in STATE_PARTS:
         one, other = (getattr(state, part) for state in states)
@@ -46,11 +47,9 @@ def reason_without_adaptation(method: Method, newcomers: Federation) -> str:
     """Return why a client that never took part cannot adapt the trained model; empty if it can."""
     if not method.trains:
         return ""
-    if reason := type(method).bound_to_clients(method.config):
+    if reason := planned(type(method), "bound_to_clients", method.config):
         return reason
-    with torch.no_grad():
-        ours = method.init(method.problem.generator)
-        theirs = _made_for(method, newcomers).init(method.problem.generator)
+    ours, theirs = initial_state(method), initial_state(_made_for(method, newcomers))
     if ours.personal:
         return "the server makes parameters for each client that takes part"
     other = [n for n, v in ours.shared.items() if v.shape != theirs.shared[n].shape]
@@ -95,7 +94,7 @@ def adapted_cells(
             cohort=0,
             clients=clients,
             round=1,
-            received=theirs.sends(start, clients),
+            received=received_by(theirs, start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
             moments={},
             lr=method.config.lr if method.trains else None,
@@ -115,4 +114,4 @@ def first_adapted_code(federation: Federation) -> int:
 
 
 def _made_for(method: Method, newcomers: Federation) -> Method:
-    return type(method)(method.config, newcomers.problem)
+    return make(type(method), method.config, newcomers.problem)

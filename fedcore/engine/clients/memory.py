@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
+from fedcore.engine.clients.contract import constants, received_by
 from fedcore.engine.clients.local import StepSchedule
 from fedcore.federation import Federation
 from fedcore.files import make_folder
@@ -61,11 +62,11 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     client = federation.train.counts.argmax()[None]
     data = federation.local_data(client)
     params: Params = {
-        name: value.clone() for name, value in method.sends(state.server_side(), client).items()
+        name: value.clone() for name, value in received_by(method, state.server_side(), client).items()
     }
     params |= {name: value[client.to(value.device)] for name, value in state.local.items()}
     with torch.no_grad():
-        const = method.round_constants(params, data)
+        const = constants(method, params, data)
     (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0.0

@@ -1,0 +1,220 @@
+"""Calls of a method's hooks: without side effects, and with errors that name file and line.
+
+A method may be a file of the user's own. Its mistakes are told in one sentence each, in the browser too, so
+nothing here loads torch before a run does.
+"""
+
+import dis
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from traceback import walk_tb
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from fedcore.errors import FedLensError, explain, first_line
+from fedcore.federation import Problem
+from fedcore.lazy import Tensor, torch
+from fedcore.methods import declarations, registry
+from fedcore.methods.base import Batch, FedLensMethodError, Method, Ragged, State, Uploads
+
+MAX_SHAPES = 8
+"""Maximum number of tensors whose shapes an error of a method's own code lists."""
+
+
+def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
+    """Make the method of a run, and check what its ``__init__`` has set."""
+    method = cls(config, problem)
+    where = line_of(cls.__init__)
+    if not hasattr(method, "config") or not hasattr(method, "problem"):
+        raise FedLensMethodError(
+            f"{where}: the method has no config or no problem afterwards; begin with "
+            "super().__init__(config, problem)"
+        )
+    if fault := declarations.fault_of_object(method):
+        raise FedLensMethodError(f"{where}: {fault}")
+    _check_class_features(cls.__init__, problem)
+    return method
+
+
+def call(hook: Callable[..., Any], *given: Any, writable: tuple[str, ...] = ()) -> Any:
+    """Call a hook of a method, and refuse side effects that would change numbers in silence.
+
+    A tensor that the hook was given may be read again: by the next hook, in the next round, or by the server
+    while the clients train. Draws from a global generator are other ones in a repeated or resumed run, and
+    in another process.
+
+    Args:
+        writable: names of arguments that nobody reads again.
+    """
+    tensors = [(i, place, tensor) for i, value in enumerate(given) for place, tensor in _tensors(value)]
+    versions = [tensor._version for *_, tensor in tensors]
+    draws = None if _is_built_in(hook) else _global_draws()
+    result = hook(*given)
+    changed = [at for at, before in zip(tensors, versions, strict=True) if at[2]._version != before]
+    if changed:
+        names = list(inspect.signature(hook).parameters)
+        written = sorted({names[i] + place for i, place, _ in changed if names[i] not in writable})
+        if written:
+            raise _written(hook, ", ".join(written))
+    if isinstance(problem := getattr(getattr(hook, "__self__", None), "problem", None), Problem):
+        _check_class_features(hook, problem)
+    if draws is not None and (drawn := [name for name, now in _global_draws().items() if now != draws[name]]):
+        raise FedLensMethodError(
+            f"{line_of(hook)}: it draws from the global generator of {drawn[0]}, so that a repeated "
+            'or resumed run would have other numbers; draw with generator=self.problem.generator("purpose")'
+        )
+    return result
+
+
+def _check_class_features(hook: Callable[..., Any], problem: Problem) -> None:
+    """Refuse that a hook has written into the class features, which all methods of a problem share."""
+    features = vars(problem).get("class_features")  # made when it is first read, by operations that copy
+    if features is not None and features._version:
+        raise _written(hook, "self.problem.class_features")
+
+
+def _written(hook: Callable[..., Any], tensors: str) -> FedLensMethodError:
+    return FedLensMethodError(
+        f"{line_of(hook)}: it writes into {tensors}, which is read again; compute a new tensor, or write "
+        "into a copy: value.clone()"
+    )
+
+
+def _is_built_in(hook: Callable[..., Any]) -> bool:
+    owner = getattr(hook, "__self__", None)
+    return owner is None or type(owner).__module__.startswith("fedcore.")
+
+
+def _tensors(value: object) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in an argument of a hook, with the place of each in it."""
+    if torch.is_tensor(value):
+        yield "", value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            for place, tensor in _tensors(part):
+                yield f"['{name}']{place}", tensor
+    elif isinstance(value, (State, Batch, Uploads, Ragged)):
+        for field in fields(value):
+            for place, tensor in _tensors(getattr(value, field.name)):
+                yield f".{field.name}{place}", tensor
+
+
+def _global_draws() -> dict[str, object]:
+    """Return the states of the generators that a method must not draw from."""
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002, which draws nothing
+    return {
+        "torch": torch.random.get_rng_state().numpy().tobytes(),
+        "numpy": (name, np.asarray(keys).tobytes(), *rest),
+        "random": random.getstate(),
+    }
+
+
+def planned(cls: type[Method], name: str, *given: Any) -> Any:
+    """Call a hook of planning by its name, and check the kind of its result.
+
+    ``check`` returns nothing, ``plan_warnings`` a list of texts, and every other such hook a text.
+
+    Raises:
+        FedLensMethodError: also if the hook raises another error than a ``FedLensError``.
+    """
+    hook = getattr(cls, name)
+    with faults_named(cls.name):
+        result = hook(*given)
+    if name == "plan_warnings":
+        return check_texts(line_of(hook), result)
+    if name == "check" and result is not None:
+        raise FedLensMethodError(
+            f"{line_of(hook)}: it returns {kind(result)}; raise FedLensError to refuse a config"
+        )
+    if name != "check" and not isinstance(result, str):
+        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; return a text")
+    return result
+
+
+def check_texts(where: str, lines: object) -> list[str]:
+    """Check that a hook returned a list of texts, and return them."""
+    if not isinstance(lines, (list, tuple)) or not all(isinstance(line, str) for line in lines):
+        raise FedLensMethodError(f"{where}: it returns {kind(lines)}; return a list of texts")
+    return list(lines)
+
+
+@contextmanager
+def faults_named(method: str) -> Iterator[None]:
+    """Name the file and line in an error that a method's own code raises.
+
+    Errors of the machine (a full disk, no memory) pass unchanged, as do errors without a line of the method's
+    file in their traceback.
+    """
+    try:
+        yield
+    except FedLensError:
+        raise
+    except Exception as error:
+        place, shapes = _last_line(registry.registered().get(method), error)
+        no_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        of_machine = explain(error, None) is not None or no_memory
+        if place is None or of_machine:
+            raise
+        said = f"{place}: the method '{method}' raised {first_line(error)}"
+        if shapes and isinstance(error, (RuntimeError, IndexError)):  # what torch raises for shapes
+            said += f"; the shapes there are {shapes}. The first axis counts clients, or models in logits"
+        raise FedLensMethodError(said) from error
+
+
+def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | None, str]:
+    """Return the innermost line of a method's file in an error's traceback, or None, and its tensors."""
+    classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
+    files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
+    lines = [(f, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
+    if not lines:
+        return None, ""
+    frame, line = lines[-1]
+    shapes = []
+    for name, value in frame.f_locals.items():
+        if _is_tensor(value):
+            shapes.append(f"{name} {shape(value)}")
+        elif isinstance(value, dict):
+            shapes += [f"{name}['{k}'] {shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
+    return place_of(frame.f_code, line), ", ".join(shapes[:MAX_SHAPES])
+
+
+def line_of(function: Callable[..., object], makes: str = "") -> str:
+    """Return file, line and name of a function; the line that calls ``makes``, if exactly one does."""
+    plain = inspect.unwrap(function)
+    code: CodeType | None = getattr(getattr(plain, "__func__", plain), "__code__", None)
+    if code is None:
+        return getattr(function, "__name__", type(function).__name__)
+    lines = {i.positions.lineno for i in dis.get_instructions(code) if i.argval == makes and i.positions}
+    (line,) = lines if len(lines) == 1 else (code.co_firstlineno,)
+    return place_of(code, line)
+
+
+def place_of(code: CodeType, line: int | None) -> str:
+    """Return file, line and name of code."""
+    return f"{code.co_filename}:{line}, in {code.co_name}"
+
+
+def quoted(names: object) -> str:
+    """Return names as quoted in a sentence: 'a', 'b'."""
+    return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
+
+
+def _is_tensor(value: object) -> bool:
+    return "torch" in sys.modules and torch.is_tensor(value)
+
+
+def shape(value: Tensor) -> str:
+    """Return a shape as a sentence writes it."""
+    return str(tuple(value.shape))
+
+
+def kind(value: object) -> str:
+    """Return the kind of a value in words."""
+    return f"a tensor of shape {shape(value)}" if _is_tensor(value) else f"a {type(value).__name__}"
