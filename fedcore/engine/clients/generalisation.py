@@ -20,7 +20,8 @@ def reason_without_value(method: Method) -> str:
     A method of the user's own may have forgotten ``class_axes``. Where as many classes are new as were
     trained on, its scores would then have the right shape and mean nothing.
     """
-    if reason := planned(type(method), "bound_to_classes", method.config):
+    reason: str = planned(type(method), "bound_to_classes", method.config)
+    if reason:
         return reason
     if overrides(type(method), "retarget"):
         return ""
@@ -47,7 +48,8 @@ def reason_without_adaptation(method: Method, newcomers: Federation) -> str:
     """Return why a client that never took part cannot adapt the trained model; empty if it can."""
     if not method.trains:
         return ""
-    if reason := planned(type(method), "bound_to_clients", method.config):
+    reason: str = planned(type(method), "bound_to_clients", method.config)
+    if reason:
         return reason
     ours, theirs = initial_state(method), initial_state(_made_for(method, newcomers))
     if ours.personal:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from traceback import walk_tb
 from types import CodeType
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -24,6 +24,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.methods import declarations, registry
 from fedcore.methods.base import Batch, FedLensMethodError, Method, Ragged, State, Uploads
 
+Result = TypeVar("Result")
 MAX_SHAPES = 8
 """Maximum number of tensors whose shapes an error of a method's own code lists."""
 
@@ -43,7 +44,7 @@ def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
     return method
 
 
-def call(hook: Callable[..., Any], *given: Any, writable: tuple[str, ...] = ()) -> Any:
+def call(hook: Callable[..., Result], *given: Any, writable: tuple[str, ...] = ()) -> Result:
     """Call a hook of a method, and refuse side effects that would change numbers in silence.
 
     A tensor that the hook was given may be read again: by the next hook, in the next round, or by the server
@@ -206,7 +207,7 @@ def quoted(names: object) -> str:
     return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
 
 
-def _is_tensor(value: object) -> bool:
+def _is_tensor(value: object) -> "TypeGuard[Tensor]":
     return "torch" in sys.modules and torch.is_tensor(value)
 
 
