@@ -241,12 +241,13 @@ def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Serie
 def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> ByRound:
     """Return the rounds, seconds or megabytes up to and including each round, as far as they are known.
 
-    From a round on that was not measured, the sums are unknown, except for round 0, which comes before
-    training. Seconds leave out evaluation.
+    From a round on that was not measured, or that a script has left out, the sums are unknown, except for
+    round 0, which comes before training. Seconds leave out evaluation.
     """
     ids = list(run_ids)
     costs: ByRound = {i: {} for i in ids}
     sums: dict[int, float | None] = dict.fromkeys(ids, 0.0)
+    summed = dict.fromkeys(ids, 0)  # the last round of each sum
     for row in store.rounds.of_runs(ids):
         if axis == "round":
             costs[row.run_id][row.round] = row.round
@@ -256,9 +257,10 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
         else:
             traffic = _sum_of_both(row.bytes_up, row.bytes_down)
             cost = None if traffic is None else traffic / MEGABYTE
-        so_far = sums[row.run_id]
+        so_far = sums[row.run_id] if row.round <= summed[row.run_id] + 1 else None
         if cost is not None and so_far is not None:
             sums[row.run_id] = costs[row.run_id][row.round] = so_far + cost
+            summed[row.run_id] = row.round
         elif row.round > 0:
             sums[row.run_id] = None
     return costs
@@ -319,9 +321,11 @@ def _sum_or_none(*values: float | None) -> float | None:
 
 
 def _total(rows: Sequence[RoundRow], name: str) -> float | None:
-    """Return the sum over a run's rounds; None if a round after the first, number 0, was not measured."""
+    """Return the sum over a run's rounds; None if one of them but round 0 was not measured or is missing."""
+    trained = [row for row in rows if row.round > 0]
     values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
-    return None if None in values else _sum_or_none(*values)
+    is_whole = None not in values and (not trained or trained[-1].round == len(trained))
+    return _sum_or_none(*values) if is_whole else None
 
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:

@@ -54,13 +54,13 @@ class Rounds(Queries):
     def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
         """Return the bytes sent and received so far by all clients of a run; None if not measured.
 
-        A sum is None if a round after the first, number 0, was not measured, as in ``row_costs``.
+        A sum is None if a round but number 0 was not measured, or a script left it out, as in ``row_costs``.
         """
         rows = self._file.rows(
             f"""
             SELECT run_id,
-              iif(sum(round > 0 AND bytes_up IS NULL), NULL, sum(bytes_up)) AS up,
-              iif(sum(round > 0 AND bytes_down IS NULL), NULL, sum(bytes_down)) AS down
+              iif(max(round) = sum(round > 0 AND bytes_up IS NOT NULL), sum(bytes_up), NULL) AS up,
+              iif(max(round) = sum(round > 0 AND bytes_down IS NOT NULL), sum(bytes_down), NULL) AS down
             FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id
             """,
             {"ids": as_json(run_ids)},

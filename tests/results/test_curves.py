@@ -61,6 +61,23 @@ def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
     assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
 
 
+def test_a_cost_without_the_rounds_that_a_script_left_out_is_unknown(db: Path) -> None:
+    """A script that records the rounds in which it evaluates gives the traffic of these alone."""
+    with Recorder(db, method="every second", seed=1, dataset="rotated-digits", experiment="x") as run:
+        for round_, correct in ((0, 10), (1, 20), (3, 40), (5, 60)):
+            sent = {"bytes_up": 1_000_000, "bytes_down": 2_000_000} if round_ else {}
+            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sent)
+    found = compare(Store(db), [1])
+    (setting,) = found.settings
+    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
+    (cost,) = curves.row_costs(Store(db), found, setting)
+    assert (cost.megabytes, cost.seconds) == (None, None)
+    assert Store(db).rounds.traffic([1]) == {1: (None, None)}
+    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
+    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
+    assert [(seed.rounds, seed.megabytes, seed.seconds) for seed in late.rows[0].seeds] == [(5, None, None)]
+
+
 def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_down(db: Path) -> None:
     """It was drawn, and compared, as if nothing went the other way."""
     with Recorder(db, method="up", seed=1, dataset="rotated-digits", experiment="x") as run:

@@ -139,7 +139,7 @@ class Recorder:
             accuracy: (model, test set) -> (correct, total); whole numbers, also numpy's or torch's.
             loss: mean training loss of the round.
             stage: whether the models were evaluated before or after the server aggregated them.
-            bytes_up, bytes_down: traffic of all clients; None if not measured.
+            bytes_up, bytes_down: traffic of all clients in this round; None if not measured.
             seconds: duration of the round's training; None if not measured.
         """
         if stage not in STAGES:
