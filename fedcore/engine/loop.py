@@ -296,7 +296,7 @@ class Loop:
             values = dict(trained.terms)
             if self.method.trains:
                 found = call(self.method.diagnostics, before, trained.params, uploads, data)
-                check_diagnostics(self.method, found, len(uploads.clients))
+                check_diagnostics(self.method, found, len(uploads.clients), values)
                 values |= found
         return [d for name, value in values.items() for d in _rows(name, value, codes)]
 

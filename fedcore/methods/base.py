@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Self, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -545,6 +545,10 @@ class Uploads:
 
     def weights(self, weighting: Weighting) -> Tensor:
         """Return the participants' weights, which sum to one. Shape: (participants,) float64."""
+        if weighting not in get_args(Weighting):
+            raise ValueError(
+                f"no weighting {weighting!r}; give self.config.weighting, 'uniform' or 'samples'"
+            )
         raw = torch.ones_like(self.samples) if weighting == "uniform" else self.samples
         raw = raw.to(torch.float64)
         return raw / raw.sum()

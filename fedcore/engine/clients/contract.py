@@ -8,7 +8,8 @@ train. Only whether a client's loss depends on another client's parameters is re
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 
@@ -162,6 +163,18 @@ def _check_declared_names(where: str, method: Method, state: State) -> None:
             )
 
 
+def phases_of(method: Method) -> tuple[Phase, ...]:
+    """Return the training phases of a method, checked."""
+    phases: object = method.phases
+    if isinstance(phases, (tuple, list)) and phases and all(map(callable, phases)):
+        return tuple(phases)
+    defined = getattr(type(method).phases, "fget", None)
+    raise FedLensMethodError(
+        f"{line_of(defined or method.train_step)}: phases is {phases!r}; return the training phases in "
+        "order, such as (self.train_step,)"
+    )
+
+
 class FirstStep:
     """The check of a method's first training step, over all its phases."""
 
@@ -172,9 +185,9 @@ class FirstStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the method's phases, which are checked until each has been called once."""
-        phases = self.method.phases
         if self.done:
-            return phases
+            return self.method.phases
+        phases = phases_of(self.method)
         return tuple(partial(self._checked, phase, phase is phases[-1]) for phase in phases)
 
     def _checked(self, phase: Phase, is_last: bool, params: Params, const: Params, batch: Batch) -> Step:
@@ -187,6 +200,7 @@ class FirstStep:
                 f'{where}: it returns {kind(step)}; return Step({{("name", ...): loss}}), with the names of '
                 "the parameters that the loss moves"
             )
+        _check_parts_of_step(where, step, batch, is_last)
         clients = len(batch.clients)
         built_in = type(self.method).__module__.startswith("fedcore.")  # compared with training one by one
         for names, loss in [*step.losses.items(), *step.guides.items()]:
@@ -226,7 +240,50 @@ class FirstStep:
                 'names of a loss, or to Step(..., moved={"name": value}) if it follows no gradient; '
                 "keep what is not trained in __init__ or round_constants, not in the state"
             )
-        return step
+        return replace(step, combine=partial(_combined, where, step.combine)) if step.guides else step
+
+
+def _check_parts_of_step(where: str, step: Step, batch: Batch, is_last: bool) -> None:
+    """Refuse parts that are no dict, a last phase without a loss, and records that are not of samples."""
+    for part in ("losses", "guides", "moved", "record", "terms"):
+        value: object = getattr(step, part)
+        if not isinstance(value, dict):
+            raise FedLensMethodError(
+                f"{where}: {part} of the step is {kind(value)}; it takes values by name, {{...}}"
+            )
+    if is_last and not step.losses and step.moved:
+        raise FedLensMethodError(
+            f'{where}: the step has no loss, which would be recorded; return Step({{("name", ...): loss}})'
+        )
+    rows = tuple(batch.mask.shape)
+    for name, value in step.record.items():
+        if not torch.is_tensor(value) or tuple(value.shape[:2]) != rows:
+            raise FedLensMethodError(
+                f"{where}: the record '{name}' is {kind(value)}; give a value for every sample of the batch, "
+                f"shape (clients, batch, ...), here ({rows[0]}, {rows[1]}, ...)"
+            )
+
+
+def _combined(
+    where: str, combine: Callable[[Params, Params], Params], gradients: Params, guides: Params
+) -> Params:
+    """Combine gradients as a step says, and check the result."""
+    found: object = combine(gradients, guides)
+    wanted = {name: shape(value) for name, value in gradients.items()}
+    if not isinstance(found, dict) or {n: kind(v) for n, v in found.items()} != {
+        name: f"a tensor of shape {text}" for name, text in wanted.items()
+    }:
+        raise FedLensMethodError(
+            f"{where}: combine returns {kind(found)}; return the gradients by name, of shapes {wanted}"
+        )
+    return found
+
+
+def check_head(method: Method, head: object) -> Params:
+    """Check the constants of prediction, and return them."""
+    if not isinstance(head, dict) or not all(torch.is_tensor(value) for value in head.values()):
+        raise FedLensMethodError(f"{line_of(method.head)}: it returns {kind(head)}; return tensors by name")
+    return head
 
 
 def check_after_training(method: Method, held: object, trained: Params) -> Params:
@@ -287,14 +344,22 @@ def check_downloads(method: Method, sent: object, clients: int) -> None:
         _check_sent(where, sent, clients)
 
 
-def check_diagnostics(method: Method, values: object, clients: int) -> None:
-    """Check the values of a round that are to be stored: a value of another shape would get wrong names."""
+def check_diagnostics(method: Method, values: object, clients: int, terms: Collection[str]) -> None:
+    """Check the values of a round that are to be stored: a value of another shape would get wrong names.
+
+    Args:
+        terms: names of the round's ``Step.terms``, which are stored too.
+    """
     if not overrides(type(method), "diagnostics"):
         return
     where = line_of(method.diagnostics)
     if not isinstance(values, dict):
         raise FedLensMethodError(f"{where}: it returns {kind(values)}; return {{name: value}}")
     for name, value in values.items():
+        if name in terms:
+            raise FedLensMethodError(
+                f"{where}: '{name}' is a term of the steps too, of which only one would be stored; rename one"
+            )
         number = isinstance(value, Real) or torch.is_tensor(value)
         if not isinstance(name, str) or not number or np.shape(value) not in ((), (clients,), (clients,) * 2):
             raise FedLensMethodError(
@@ -313,6 +378,11 @@ def check_aggregated(method: Method, after: object, before: State, clients: int)
     where = line_of(method.aggregate, "State")
     if not isinstance(after, State):
         raise FedLensMethodError(f"{where}: it returns {kind(after)}; return replace(state, shared={{...}})")
+    if after.local:
+        raise FedLensMethodError(
+            f"{where}: it returns local parameters ({quoted(after.local)}), which the server cannot change; "
+            "return what it makes for single clients as personal"
+        )
     for name, value in before.shared.items():
         found = after.shared.get(name)
         if found is None or found.shape != value.shape:
@@ -333,6 +403,12 @@ def check_models(method: Method, models: object) -> Models:
     where, clients = line_of(method.models, "Models"), len(method.problem.clients)
     if not isinstance(models, Models):
         raise FedLensMethodError(f"{where}: it returns {kind(models)}; return Models(global, clients)")
+    for of, values in (("global", models.global_model or {}), ("clients'", models.clients)):
+        if not isinstance(values, dict):
+            raise FedLensMethodError(
+                f"{where}: the {of} parameters are {kind(values)}; give tensors by name, or None if there is "
+                "no global model"
+            )
     _check_rows(where, "'{0}' of the global model", models.global_model or {}, 1, "model")
     _check_rows(where, "'{0}' of the clients' models", models.clients, clients, "clients")
     return models

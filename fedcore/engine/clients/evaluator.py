@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.engine.clients.contract import check_logits
+from fedcore.engine.clients.contract import check_head, check_logits
 from fedcore.engine.clients.hooks import call
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, Pool, Problem, Rows
@@ -115,7 +115,7 @@ class Evaluator:
         if self.homes:
             (client,) = clients.tolist()
             home = self.homes[client]
-        return call(self.method.head, params, home.local_data(clients))
+        return check_head(self.method, call(self.method.head, params, home.local_data(clients)))
 
     @property
     def _in_batches(self) -> bool:

@@ -25,6 +25,7 @@ from fedcore.engine.clients.contract import (
     GlobalModel,
     check_after_training,
     check_before_aggregation,
+    check_head,
     check_models,
     check_upload,
     lr_factors,
@@ -251,7 +252,10 @@ class Worker:
                 return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
-                self._head = part.model, call(evaluator.method.head, given, None)
+                self._head = (
+                    part.model,
+                    check_head(evaluator.method, call(evaluator.method.head, given, None)),
+                )
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
         correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
         return PartResult(correct=correct, loss=loss)

@@ -157,7 +157,7 @@ def faults_named(method: str) -> Iterator[None]:
         yield
     except FedLensError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place, shapes = _last_line(registry.registered().get(method), error)
         no_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
         of_machine = explain(error, None) is not None or no_memory
@@ -171,6 +171,8 @@ def faults_named(method: str) -> Iterator[None]:
 
 def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | None, str]:
     """Return the innermost line of a method's file in an error's traceback, or None, and its tensors."""
+    if isinstance(error.__cause__, StopIteration):  # Python replaces it where it leaves a generator
+        error = error.__cause__
     classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
     files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
     lines = [(f, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]

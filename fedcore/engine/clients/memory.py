@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
-from fedcore.engine.clients.contract import constants, received_by
+from fedcore.engine.clients.contract import constants, phases_of, received_by
 from fedcore.engine.clients.local import StepSchedule
 from fedcore.federation import Federation
 from fedcore.files import make_folder
@@ -70,7 +70,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0.0
-    for phase in method.phases:
+    for phase in phases_of(method):
         leaves = {n: p.detach().requires_grad_(p.is_floating_point()) for n, p in params.items()}
         with saved_storages() as saved:
             step = phase(leaves, const, turn.batch)

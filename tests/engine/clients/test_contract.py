@@ -15,7 +15,7 @@ from fedcore.engine.clients.executor import Worker
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.errors import FedLensError
-from fedcore.methods import FedLensMethodError, Models, Ragged, State, Step, cross_entropy, registry
+from fedcore.methods import FedLensMethodError, Models, Ragged, State, Step, Uploads, cross_entropy, registry
 from tests.support import own_methods
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
@@ -332,7 +332,68 @@ class CountsNothing(BiasMethod):
         return [*received.values()]
 
 
+class ListOfLosses(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step([loss_of(self, params, const, batch)])
+
+
+class RecordsClients(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        return Step({("weight", "bias"): loss}, record={"mean": batch.x.mean(1)})
+
+
+class OnlyMoves(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({}, moved=dict(params))
+
+
+class HasNoPhase(BiasMethod):
+    @property
+    def phases(self):
+        return ()
+
+
+class CombinesNothing(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        names = ("weight", "bias")
+        return Step({names: loss}, guides={names: loss}, combine=lambda gradients, guides: None)
+
+
+class DiagnosesATerm(BiasMethod):
+    def diagnostics(self, before, trained, uploads, data):
+        return {"ce": 1.0}
+
+
+class ModelsOfNobody(BiasMethod):
+    def models(self, state):
+        return Models(None, None)
+
+
+class HeadOfNothing(BiasMethod):
+    def head(self, params, data):
+        return None
+
+
+class MovesLocalOnes(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        return replace(super().aggregate(state, uploads, generator), local={"bias": torch.zeros(3, 3)})
+
+
 MISTAKES = [
+    (ListOfLosses, "train_step: losses of the step is a list; it takes values by name"),
+    (
+        RecordsClients,
+        r"the record 'mean' is a tensor of shape \(3, \d+\); give a value for every sample of the",
+    ),
+    (OnlyMoves, "train_step: the step has no loss, which would be recorded"),
+    (HasNoPhase, r"phases: phases is \(\); return the training phases in order"),
+    (CombinesNothing, "train_step: combine returns a NoneType; return the gradients by name"),
+    (DiagnosesATerm, "diagnostics: 'ce' is a term of the steps too, of which only one would be stored"),
+    (ModelsOfNobody, "models: the clients' parameters are a NoneType; give tensors by name"),
+    (HeadOfNothing, "head: it returns a NoneType; return tensors by name"),
+    (MovesLocalOnes, r"aggregate: it returns local parameters \('bias'\), which the server cannot change"),
     (ForgetsSuper, r"__init__: the method has no config or no problem afterwards; begin with super\(\)"),
     (DrawsAtRandom, "init: it draws from the global generator of torch, so that a repeated or resumed run"),
     (DrawsInItsStep, "train_step: it draws from the global generator of torch"),
@@ -444,6 +505,41 @@ def test_a_chunk_without_samples_leaves_the_check_to_the_next():
     assert len(run_rounds(BiasMethod(BiasConfig(), federation.problem), federation, 1, chunk=1).finished) == 2
     with pytest.raises(FedLensMethodError, match="no loss moves 'bias'"):
         run_rounds(LeavesOut(BiasConfig(), federation.problem), federation, 1, chunk=1)
+
+
+def test_a_misspelt_weighting_is_not_read_as_another_one():
+    """It was read as weights by sample counts."""
+    uploads = Uploads({}, torch.arange(2), torch.tensor([1, 3]))
+    assert uploads.weights("uniform").tolist() == [0.5, 0.5] and uploads.weights("samples").tolist() == [
+        0.25,
+        0.75,
+    ]
+    with pytest.raises(
+        ValueError, match="no weighting 'Uniform'; give self.config.weighting, 'uniform' or 's"
+    ):
+        uploads.weights("Uniform")
+
+
+class Exits(BiasMethod):
+    error: type[BaseException] = SystemExit
+
+    def models(self, state):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit, StopIteration])
+def test_an_exit_in_its_code_is_an_error_of_the_method(monkeypatch, error):
+    """The process ended without a word, or Python named another error in its place."""
+    monkeypatch.setitem(registry._METHODS, Exits.name, Exits)
+    monkeypatch.setattr(Exits, "error", error)
+    federation = tiny_federation()
+    with (
+        pytest.raises(
+            FedLensMethodError, match=r"test_contract\.py:\d+, in models: the method 'test-bias' raised"
+        ),
+        hooks.faults_named(Exits.name),
+    ):
+        run_rounds(Exits(BiasConfig(), federation.problem), federation, 1)
 
 
 class Raises(BiasMethod):
