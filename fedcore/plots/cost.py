@@ -125,7 +125,7 @@ def cost_chart(
     figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in values)))
     figure.update_yaxes(title=accuracy_title, ticksuffix=f" {unit}", range=y_range)
     texts = [
-        f"{m.cost.label} {m.y:.1f} {unit} at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
+        f"{m.cost.label} {m.y:.1f} {unit} at {getattr(m.cost, against):.2f}{' (front)' if m.on_front else ''}"
         for m in marks
     ]
     against_what = x_title[0].lower() + x_title[1:]

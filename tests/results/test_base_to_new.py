@@ -163,7 +163,7 @@ def test_tables_and_charts_call_the_gain_over_zero_shot_points(store: Store, com
     source = ViewSource(store, comparison, "new_gain", None)
     costs = [Cost("PromptFL", "promptfl", -2.5, *[1.0] * 5)]
     figure = cost_figure(source, costs, "megabytes")
-    assert figure is not None and "-2.5 points at 2.0 (front)" in figure.chart(Theme(), 900).alt
+    assert figure is not None and "-2.5 points at 2.00 (front)" in figure.chart(Theme(), 900).alt
     assert "accuracy, points" in dict(figure.numbers()[0][1])
     (setting,) = board_settings(store, store.runs.of_experiments([1]))
     made = board(store, setting, "new_gain")

@@ -135,7 +135,7 @@ def test_the_front_is_drawn_cheapest_first():
     line, *points = chart.figure.data
     assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
     assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
-    assert "cheap <b> 70.0 % at 2.0 (front); poor 60.0 % at 10.0." in chart.alt
+    assert "cheap <b> 70.0 % at 2.00 (front); poor 60.0 % at 10.00." in chart.alt
 
 
 def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
