@@ -237,6 +237,16 @@ def test_an_added_table_is_audited(db, tmp_path) -> None:
     assert PastedColumn("value") == PastedColumn("value", "", "avg", "") and audits.KINDS
 
 
+def test_zeros_that_are_printed_are_digits_for_an_audit(db) -> None:
+    """61.00 and 62.00 are not rounded to whole numbers, whose mean could be 61.80."""
+    fields = {"title": "Mine", "citation": "x", "licence": "facts", "kind": "README"}
+    values = read("Method\tDTD\tFood101\tAvg\nMine\t61.00\t62.00\t61.80", metric="accuracy")
+    _, found = adding.write("mine", fields, values, {}, {}, db)
+    assert [f.text for f in found] == [
+        "prints 61.80 as the average, and the mean of its 2 data sets is 61.50"
+    ]
+
+
 def other(old: str, new: str) -> str:
     return VALUES.replace(old, new)
 

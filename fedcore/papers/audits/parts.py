@@ -39,8 +39,8 @@ def _digits(paper: str) -> dict[GroupKey, int]:
     """Return the largest number of decimals in each column, since trailing zeros may not be printed."""
     digits: dict[GroupKey, int] = {}
     for value in load(paper):
-        decimals = len(repr(value.value).partition(".")[2].rstrip("0"))
-        digits[_column(value)] = max(decimals, digits.get(_column(value), 0))
+        printed = value.written[0].partition(".")[2]
+        digits[_column(value)] = max(len(printed), digits.get(_column(value), 0))
     return digits
 
 
