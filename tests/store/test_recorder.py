@@ -248,3 +248,80 @@ def test_the_leaderboard_offers_a_setting_of_recorded_runs(db):
     (setting,) = board_settings(store, store.runs.of_experiments([1]))
     assert setting.rounds == 2
     assert [g.label for g in board(store, setting, "personal").rows] == ["theirs", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({"domain_sets": "sketch"}, "domain_sets", r"'sketch' is no list; give the names of test sets"),
+        ({"domain_sets": [1]}, "domain_sets", "1 is no name"),
+        ({"domains": ["a"]}, "domains", r"\['a'\] is no table of names; give {client: domain}"),
+        ({"domains": {"a": 3}}, "domains", "is no table of names"),
+        ({"method": 3}, "method", r"needs the name of its method \(got 3\)"),
+        ({"dataset": 3}, "dataset", "3 is no name; give a text"),
+    ],
+)
+def test_what_describes_a_run_is_checked(db, given, field, message):
+    """The letters of a text were the names of domains, and numbers became names."""
+    with pytest.raises(FedLensError, match=message) as caught:
+        Recorder(db, **({"method": "mine", "seed": 1, "dataset": "rotated-digits"} | given))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("options", "accuracy", "said"),
+    [
+        (
+            {"domain_sets": ["Sketch"]},
+            {("a", "a"): (1, 2), ("a", "sketch"): (1, 2)},
+            "domain_sets names Sketch, but",
+        ),
+        (
+            {"domains": {"A": "photo"}},
+            {("a", "a"): (1, 2)},
+            "domains names A, but the recorded names were global, a",
+        ),
+        (
+            {},
+            {("Global", "a"): (1, 2)},
+            "no model has the name of a test set, so there is no personal accuracy",
+        ),
+        ({}, {}, "the run has ended without an accuracy; call round before finish"),
+    ],
+)
+def test_a_name_that_fits_nothing_is_said_at_the_end_and_kept(db, options, accuracy, said):
+    run = Recorder(db, method="mine", seed=1, dataset="rotated-digits", **options)
+    run.round(1, accuracy)
+    with pytest.warns(UserWarning, match=said):
+        run.finish()
+    (row,) = Store(db).runs.get([run.run_id])
+    assert [said in notice.message for notice in row.notices] == [True]
+
+
+def test_a_number_that_is_not_finite_is_said(db):
+    """It became unknown without a word."""
+    with (
+        Recorder(db, method="mine", seed=1, dataset="rotated-digits") as run,
+        pytest.warns(
+            UserWarning, match="round 1: loss is nan, diagnostic 'norm' is inf, which is recorded as"
+        ),
+    ):
+        run.round(1, {("a", "a"): (1, 2)}, loss=float("nan"), diagnostics={"norm": float("inf")})
+
+
+def test_a_run_that_has_ended_says_so(db):
+    run = Recorder(db, method="mine", seed=1, dataset="rotated-digits")
+    run.round(1, {("a", "a"): (1, 2)})
+    run.finish()
+    for again in (lambda: run.round(2, {("a", "a"): (2, 2)}), run.finish, lambda: run.fail("x")):
+        with pytest.raises(FedLensError, match="run 1 has ended, so nothing can be recorded for it"):
+            again()
+    assert [row.state for row in Store(db).runs.of_experiments([1])] == ["done"]
+
+
+def test_names_with_spaces_at_their_ends_are_refused(db):
+    """A model and a test set that look alike would not be a client's own."""
+    run = Recorder(db, method="mine", seed=1, dataset="rotated-digits")
+    for name in ("a ", ""):
+        with pytest.raises(FedLensError, match="is no name of a model or test set"):
+            run.round(1, {(name, "a"): (1, 2)})

@@ -13,8 +13,9 @@ client uses the global one, as in FedLens' own methods.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
-from math import inf
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import inf, isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -25,6 +26,7 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
+from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner
 from fedcore.store.own_results.attach import (
     MAX_ROUND,
@@ -87,18 +89,21 @@ class Recorder:
                 finishes, its last round becomes its length.
 
         Warns:
-            UserWarning: for an unknown data set, and for a name that several experiments have; the run
-                keeps both warnings as notices.
+            UserWarning: for an unknown data set, for a name that several experiments have, and later for
+                numbers that are not finite and names that never appear; the run keeps them as notices.
         """
-        if not method.strip():
-            raise FedLensError("a run needs the name of its method", "method")
+        if not isinstance(method, str) or not method.strip():
+            raise FedLensError(f"a run needs the name of its method (got {method!r})", "method")
+        for field, value in (("dataset", dataset), ("backbone", backbone)):
+            if not isinstance(value, str | None):
+                raise FedLensError(f"{value!r} is no name; give a text", field)
         rounds = 0 if rounds_total is None else _checked("rounds_total", rounds_total, MAX_ROUND)
         file = DatabaseFile(resolve(db))
         file.prepare_for_writing()
         with named_errors():
             entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
         owner = new_owner()
-        self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
+        self._domain_sets, self._domains = _checked_names(domain_sets), _checked_domains(domains)
         self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
         self._models: set[str] = set()
         self._last = 0
@@ -115,9 +120,14 @@ class Recorder:
         self._config = Runs(file).config(self.run_id)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
+        self._test_sets: set[str] = set()
         for doubt in doubts(existing, dataset):
-            self._writer.notice(doubt, repeats_exactly=True)
-            warnings.warn(doubt, stacklevel=2)
+            self._warn(doubt)
+
+    def _warn(self, text: str) -> None:
+        """Warn the script, and keep the warning with the run."""
+        self._writer.notice(text, repeats_exactly=True)
+        warnings.warn(text, stacklevel=3)
 
     def round(
         self,
@@ -170,6 +180,8 @@ class Recorder:
         if not isinstance(diagnostics, Mapping | None):
             raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
         values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
+        numbers = {"loss": mean, **{f"diagnostic '{value.name}'": value.value for value in values}}
+        unknown = [f"{name} is {value}" for name, value in numbers.items() if not isfinite(value or 0.0)]
         if new:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
@@ -183,20 +195,56 @@ class Recorder:
             diagnostics=values,
         )
         grown = self._of_length(number) if number > self._config.rounds else None
-        self._writer.write_round(event, grown=grown)
+        with self._alive():
+            self._writer.write_round(event, grown=grown)
+            if unknown:
+                self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
+        self._test_sets.update(test_set for _, test_set in counts)
 
     def finish(self) -> None:
         """Mark the run as complete: it shows as ``done``."""
-        with self._claim.writing("rounds_total=:rounds", rounds=self._last) as database:
-            set_config(database, self.run_id, self._of_length(self._last))
-        self._claim.finish("done")
+        with self._alive():
+            for doubt in self._doubts_at_end():
+                self._warn(doubt)
+            with self._claim.writing("rounds_total=:rounds", rounds=self._last) as database:
+                set_config(database, self.run_id, self._of_length(self._last))
+            self._claim.finish("done")
         let_go(self._claim.db, self._claim.owner)
 
     def fail(self, reason: str) -> None:
         """Mark the run as ``failed``; its rounds stay."""
-        self._claim.finish("failed", reason)
+        with self._alive():
+            self._claim.finish("failed", reason)
         let_go(self._claim.db, self._claim.owner)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say in a sentence that the run can no longer be written."""
+        try:
+            yield
+        except LostClaim as error:
+            raise FedLensError(
+                f"run {self.run_id} has ended, so nothing can be recorded for it: finish or fail was "
+                "called, or it was stopped or deleted elsewhere; begin a new Recorder"
+            ) from error
+
+    def _doubts_at_end(self) -> Iterator[str]:
+        """Yield what a finished run lacks, most likely because of a misspelt name."""
+        if not self._test_sets:
+            yield "the run has ended without an accuracy; call round before finish"
+            return
+        names = ", ".join(sorted(self._test_sets))
+        if lost := sorted(self._domain_sets - self._test_sets):
+            yield f"domain_sets names {', '.join(lost)}, but the test sets were {names}; correct the name"
+        if lost := sorted(self._domains.keys() - self._codes.keys()):
+            yield f"domains names {', '.join(lost)}, but the recorded names were {', '.join(self._codes)}"
+        if not self._models & (self._test_sets | {GLOBAL_NAME}):
+            models = ", ".join(sorted(self._models))
+            yield (
+                f"no model has the name of a test set, so there is no personal accuracy: the models were "
+                f"{models}, the test sets {names}; '{GLOBAL_NAME}' names the global model"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -233,6 +281,22 @@ class Recorder:
         return new
 
 
+def _checked_names(names: Iterable[str]) -> frozenset[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise FedLensError(f"{names!r} is no list; give the names of test sets, [...]", "domain_sets")
+    found = frozenset(names)
+    if odd := [name for name in found if not isinstance(name, str)]:
+        raise FedLensError(f"{odd[0]!r} is no name; give texts", "domain_sets")
+    return found
+
+
+def _checked_domains(domains: Mapping[str, str] | None) -> dict[str, str]:
+    given: object = {} if domains is None else domains
+    if not isinstance(given, Mapping) or not all(isinstance(t, str) for pair in given.items() for t in pair):
+        raise FedLensError(f"{given!r} is no table of names; give {{client: domain}}", "domains")
+    return dict(given)
+
+
 def _checked(name: str, value: Any, most: int) -> int:
     exact = int(value) if isinstance(value, float) and value.is_integer() else value  # 4.0 * elements, say
     try:
@@ -262,6 +326,11 @@ def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[
     for key, counts in accuracy.items():
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(name, str) for name in key)):
             raise FedLensError(f"{key!r} names no model and test set; give {_FORM}", "accuracy")
+        if odd := [name for name in key if not name or name != name.strip()]:
+            raise FedLensError(
+                f"{odd[0]!r} is no name of a model or test set; give a text without spaces at its ends",
+                "accuracy",
+            )
         if key[1] == GLOBAL_NAME:
             raise FedLensError(GLOBAL_TEST_SET, "accuracy")
         where = f"model '{key[0]}' on '{key[1]}'"
