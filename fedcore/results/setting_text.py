@@ -1,6 +1,6 @@
 """The setting of a comparison in whole sentences, and the numbered protocols that its rows follow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fedcore.config import RunConfig, backbones, identity
 from fedcore.config.field_names import data_title, seeds_text
@@ -39,7 +39,7 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
         [
             _data(config, clients),
             *([further] if unseen else []),
-            *_split(config, rows),
+            *_split(config, rows, store.cells.class_counts(run.id).values()),
             f"The pretrained model is {' or '.join(dict.fromkeys(models))}.",
             _training(rows),
         ]
@@ -66,7 +66,10 @@ def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
     return f"Data: {what}. The federation has {counted(len(clients), 'client')} {share}."
 
 
-def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
+def _split(
+    config: RunConfig, rows: Sequence[ComparisonRow], class_counts: Iterable[Sequence[int]]
+) -> list[str]:
+    """Return sentences on the images to train and test on, given the class counts of a run's clients."""
     data = config.data
     said = [SPLITS[data.split]]
     other = [d for d in (further.data for further in config.further_data) if d.split != data.split]
@@ -89,7 +92,10 @@ def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
         )
     if data.shots is not None:
         who = {"client": "Each client trains", "federation": "All clients together train"}[data.shots_scope]
-        said.append(f"{who} on {counted(data.shots, 'image')} of each class.")
+        # a client whose share of a class is smaller has all of its share
+        fewer = any(0 < n < data.shots for counts in class_counts for n in counts)
+        at_most = "at most " if fewer and data.shots_scope == "client" else ""
+        said.append(f"{who} on {at_most}{counted(data.shots, 'image')} of each class.")
     held_out = sorted({run.run.held_out for row in rows for run in row.runs if run.run.held_out is not None})
     whole = " with all of its images" if rows[0].config.held_out_share == "all" else ""
     if len(held_out) == 1:

@@ -260,6 +260,9 @@ def test_protocol_and_shots_are_described(tmp_path: Path) -> None:
     assert "All clients together train on 4 images of each class." in text
     text = paragraph(tmp_path / "runs.db", data=data.model_copy(update={"shots_scope": "client"}))
     assert "Each client trains on 4 images of each class." in text
+    skewed = data.model_copy(update={"shots_scope": "client", "shots": 100})
+    text = paragraph(tmp_path / "runs.db", data=skewed)
+    assert "Each client trains on at most 100 images of each class." in text, "no client has as many"
 
 
 def test_the_domains_without_a_client_are_named(tmp_path: Path) -> None:
