@@ -128,9 +128,14 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     Raises:
         FedLensError: for the first problem that would stop a run, with its field.
     """
-    for entry in experiment.methods:
+    for i, entry in enumerate(experiment.methods):
         if entry.file:
             registry.load_agreed(entry.file)
+        if entry.label and not entry.label.strip():
+            raise FedLensError(
+                "a label of spaces cannot be seen in a table; give a name, or leave it out",
+                f"methods.{i}.label",
+            )
     _refuse_repeated(experiment.data.domains or (), "data.domains")
     _refuse_repeated(experiment.held_out, "held_out")
     written, positions = experiment, list(range(len(experiment.methods)))

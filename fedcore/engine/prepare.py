@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcore.clip.specs import BackboneSpec, backbone_spec
-from fedcore.config import DataConfig, Experiment, RunConfig, backbones
+from fedcore.config import DataConfig, Experiment, RunConfig, TransferConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
@@ -229,6 +229,7 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
     found = []
     for i, other in enumerate(run.transfer):
         try:
+            _refuse_training_images(run, other)
             data = other.data.model_copy(update={"decode": run.data.decode})
             images, _ = load_images(run.model_copy(update={"data": data}), read)
             marks = split(images, other.split, run.seed)
@@ -246,6 +247,16 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
             raise FedLensError(f"{other.name}: {error}", f"transfer.{i}") from error
         found.append(TransferInputs(images, np.flatnonzero(marks == TEST)))
     return found
+
+
+def _refuse_training_images(run: RunConfig, other: TransferConfig) -> None:
+    """Refuse to test on a data set that is trained on, with a split whose test images are training ones."""
+    for trained in (run.data, *run.further_data):
+        if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
+            raise FedLensError(
+                f"the models train on this data set with split {trained.split}, so images that {other.split} "
+                f'tests may have been training images; give split = "{trained.split}", or another data set'
+            )
 
 
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:

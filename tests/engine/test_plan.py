@@ -253,6 +253,28 @@ def test_a_data_set_that_takes_long_to_read_is_read_once(monkeypatch):
     assert reads == ["shapes"]
 
 
+def test_training_images_are_not_tested_as_those_of_another_data_set() -> None:
+    """Another split of the data set that is trained on tests some of its training images."""
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
+    given = {"methods": [{"name": "zero-shot"}], "data": data, "rounds": 1}
+    transfer = {"name": "rotated-digits", "split": "80/20"}
+    with pytest.raises(
+        FedLensError, match=r"train on this data set with split 60/20/20, .* give split ="
+    ) as caught:
+        plan(config.parse(given | {"transfer": [transfer]}))
+    assert caught.value.field == "transfer.0"
+    assert plan(config.parse(given | {"transfer": [transfer | {"split": "60/20/20"}]})).runs
+
+
+def test_a_label_that_cannot_be_seen_is_refused() -> None:
+    written = config.parse(
+        {"methods": [{"name": "zero-shot", "label": "  "}], "data": {"name": "rotated-digits"}}
+    )
+    with pytest.raises(FedLensError, match="a label of spaces cannot be seen") as caught:
+        plan(written)
+    assert caught.value.field == "methods.0.label"
+
+
 def test_an_unknown_data_set_of_a_transfer_is_named_with_its_table() -> None:
     written = config.parse({"methods": [{"name": "zero-shot"}], "transfer": [{"name": "no-such-set"}]})
     with pytest.raises(FedLensError, match="no-such-set") as caught:
