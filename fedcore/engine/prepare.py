@@ -251,7 +251,8 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
 
 def _refuse_training_images(run: RunConfig, other: TransferConfig) -> None:
     """Refuse to test on a data set that is trained on, with a split whose test images are training ones."""
-    for trained in (run.data, *run.further_data):
+    sets: tuple[DataConfig | TransferConfig, ...] = (run.data, *run.further_data)
+    for trained in sets:
         if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
             raise FedLensError(
                 f"the models train on this data set with split {trained.split}, so images that {other.split} "
