@@ -19,6 +19,8 @@ _REMEMBERED = 2**26
 """Numbers that ``Remembered`` holds at most: 128 matrices of 512 x 512 with their results."""
 _LANCZOS_STEPS = 24
 """Steps of the Lanczos method; a matrix with no more rows is decomposed, which is exact."""
+_NEAR = 0.07
+"""Norm of Q - I, about twice that of P, below which ``cayley`` makes Q of four powers of P at most."""
 _NUMBERS_AT_ONCE = 2**18
 """Numbers of the matrices whose orthogonality is measured at once: a client of 512 x 512, which fits a CPU's
 cache during the steps of the Lanczos method."""
@@ -148,9 +150,12 @@ def _solve_skew() -> Any:
                 if terms is None:
                     of_b = torch.linalg.lu_solve(matrix, pivots, gradient[i], adjoint=True)
                 else:
-                    of_b = _series(matrix.T, gradient[i], terms)  # as (I - P)^T = I - P^T
+                    # (I - P)^T is I - P^T and I + P. MKL takes half as long again for the first, which keeps
+                    # the bits where there are few columns.
+                    few = gradient.shape[-1] < 16
+                    of_b = _series(matrix.T if few else matrix, gradient[i], terms, 1 if few else -1)
                 of_b = of_b / ctx.divisor  # a power of 2: the bits of dividing the product, which is larger
-                torch.sub(of_b @ solution.T, solution @ of_b.T, out=of_x[i])
+                torch.mm(of_b, solution.T, out=of_x[i]).addmm_(solution, of_b.T, alpha=-1)
             return of_x, None, None
 
     return SolveSkew.apply
@@ -177,12 +182,12 @@ def _terms_of_series(p: Tensor) -> int | None:
     return terms if terms <= _MOST_TERMS else None
 
 
-def _series(p: Tensor, b: Tensor, terms: int) -> Tensor:
-    """Return b + P b + ... + P^terms b, by Horner's rule. Shape: p (n, n), b (n, k) -> like b."""
+def _series(p: Tensor, b: Tensor, terms: int, sign: int = 1) -> Tensor:
+    """Return b + P b + ... + P^terms b of P or -P, by Horner's rule. Shape: p (n, n), b (n, k) -> like b."""
     with torch.autocast("cpu", enabled=False):
         solved = b
         for _ in range(terms):
-            solved = torch.addmm(b, p, solved)
+            solved = torch.addmm(b, p, solved, alpha=sign)
         return solved
 
 
@@ -267,7 +272,7 @@ def _extremes(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def orthogonality(
-    matrices: Tensor, transform: Callable[[Tensor], Tensor] = lambda matrix: matrix
+    matrices: Tensor, transform: Callable[[Tensor], Tensor] = lambda matrix: matrix, rotations: bool = False
 ) -> dict[str, Tensor]:
     """Return the condition numbers and max |Q^T Q - I| of block-diagonal matrices.
 
@@ -278,6 +283,7 @@ def orthogonality(
 
     Args:
         transform: makes Q from the parameters of some clients.
+        rotations: whether the transform is ``cayley``, so that few of its results need the product Q^T Q.
 
     Shape: matrices (clients, r, n, n) -> (clients,) each, float64.
     """
@@ -286,19 +292,59 @@ def orthogonality(
     is_near = matrices.shape[-1] > 128
     for part in parts:
         q = transform(part)
-        gram = _small_gram(q) if q.device.type == "cpu" and q.shape[-1] >= _SERIES_FROM else None
-        if gram is None:
-            q = q.double()
-            gram = q.transpose(-1, -2) @ q
-            gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+        diagonal = _diagonal_of_gram(q) if rotations else None
+        if diagonal is not None:
+            errors.append(diagonal.abs().amax((1, 2)))
+            condition.append(_ratio_near_one(diagonal.amin(-1), diagonal.amax(-1)))
+            continue
+        gram = _gram(q)
         errors.append(gram.abs().amax((1, 2, 3)).double())
         is_near = is_near and bool(gram.flatten(1).norm(dim=1).max() < 1e-3)
         if is_near:
-            low, high = (extreme.double() for extreme in _extremes(gram))
-            condition.append(((1 + high.amax(1)) / (1 + low.amin(1))).sqrt())
+            condition.append(_ratio_near_one(*_extremes(gram)))
     if not is_near:
         condition = [_ratio_of_singular_values(transform(part).double()) for part in parts]
     return {"condition_number": torch.cat(condition), "orthogonality_error": torch.cat(errors)}
+
+
+def _ratio_near_one(low: Tensor, high: Tensor) -> Tensor:
+    """Return condition numbers from the extreme eigenvalues of Q^T Q - I.
+
+    Shape: (clients, r) each -> (clients,), float64.
+    """
+    return ((1 + high.double().amax(1)) / (1 + low.double().amin(1))).sqrt()
+
+
+def _diagonal_of_gram(q: Tensor) -> Tensor | None:
+    """Return the diagonal of Q^T Q - I of rotations made by ``cayley``, where it decides both measures.
+
+    A series' Q is not quite orthogonal because it is rounded. On its diagonal, numbers next to 1 are rounded;
+    elsewhere the small numbers of E = Q - I. There, the entries of Q^T Q - I were at most 0.7 roundings of
+    the longest column of E, and their norm two roundings of the norm of E; sixteen are allowed. So the
+    largest entry is on the diagonal, and the extreme eigenvalues are close to its own, as in ``_extremes``.
+
+    Returns:
+        None where Q may not be a series, or the allowance is larger than the diagonal.
+
+    Shape: q (clients, r, n, n) -> (clients, r, n), float64.
+    """
+    if q.device.type != "cpu" or q.dtype != torch.float32 or q.shape[-1] < _SERIES_FROM:
+        return None
+    diagonal = q.double().square_().sum(-2).sub_(1)
+    squares = (diagonal - 2 * (q.diagonal(dim1=-2, dim2=-1).double() - 1)).clamp_(min=0)  # |E_i|^2
+    allowance = 16 * torch.finfo(q.dtype).eps / 2 * squares.amax(-1).sqrt()  # with E's norm, below 1e-7
+    is_series = squares.sum(-1).max() < _NEAR**2
+    return diagonal if is_series and bool((allowance <= diagonal.abs().amax(-1)).all()) else None
+
+
+def _gram(q: Tensor) -> Tensor:
+    """Return Q^T Q - I, in the precision of Q if that suffices. Shape: q (clients, r, n, n) -> like q."""
+    gram = _small_gram(q) if q.device.type == "cpu" and q.shape[-1] >= _SERIES_FROM else None
+    if gram is None:
+        q = q.double()
+        gram = q.transpose(-1, -2) @ q
+        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return gram
 
 
 def _small_gram(q: Tensor) -> Tensor | None:

@@ -45,10 +45,11 @@ def test_matrices_solved_one_after_the_other_have_the_bits_of_solve(n, divisor):
 @pytest.mark.parametrize(
     ("norm", "terms"), [(0, 0), (1e-9, 0), (1e-5, 1), (1e-3, 2), (0.03, 4), (0.1, 7), (0.3, None)]
 )
-def test_small_matrices_are_solved_by_a_series_as_exactly_as_by_a_decomposition(norm, terms):
+@pytest.mark.parametrize("columns", [5, 16])
+def test_small_matrices_are_solved_by_a_series_as_exactly_as_by_a_decomposition(norm, terms, columns):
     x = torch.randn(1, 1, 256, 256, generator=torch_generator(1, "x"))
     x *= norm / skew(x[0, 0]).norm()
-    b = torch.randn(1, 1, 256, 5, generator=torch_generator(1, "b"))
+    b = torch.randn(1, 1, 256, columns, generator=torch_generator(1, "b"))
     assert linalg._terms_of_series(skew(x[0, 0])) == terms
     exact = skew(x.double())
     inverse = torch.linalg.inv(torch.eye(256) - exact)
@@ -109,6 +110,33 @@ def test_large_transforms_near_the_identity_are_measured_in_their_own_precision(
     # At least as close as by 24 steps in double precision; what float32 rounds does not count.
     within = abs(by_lanczos - true) + 1e-10 + 1e-4 * (true - 1)
     assert measured["condition_number"].item() == pytest.approx(true, rel=0, abs=within)
+
+
+@pytest.mark.parametrize("rows", [256, 2], ids=["all rows turn", "two rows turn"])
+@pytest.mark.parametrize(
+    ("norm", "alone"),
+    [(0, True), (1e-7, False), (1e-3, True), (0.01, True), (0.034, True), (0.037, False), (0.2, False)],
+)
+def test_the_diagonal_alone_measures_rotations_near_the_identity(norm, alone, rows):
+    x = torch.randn(1, 1, 256, 256, generator=torch_generator(1, "x"))
+    x[..., rows:, rows:] = 0
+    x *= norm / skew(x[0, 0]).norm()
+    q = cayley(x)
+    exact = q[0, 0].double().mT @ q[0, 0].double() - torch.eye(256)
+    diagonal = linalg._diagonal_of_gram(q)
+    assert (diagonal is not None) == alone
+    if diagonal is not None:
+        torch.testing.assert_close(diagonal[0, 0], exact.diagonal(), rtol=0, atol=1e-14)
+        rest = exact - torch.diag(exact.diagonal())
+        column = (q[0, 0].double() - torch.eye(256)).norm(dim=0).max()
+        assert rest.abs().max() <= 4 * 2**-24 * column  # a quarter of what is allowed for
+        assert rest.norm() < 1e-8
+    measured = orthogonality(x, cayley, rotations=True)
+    assert measured["orthogonality_error"].item() == pytest.approx(exact.abs().max().item(), rel=1e-3)
+    assert measured["condition_number"].item() == pytest.approx(
+        torch.linalg.cond(exact + torch.eye(256)).sqrt().item(), abs=1e-8
+    )
+    assert linalg._diagonal_of_gram(cayley(x.double())) is None
 
 
 @pytest.mark.parametrize("far", [None, 0, 4])

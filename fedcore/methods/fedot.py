@@ -297,7 +297,7 @@ class FedOT(Method[FedOTConfig]):
         """
         values = {"degrees_of_freedom": torch.tensor(float(self._degrees_of_freedom()))}
         if "matrix" in trained:
-            values |= orthogonality(trained["matrix"], self._transform)
+            values |= self._orthogonality(trained["matrix"])
         if "classifier" not in self.shared or len(data.clients) < 2:
             return values
         some = compared(len(data.clients))
@@ -314,9 +314,12 @@ class FedOT(Method[FedOTConfig]):
             kappa = torch.ones(2, dtype=torch.float64)
             if "matrix" in self.names:
                 both = [self._of_client(before, int(data.clients[i]))["matrix"] for i in pair]
-                kappa = orthogonality(torch.cat(both), self._transform)["condition_number"]
+                kappa = self._orthogonality(torch.cat(both))["condition_number"]
             values["gradient_bound"] = 2 * self.tau * kappa.sum().cpu()
         return values
+
+    def _orthogonality(self, matrices: Tensor) -> Params:
+        return orthogonality(matrices, self._transform, self.config.local_transform == "cayley")
 
     def _degrees_of_freedom(self) -> int:
         """Count a client transform's degrees of freedom, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""

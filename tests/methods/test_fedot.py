@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from fedcore import linalg
 from fedcore.linalg import cayley
 from fedcore.methods.fedot import rotate
 from tests.support.against import (
@@ -252,6 +253,23 @@ def test_diagnostics_equal_their_definitions(federation, kind):
     assert diagnostics(event, "condition_number") == pytest.approx([torch.linalg.cond(m).item() for m in q])
     errors = [(m.T @ m - torch.eye(16, dtype=m.dtype)).abs().max().item() for m in q]
     assert diagnostics(event, "orthogonality_error") == pytest.approx(errors, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["cayley", "linear"])
+def test_the_error_of_large_transforms_is_the_largest_entry_anywhere(monkeypatch, kind):
+    """Rotations near the identity are measured without the product; for any matrix it has to be made."""
+    products, small_gram = [], linalg._small_gram
+    monkeypatch.setattr(linalg, "_small_gram", lambda q: products.append(len(q)) or small_gram(q))
+    federation = tiny_federation(drawn_backbone(torch.float32, embed_dim=256))
+    method = build("fedot", federation, lr=1e-4, batch_size=4, local_transform=kind)
+    loop = run_rounds(method, federation, 2)
+    q = method._transform(loop.state.local["matrix"])[:, 0].double()
+    gram = q.mT @ q - torch.eye(256)
+    errors = gram.abs().amax((1, 2)).tolist()
+    assert diagnostics(loop.finished[-1], "orthogonality_error") == pytest.approx(errors, rel=1e-3)
+    assert (sum(products) == 0) == (kind == "cayley")
+    on_diagonal = gram.diagonal(dim1=1, dim2=2).abs().amax(1).tolist()
+    assert (on_diagonal == errors) == (kind == "cayley")
 
 
 def test_a_rotation_is_made_once_while_its_matrix_stays_with_equal_rows():

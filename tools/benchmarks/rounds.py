@@ -7,7 +7,7 @@ python -m tools.benchmarks.rounds --clients 10 --classes 65 --samples 160
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import typer
@@ -30,32 +30,36 @@ def main(clients: int = 10, classes: int = 65, samples: int = 160, repeats: int 
     federation = drawn.federation(clients, classes, samples)
     print(f"{clients} clients of {samples} samples, {classes} classes, ViT-B-32's sizes, CPU-seconds a round")
     for name, (method, *_) in FLOORS.items():
-        ours, floor = rounds_of(method, federation, repeats), rounds_of_floor(name, federation, repeats)
+        sides = round_of(method, federation, repeats), round_of_floor(name, federation)
+        ours, floor = medians_in_turn(sides, repeats)
         print(f"{name:28} {ours:7.3f}  by hand {floor:7.3f}  ratio {ours / floor:.2f}")
 
 
-def rounds_of(name: str, federation: Federation, repeats: int) -> float:
-    """Measure a method's rounds with all that they record but their evaluation."""
+def round_of(name: str, federation: Federation, repeats: int) -> Callable[[], object]:
+    """Return what trains a method's next round, with all that it records but its evaluation."""
     loop = Loop(drawn.build(name, federation), federation, repeats + 2, evaluate_every=repeats + 3)
     events = (event for event in loop.events() if isinstance(event, RoundFinished))
     next(events)  # round 0 is an evaluation
-    return _median(lambda: next(events), repeats)
+    return lambda: next(events)
 
 
-def rounds_of_floor(name: str, federation: Federation, repeats: int) -> float:
-    """Measure the rounds of a loop of ``FLOORS``, written by hand."""
+def round_of_floor(name: str, federation: Federation) -> Callable[[], object]:
+    """Return what trains the next round of a loop of ``FLOORS``, written by hand."""
     _, module, loss, optimiser = FLOORS[name]
     model = module(federation)
-    return _median(lambda: floors.one_round(model, federation, loss, optimiser), repeats)
+    return lambda: floors.one_round(model, federation, loss, optimiser)
 
 
-def _median(work: Callable[[], object], repeats: int) -> float:
-    work()
-    watch, spent = drawn.Stopwatch(), []
-    for _ in range(repeats):
-        work()
-        spent.append(watch())
-    return statistics.median(spent)
+def medians_in_turn(sides: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Return each side's median; they take turns, so that other work on the machine meets all of them."""
+    spent: list[list[float]] = [[] for _ in sides]
+    for number in range(repeats + 1):
+        for work, seconds in zip(sides, spent, strict=True):
+            watch = drawn.Stopwatch()
+            work()
+            if number:
+                seconds.append(watch())
+    return [statistics.median(seconds) for seconds in spent]
 
 
 if __name__ == "__main__":
