@@ -10,7 +10,9 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
+from fedcore.errors import did_you_mean
 from fedcore.methods.base import BatchOrder, Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
 from fedcore.progress import shortened
@@ -88,6 +90,15 @@ def _fault_of_about(cls: type[Method]) -> str:
         found = error.errors()[0]
         place = ".".join(map(str, found["loc"]))
         return f"{cls.__name__}.about.{place} is wrong: {found['msg']} (got {_said(found['input'])})"
+    for i, diagnostic in enumerate(cls.about.charts):
+        if not diagnostic.lines:
+            return f"{cls.__name__}.about.charts.{i} has no lines; name the recorded values, {{name: line}}"
+    fields = getattr(cls.Config, "model_fields", {})
+    for i, chart in enumerate(cls.about.field_charts):
+        for name in (chart.over, *chart.only):
+            if name not in fields:
+                hint = did_you_mean(name, fields, "choose from " + ", ".join(fields))
+                return f"{cls.__name__}.about.field_charts.{i} names {name!r}, no field of Config; {hint}"
     return "" if cls.about.title.strip() else f"{cls.__name__}.about.title is empty; give its name on pages"
 
 
@@ -110,12 +121,17 @@ def _fault_of_config(cls: type[Method]) -> str:
     try:
         for place, value in values.items():
             check_number(value, fields[place].annotation)
-        config.model_validate(values)
+        made = config.model_validate(values)
+        made.model_dump_json()
     except ValidationError as error:
         # Errors without a field come from a check of several fields, which every experiment makes.
         of_fields = [found for found in error.errors() if found["loc"] and found["loc"][0] in fields]
         if of_fields:
             place, reason = str(of_fields[0]["loc"][0]), of_fields[0]["msg"]
+    except PydanticSerializationError as error:
+        return (
+            f"a default of {config.__name__} cannot be stored: {error}; take numbers, texts and lists of them"
+        )
     except ValueError as error:
         reason = str(error)
     if not reason:

@@ -9,7 +9,7 @@ from typing import Any
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.methods import class_texts, registry
 from fedcore.results.statistics import group_by
 from fedcore.store import RunRow, Store
@@ -240,4 +240,11 @@ def result_caveat(config: RunConfig) -> str:
         method_config = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method from a user's own file
         return ""
-    return registry.get(config.method.name).result_caveat(method_config, _is_embedded(config))
+    method = registry.get(config.method.name)
+    try:
+        caveat: object = method.result_caveat(method_config, _is_embedded(config))
+    except Exception as error:  # noqa: BLE001 - code of the user; results stay readable
+        return f"{method.__name__}.result_caveat raised {first_line(error)}"
+    if not isinstance(caveat, str):
+        return f"{method.__name__}.result_caveat returns {caveat!r}, and not a text"
+    return caveat

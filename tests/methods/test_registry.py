@@ -132,6 +132,16 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
             r"about\.prompts is wrong: .*valid dictionary \(got \['p'\]\)$",
         ),
         (
+            "Config = type('C', (MethodConfig,), {'w': hyper(object(), 'w'), "
+            "'__annotations__': {'w': object}})",
+            r"a default of C cannot be stored: .*; take numbers, texts and lists of them$",
+        ),
+        ("about = About('A', charts=(DiagnosticChart('a', {}),))", r"about\.charts\.0 has no lines"),
+        (
+            "about = About('A', field_charts=(FieldChart('F', 'v', 'clas_text', 'r'),))",
+            r"about\.field_charts\.0 names 'clas_text', no field of Config; did you mean 'class_text'",
+        ),
+        (
             "Config = type('C', (MethodConfig,), {'lr': hyper(-1.0, 'rate', ge=0), "
             "'__annotations__': {'lr': float}})",
             r"the default of C\.lr is -1\.0, which is refused: Input should be greater than or equal to 0$",
@@ -141,7 +151,7 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
 def test_a_declaration_with_a_wrong_value_is_refused(tmp_path: Path, member: str, message: str) -> None:
     """``batch_order = "Sorted"`` was read as shuffled, and ``trains = "no"`` as True."""
     file = tmp_path / "misspelt.py"
-    imports = "from fedcore.methods import About, DiagnosticChart, MethodConfig, hyper\n"
+    imports = "from fedcore.methods import About, DiagnosticChart, FieldChart, MethodConfig, hyper\n"
     file.write_text(imports + HOOKS.format(member=member, of_base="..."))
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)

@@ -270,3 +270,18 @@ def test_the_domains_without_a_client_are_named(tmp_path: Path) -> None:
     assert "The domain 0° has no client and is the unseen test set." in one
     two = paragraph(tmp_path / "two.db", held_out=("0°", "15°"))
     assert "Each of the domains 0°, 15° in turn has no client and is the unseen test set." in two
+
+
+@pytest.mark.parametrize(
+    ("caveat", "said"),
+    [
+        (lambda config, embedded: 1 / 0, "FedOT.result_caveat raised ZeroDivisionError: division by zero"),
+        (lambda config, embedded: None, "FedOT.result_caveat returns None, and not a text"),
+    ],
+)
+def test_a_method_whose_caveat_fails_leaves_its_results_readable(
+    monkeypatch: pytest.MonkeyPatch, caveat, said
+) -> None:
+    """No table of an experiment could be shown or exported."""
+    monkeypatch.setattr(registry.get("fedot"), "result_caveat", caveat)
+    assert settings.result_caveat(expand(fill.an_experiment(methods=("fedot",)))[0]) == said

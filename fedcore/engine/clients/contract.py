@@ -18,6 +18,7 @@ import numpy as np
 from fedcore.engine.clients.hooks import (
     call,
     check_texts,
+    is_built_in,
     kind,
     line_of,
     place_of,
@@ -202,7 +203,7 @@ class FirstStep:
             )
         _check_parts_of_step(where, step, batch, is_last)
         clients = len(batch.clients)
-        built_in = type(self.method).__module__.startswith("fedcore.")  # compared with training one by one
+        built_in = is_built_in(self.method)  # those are compared with training one by one
         for names, loss in [*step.losses.items(), *step.guides.items()]:
             _check_loss(where, names, loss, params, clients)
             if clients > 1 and not built_in:
@@ -411,7 +412,25 @@ def check_models(method: Method, models: object) -> Models:
             )
     _check_rows(where, "'{0}' of the global model", models.global_model or {}, 1, "model")
     _check_rows(where, "'{0}' of the clients' models", models.clients, clients, "clients")
+    if method.clients_use_global and models.global_model is not None and not is_built_in(method):
+        for name in sorted(models.global_model.keys() & models.clients.keys()):
+            one, each = models.global_model[name], models.clients[name]
+            if each.shape[1:] != one.shape[1:] or not torch.equal(each, one.expand_as(each)):
+                raise FedLensMethodError(
+                    f"{where}: '{name}' of a client differs from that of the global model, but "
+                    f"{type(method).__name__}.clients_use_global says that all predict with the global one; "
+                    "leave the declaration out"
+                )
     return models
+
+
+def check_retargeted(method: Method, state: object) -> State:
+    """Check the state for other class names, and return it."""
+    if not isinstance(state, State):
+        raise FedLensMethodError(
+            f"{line_of(method.retarget)}: it returns {kind(state)}; return replace(state, shared={{...}})"
+        )
+    return state
 
 
 def check_before_aggregation(method: Method, models: object, clients: int) -> Params:

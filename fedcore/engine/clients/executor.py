@@ -27,6 +27,7 @@ from fedcore.engine.clients.contract import (
     check_before_aggregation,
     check_head,
     check_models,
+    check_retargeted,
     check_upload,
     lr_factors,
 )
@@ -310,7 +311,10 @@ def after_aggregation(
                 continue
             place = cohort, space
             with torch.no_grad():
-                there = state if whole is home else call(home.method.retarget, state, evaluator.method)
+                there = state
+                if whole is not home:
+                    moved = call(home.method.retarget, state, evaluator.method)
+                    there = check_retargeted(home.method, moved)
                 models = check_models(evaluator.method, call(evaluator.method.models, there))
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)

@@ -381,7 +381,25 @@ class MovesLocalOnes(BiasMethod):
         return replace(super().aggregate(state, uploads, generator), local={"bias": torch.zeros(3, 3)})
 
 
+class TrainsFaster(BiasMethod):
+    def __init__(self, config, problem):
+        super().__init__(config.model_copy(update={"lr": 5.0}), problem)
+
+
+class OwnModelsUnused(BiasMethod):
+    clients_use_global = True
+
+    def models(self, state):
+        one = {"weight": state.shared["weight"][None]}
+        return Models(one, {"weight": self.repeat(state.shared)["weight"] + state.local["bias"][..., None]})
+
+
 MISTAKES = [
+    (TrainsFaster, "__init__: the method has another config than the recorded one, under which its results"),
+    (
+        OwnModelsUnused,
+        "models: 'weight' of a client differs from that of the global model, but OwnModelsUnused",
+    ),
     (ListOfLosses, "train_step: losses of the step is a list; it takes values by name"),
     (
         RecordsClients,
