@@ -263,3 +263,17 @@ def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_p
         bring()
         found = [e for e in Store(db).experiments.all() if e.id >= newest.id]
         assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)
+
+
+def test_names_and_totals_of_a_file_that_do_not_fit_are_said_and_kept(db, tmp_path, caplog):
+    file = tmp_path / "own.csv"
+    head = "method,seed,round,model,test_set,correct,total\n"
+    file.write_text(head + "m,1,1,Global,a,1,2\nm,1,1,b,a,1,20\nn,1,1,a,a,1,2\n")
+    created = Store(db).imports.csv(file, "Own", "rotated-digits")
+    first, second = Store(db).runs.get(created.run_ids)
+    assert [notice.message.partition(":")[0] for notice in first.notices] == [
+        "no model has the name of a test set, so there is no personal accuracy",
+        "round 1",
+    ]
+    assert "test set 'a' has 2 samples for model 'Global' and 20 for 'b'" in first.notices[1].message
+    assert not second.notices and "m, seed 1: no model has the name of a test set" in caplog.text

@@ -325,3 +325,14 @@ def test_names_with_spaces_at_their_ends_are_refused(db):
     for name in ("a ", ""):
         with pytest.raises(FedLensError, match="is no name of a model or test set"):
             run.round(1, {(name, "a"): (1, 2)})
+
+
+def test_models_tested_on_different_samples_of_one_test_set_are_said_once(db):
+    run = Recorder(db, method="mine", seed=1, dataset="rotated-digits")
+    with pytest.warns(UserWarning, match="round 1: test set 'a' has 2 samples for model 'a' and 20 for 'b'"):
+        run.round(1, {("a", "a"): (1, 2), ("b", "a"): (1, 20)})
+    run.round(2, {("a", "a"): (1, 2), ("b", "a"): (1, 20)})
+    run.round(3, {("a", "a"): (1, 4), ("b", "a"): (1, 4)})
+    run.finish()
+    (row,) = Store(db).runs.get([run.run_id])
+    assert len(row.notices) == 1

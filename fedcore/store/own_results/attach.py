@@ -2,7 +2,7 @@
 
 import operator
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,12 +12,17 @@ from fedcore.config.experiment import named_errors
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
 from fedcore.errors import FedLensError, did_you_mean, reading_stored
+from fedcore.progress import first_few
 from fedcore.store.writer import Created, insert_experiment, insert_runs
 
 OWN_DATA = "own data"
 """The data set of results without one; if they join an experiment, they take that of the experiment."""
 OWN_BACKBONE = "own backbone"
 MAX_ROUND = 100_000
+GLOBAL_NAME = "global"
+"""Name of the global model in a script and in a CSV file."""
+NAMED = 5
+"""Names that a sentence repeats."""
 MAX_COUNT = 10**12
 """Highest count of samples: sums over all cells of a database stay within 64 bits."""
 MAX_NAME = 1000
@@ -110,6 +115,35 @@ def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str
             "instead of the name to choose another one"
         )
     return found
+
+
+def without_own_accuracy(models: Iterable[str], test_sets: Iterable[str]) -> str | None:
+    """Return a sentence if no model can have an accuracy on its own test set; None if one can."""
+    of_models, of_sets = (sorted(set(names)) for names in (models, test_sets))
+    if {GLOBAL_NAME, *of_sets} & set(of_models):
+        return None
+    return (
+        "no model has the name of a test set, so there is no personal accuracy: the models were "
+        f"{first_few(of_models, NAMED)}, the test sets {first_few(of_sets, NAMED)}; '{GLOBAL_NAME}' is the "
+        "name of the global model"
+    )
+
+
+def unequal_totals(cells: Iterable[tuple[str, str, int]]) -> str | None:
+    """Return a sentence if two models were tested on different numbers of samples of one test set.
+
+    Args:
+        cells: model, test set and total of an evaluation.
+    """
+    seen: dict[str, tuple[str, int]] = {}
+    for model, test_set, total in cells:
+        first, samples = seen.setdefault(test_set, (model, total))
+        if samples != total:
+            return (
+                f"test set '{test_set}' has {samples} samples for model '{first}' and {total} for '{model}', "
+                "so their accuracies are of different samples"
+            )
+    return None
 
 
 def insert_own_runs(

@@ -30,6 +30,7 @@ from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.records.formulas import unguarded
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
+    GLOBAL_NAME,
     MAX_COUNT,
     MAX_NAME,
     MAX_ROUND,
@@ -39,8 +40,10 @@ from fedcore.store.own_results.attach import (
     find_experiment,
     insert_own_runs,
     own_config,
+    unequal_totals,
+    without_own_accuracy,
 )
-from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET
+from fedcore.store.own_results.recorder import GLOBAL_TEST_SET
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
@@ -142,7 +145,7 @@ def import_csv(
         joined = existing
         if existing is None and setting is not None:
             joined = ExistingExperiment(0, str(experiment), setting)
-        runs = []
+        runs, doubted = [], list[str]()
         for (method, seed), its_rows in by_run.items():
             # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
             entry, last = MethodEntry(name=method, label=method), max(r.round for r in its_rows)
@@ -151,12 +154,28 @@ def import_csv(
             database, existing, runs, name=str(experiment), origin="import", identity=identity, tag=tag
         )
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
-            _write_run(database, run_id, its_rows, notices)
+            of_run = _doubts_of_run(its_rows)
+            _write_run(database, run_id, its_rows, notices + of_run)
+            doubted += [f"{its_rows[0].method}, seed {its_rows[0].seed}: {doubt}" for doubt in of_run]
         first = {"content_hash": identity, "run_id": created.run_ids[0]}
         insert_row(database, "imported_files", first)
-    for notice in notices:
+    for notice in notices + doubted:
         logger.warning("%s", notice)
     return created
+
+
+def _doubts_of_run(rows: Sequence[CsvRow]) -> list[str]:
+    """Return a sentence for each name or number of a run's rows that does not fit the others."""
+    tested = [row for row in rows if row.split == "test"]
+    found = [without_own_accuracy((r.model for r in tested), (r.test_set for r in tested))] if tested else []
+    evaluations: dict[tuple[int, object, object], list[CsvRow]] = {}
+    for row in rows:
+        evaluations.setdefault((row.round, row.split, row.stage), []).append(row)
+    for (round_, _, _), cells in evaluations.items():
+        if doubt := unequal_totals((r.model, r.test_set, r.total) for r in cells):
+            found.append(f"round {round_}: {doubt}")
+            break
+    return [doubt for doubt in found if doubt is not None]
 
 
 def _refuse_namesakes(

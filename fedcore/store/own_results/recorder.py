@@ -29,19 +29,21 @@ from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner
 from fedcore.store.own_results.attach import (
+    GLOBAL_NAME,
     MAX_ROUND,
     checked_counts,
     doubts,
     find_experiment,
     insert_own_runs,
     own_config,
+    unequal_totals,
     whole_number,
+    without_own_accuracy,
 )
 from fedcore.store.runs import Runs
 from fedcore.store.writer import RunWriter, claim_new, insert_entities, set_config
 
 Counts = tuple[int, int]
-GLOBAL_NAME = "global"
 GLOBAL_TEST_SET = (
     f"a test set cannot be called '{GLOBAL_NAME}', which is the global model's name: the pair would count as "
     "a client's own model and test set; rename it"
@@ -120,7 +122,7 @@ class Recorder:
         self._config = Runs(file).config(self.run_id)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
-        self._test_sets: set[str] = set()
+        self._test_sets, self._doubted = set[str](), False
         for doubt in doubts(existing, dataset):
             self._warn(doubt)
 
@@ -197,6 +199,12 @@ class Recorder:
         grown = self._of_length(number) if number > self._config.rounds else None
         with self._alive():
             self._writer.write_round(event, grown=grown)
+            doubt = unequal_totals(
+                (model, test_set, total) for (model, test_set), (_, total) in counts.items()
+            )
+            if doubt and not self._doubted:
+                self._doubted = True
+                self._warn(f"round {number}: {doubt}")
             if unknown:
                 self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
@@ -239,12 +247,8 @@ class Recorder:
             yield f"domain_sets names {', '.join(lost)}, but the test sets were {names}; correct the name"
         if lost := sorted(self._domains.keys() - self._codes.keys()):
             yield f"domains names {', '.join(lost)}, but the recorded names were {', '.join(self._codes)}"
-        if not self._models & (self._test_sets | {GLOBAL_NAME}):
-            models = ", ".join(sorted(self._models))
-            yield (
-                f"no model has the name of a test set, so there is no personal accuracy: the models were "
-                f"{models}, the test sets {names}; '{GLOBAL_NAME}' names the global model"
-            )
+        if doubt := without_own_accuracy(self._models, self._test_sets):
+            yield doubt
 
     def __enter__(self) -> Self:
         return self
