@@ -7,8 +7,6 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
 
 import streamlit as st
 from starlette.datastructures import MutableHeaders
@@ -21,11 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
-from pages.live_view import chart as live_chart
-from pages.widgets import ahead, browser, pulse, session
+from pages.widgets import ahead, plotly_chart, pulse, session
 
-CHART_PAGES = ("compare", "leaderboard", "new", "run")
-"""Addresses of the pages that draw with ``st.plotly_chart``; Live has a plotly.js of its own."""
 READY_SECONDS = 0.5  # from the start of the app until the server accepts connections
 
 
@@ -55,56 +50,22 @@ async def announced(_: st.App) -> AsyncIterator[None]:
     yield
 
 
-@cache
-def chart_library() -> str | None:
-    """Return the address of Streamlit's chart component with plotly.js; None if it has another name."""
-    found = (Path(st.__file__).parent / "static" / "static" / "js").glob("PlotlyChart.*.js")
-    return next((f"{session.base_path()}/static/js/{path.name}" for path in found), None)
-
-
-def early_library(page: str) -> str | None:
-    """Return the header with which browsers fetch a page's plotly.js at once; None if it draws no charts."""
-    if page in CHART_PAGES and (library := chart_library()) is not None:
-        return f"<{library}>; rel=modulepreload"
-    if page == "live" and (library := live_chart.plotly_url()) is not None:
-        return f"<{library}>; rel=preload; as=script"
-    return None
-
-
-def _is_plain(headers: MutableHeaders) -> bool:
-    """Return whether a body is sent as it is, and its length is known."""
-    return "content-length" in headers and "content-encoding" not in headers
-
-
 class EarlyCharts:
-    """Names plotly.js in the headers of pages with charts, and has it compiled as a whole.
-
-    Browsers then fetch and compile its 4.7 MB while the page's script runs, instead of afterwards.
-    """
+    """Names plotly.js in the headers of pages with charts: browsers fetch it while the page's script runs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        of_library = scope["path"] == chart_library() and scope["method"] == "GET"
-
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
                 if headers.get("content-type", "").startswith("text/html"):
-                    if link := early_library(scope["path"].rpartition("/")[2]):
-                        headers.append("Link", link)
-                elif of_library and message["status"] == 200 and _is_plain(headers):
-                    headers["content-length"] = str(len(browser.EAGER) + int(headers["content-length"]))
-                    headers["accept-ranges"] = "none"  # parts would be counted without the comment
-                    await send(message)
-                    message = {"type": "http.response.body", "body": browser.EAGER, "more_body": True}
+                    headers.append("Link", f"<{plotly_chart.plotly_url()}>; rel=preload; as=script")
             await send(message)
 
-        await self.app(scope, receive, sent)
+        charts = scope["type"] == "http" and scope["path"].rpartition("/")[2] in plotly_chart.CHART_PAGES
+        await self.app(scope, receive, sent if charts else send)
 
 
 def to_experiments(request: Request) -> RedirectResponse:
@@ -117,6 +78,10 @@ limit_header_time()
 app = st.App(
     "dashboard.py",
     lifespan=announced,
-    routes=[Route(f"{session.base_path()}/experiments", to_experiments), *pulse.routes()],
+    routes=[
+        Route(f"{session.base_path()}/experiments", to_experiments),
+        *pulse.routes(),
+        *plotly_chart.routes(),
+    ],
     middleware=[Middleware(Guard), Middleware(EarlyCharts)],
 )

@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import browser, markup, session
+from pages.widgets import browser, markup, plotly_chart, session
 
 ICON = session.ASSETS / "icon.svg"
 DAMAGE_CHECK_SECONDS = 20.0
@@ -54,6 +54,7 @@ st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(session.ASSETS / "style.css")
+plotly_chart.fetch(page.url_path)
 if open_database():
     warn_of_damage()
     with markup.errors_shown(), session.store().one_connection():

@@ -11,7 +11,7 @@ setup(
     package_dir={"fedlens_app": "."},
     package_data={
         "fedcore": ["assets/**/*"],
-        "fedlens_app": [".streamlit/config.toml", "static/.gitignore", "docs/methods/*.md"],
+        "fedlens_app": [".streamlit/config.toml", "docs/methods/*.md"],
         "fedlens_app.pages": ["**/*.css", "**/*.html", "**/*.js", "**/*.svg"],
     },
     include_package_data=False,

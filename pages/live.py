@@ -12,7 +12,6 @@ from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
-from fedcore.plots.chart import Chart
 from fedcore.plots.client_graph import ABOUT, client_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
@@ -28,9 +27,8 @@ from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import NewestRounds
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions, controls, search
-from pages.live_view import chart as live_chart
 from pages.live_view.controls import CHARTS, CURVES, Settings
-from pages.widgets import background, charts, markup, pulse, session
+from pages.widgets import background, charts, markup, plotly_chart, pulse, session
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while the first rounds of a run come quickly
@@ -62,7 +60,7 @@ store = session.store()
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def grid(
     store: Store, token: NewestRounds, settings: Settings, lines_of_runs: Lines
-) -> tuple[Chart, bytes | None, list[Panel]]:
+) -> tuple[bytes, list[Panel]]:
     """Return the heatmaps of a snapshot; the browser does not draw equal bytes again."""
     until = {t[0]: t[1] for t in token}
     panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.stage, until)
@@ -78,7 +76,7 @@ def grid(
         chart = heatmaps.heatmap_grid(
             panels, settings.theme, settings.columns, settings.fitted, width=settings.width, notes=notes
         )
-    return chart, live_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
+    return plotly_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
 def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
@@ -93,7 +91,7 @@ def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme)
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
     store: Store, token: NewestRounds, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
-) -> tuple[Chart, bytes | None, dict[str, Sequence[object]], str]:
+) -> tuple[bytes, dict[str, Sequence[object]], str]:
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
@@ -112,8 +110,8 @@ def lines(
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
-    content = live_chart.payload(chart, f"{list(until)} {what}")
-    return chart, content, dict(series_table(series, "round")), note
+    content = plotly_chart.payload(chart, f"{list(until)} {what}")
+    return content, dict(series_table(series, "round")), note
 
 
 def snapshot_to_draw(now: NewestRounds, paused: bool) -> NewestRounds:
@@ -250,11 +248,11 @@ def at_round(snapshot: NewestRounds, until: int | None) -> NewestRounds:
 
 def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> None:
     """Draw the heatmaps and curves of a snapshot, or their tables."""
-    chart, content, drawn = grid(store, shown, settings, lines_of_runs)
+    content, drawn = grid(store, shown, settings, lines_of_runs)
     if st.session_state.get("as_tables"):
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
-        live_chart.draw(chart, content, "live_grid")
+        plotly_chart.draw(content, "live_grid")
         for line in gap_notes(settings.view, drawn):
             st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
@@ -310,12 +308,12 @@ def fit_colours() -> None:
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
-    chart, content, table, note = drawn
+    content, table, note = drawn
     if st.session_state.get("as_tables"):
         st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
         st.dataframe(table, hide_index=True, key=f"live_{name}_table")
     else:
-        live_chart.draw(chart, content, f"live_chart_{name}")
+        plotly_chart.draw(content, f"live_chart_{name}")
     if note:
         st.caption(note)
 
@@ -350,7 +348,6 @@ def show_draws_as_runs(experiment: ExperimentRow) -> bool:
 
 def page() -> None:
     """Draw the page."""
-    live_chart.fetch()
     row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
     row.title("Live", width="content")
     with row.container(horizontal=True, vertical_alignment="bottom"):

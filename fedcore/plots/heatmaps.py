@@ -265,7 +265,7 @@ def _grid(
         "margin": places.margin,
         "plot_bgcolor": theme.no_data,
         "font": {"color": theme.ink, "size": 12},
-        "hoverlabel": {"align": "left"},
+        "hoverlabel": {**theme.layout["hoverlabel"], "align": "left"},
         "uirevision": "grid",
     }
     return go.Figure({"data": data, "layout": layout})

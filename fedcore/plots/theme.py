@@ -89,10 +89,10 @@ CLASSES_DARK = (
 """Colours of classes in a scatter plot."""
 ACCURACY_SCALE = "Cividis"
 RECORDED_SCALE = [
-    "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
+    "#000004", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
     "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
 ]  # fmt: skip
-"""Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
+"""Magma."""
 DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}
 """Per cent of a scale from which Cividis and Magma are lighter than middle grey."""
 LINES_SCALE: ColourScale = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
@@ -162,6 +162,7 @@ class Theme:
             "paper_bgcolor": TRANSPARENT,
             "plot_bgcolor": TRANSPARENT,
             "font": {"color": self.ink},
+            "hoverlabel": {"bgcolor": self.paper, "bordercolor": self.faint, "font": {"color": self.ink}},
             "modebar": {"bgcolor": TRANSPARENT, "color": self.faint, "activecolor": self.ink},
         }
 
@@ -219,19 +220,3 @@ def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) ->
     figure.update_layout({**theme.layout, "height": height, "margin": {**MARGIN, "pad": 0}, **layout})
     figure.update_xaxes(**theme.axis)
     figure.update_yaxes(**theme.axis)
-
-
-def apply_theme(figure: go.Figure, theme: Theme) -> None:
-    """Give axes without a colour the colour of text, since Streamlit's grey is too pale for small letters."""
-    layout = figure.layout.to_plotly_json()
-    missing: dict[str, dict[str, object]] = {}
-    for name in layout.keys() | {"xaxis", "yaxis"}:
-        if not name.startswith(("xaxis", "yaxis")):
-            continue
-        axis = layout.get(name, {})
-        if "color" not in axis.get("tickfont", {}):
-            missing.setdefault(name, {})["tickfont"] = {"color": theme.ink}
-        if "color" not in axis.get("title", {}).get("font", {}):
-            missing.setdefault(name, {})["title"] = {"font": {"color": theme.ink}}
-    if missing:
-        figure.update_layout(missing)

@@ -7,11 +7,6 @@ import streamlit as st
 
 from pages.widgets import session
 
-EAGER = b"//# allFunctionsCalledOnLoad\n"
-"""A comment at the start of plotly.js, with which Chromium compiles all of it in the background.
-
-It blocks the page for 0.05 s instead of 0.4 s; other browsers ignore the comment."""
-
 
 def script(name: str) -> Callable[..., Any]:
     """Return a function that loads ``assets/NAME.js`` into the page, without anything to see.

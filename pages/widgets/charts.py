@@ -1,24 +1,14 @@
 """Charts with a text alternative, or tables of their numbers if the reader has chosen tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import streamlit as st
 
 from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import apply_theme
 from fedcore.reports.views import Figure, NumberColumns
 from fedcore.results.curves import Series
-from pages.widgets import markup, session
-
-CONFIG: dict[str, Any] = {
-    "displayModeBar": "hover",
-    "displaylogo": False,
-    "showSendToCloud": False,  # plotly.js would offer to upload charts
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],  # zoom buttons stay, for keyboards
-}
-"""Options of plotly.js: few buttons, which appear while the pointer is on the chart."""
+from pages.widgets import markup, plotly_chart, session
 
 
 def draw(
@@ -34,8 +24,7 @@ def draw(
             st.markdown(f"**{markup.md(title)}**")
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
-    apply_theme(chart.figure, session.theme())
-    st.plotly_chart(chart.figure, key=key, alt=chart.alt, config=CONFIG)
+    plotly_chart.draw(plotly_chart.payload(chart), key)
 
 
 def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:

@@ -154,7 +154,7 @@ def test_a_chart_stays_drawn(begin: Callable[..., Page]) -> None:
     counting += "window.Plotly = { react: async () => {}, purge: () => { window.purged += 1; } };"
     figure = {"data": [], "layout": {"margin": {"b": 0, "l": 0}, "height": 50}}
     text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
-    page = begin("live_view/chart.js", list(text.encode()), counting)
+    page = begin("assets/chart.js", list(text.encode()), counting)
     page.locator(".fl-chart[data-drawn]").wait_for()
     assert page.evaluate("window.purged") == 0
     page.evaluate("document.getElementById('place').remove(); window.endSecond()")
@@ -170,9 +170,29 @@ def test_a_chart_that_fails_does_not_keep_a_newer_one_from_being_drawn(begin: Ca
     figures = ({"data": [name], "layout": {"margin": {}}} for name in ("older", "newer"))
     texts = (json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure}) for figure in figures)
     older, newer = (list(text.encode()) for text in texts)
-    page = begin("live_view/chart.js", older, fails_first)
+    page = begin("assets/chart.js", older, fails_first)
     page.wait_for_function("!!window.refuse")
     page.evaluate("newer => { window.call(new Uint8Array(newer)); window.refuse(); }", newer)
     page.wait_for_function("window.drawn.length")
     assert page.evaluate("window.drawn") == ["newer"]
     assert "cannot be drawn" not in page.locator(".fl-chart").inner_text()
+
+
+def test_a_chart_fills_the_screen_and_gets_its_height_back(begin: Callable[..., Page]) -> None:
+    drawing = """
+      window.library = async () => window.Plotly; window.heights = [];
+      window.Plotly = { purge() {}, relayout: (host, { height }) => window.heights.push(height),
+        react: async (host, data, { height }, { modeBarButtonsToAdd }) => {
+          window.heights.push(height); window.button = modeBarButtonsToAdd[0]; window.host = host; } };"""
+    figure = {"data": [], "layout": {"margin": {}, "height": 240}}
+    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
+    page = begin("assets/chart.js", list(text.encode()), drawing)
+    page.locator(".fl-chart[data-drawn]").wait_for()
+    page.evaluate("window.button.click(window.host)")
+    page.wait_for_function("window.heights.at(-1) === window.innerHeight && document.fullscreenElement")
+    newer = json.dumps({"url": "", "alt": "newer", "config": {}, "figure": figure})
+    page.evaluate("newer => window.call(new Uint8Array(newer))", list(newer.encode()))
+    page.wait_for_function("window.host.dataset.drawn === '2'")
+    assert page.evaluate("window.heights.at(-1) === window.innerHeight"), "a newer chart fills it too"
+    page.evaluate("window.button.click(window.host)")
+    page.wait_for_function("window.heights.at(-1) === 240 && !document.fullscreenElement")

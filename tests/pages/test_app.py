@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from starlette.responses import Response
 import app as served
 from fedcore.results import progress
 from fedcore.store import Store
-from pages.live_view import chart as live_chart
-from pages.widgets import pulse
+from pages.widgets import plotly_chart, pulse
 from tests.support import fill
 from tests.support.web.live import clock, widget
 from tests.support.web.pages import Opened, html
@@ -154,15 +154,15 @@ def test_the_browser_is_opened_where_there_is_a_screen(
 
 
 @pytest.mark.parametrize(
-    ("path", "kind", "how"),
+    ("path", "kind", "named"),
     [
-        ("/compare", "text/html", "modulepreload"),
-        ("/live", "text/html", "preload; as=script"),
-        ("/papers", "text/html", None),
-        ("/compare", "text/css", None),
+        ("/compare", "text/html", True),
+        ("/live", "text/html", True),
+        ("/papers", "text/html", False),
+        ("/compare", "text/css", False),
     ],
 )
-def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, how: str | None) -> None:
+def test_pages_with_charts_name_plotly_js(path: str, kind: str, named: bool) -> None:
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -170,27 +170,19 @@ def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, how:
 
     page = served.EarlyCharts(Response("page", media_type=kind))
     run(page({"type": "http", "method": "GET", "path": path}, None, send))
-    (link,) = [value.decode() for name, value in sent[0]["headers"] if name == b"link"] or [""]
-    assert link.endswith(f">; rel={how}") if how else not link
-    address = link[1:].partition(">")[0]
-    if path == "/live":
-        assert address == live_chart.plotly_url()
-    else:
-        assert (Path(st.__file__).parent / "static" / address.lstrip("/")).is_file() == bool(how)
+    links = [value.decode() for name, value in sent[0]["headers"] if name == b"link"]
+    assert links == ([f"<{plotly_chart.plotly_url()}>; rel=preload; as=script"] if named else [])
 
 
-@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("GET", 304)])
-def test_the_library_of_charts_is_compiled_in_the_background(method: str, status: int) -> None:
+def test_plotly_js_is_served_whole_and_compiled_in_the_background() -> None:
+    (route,) = (r for r in plotly_chart.routes() if r.path == plotly_chart.plotly_url())
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    asked = {"type": "http", "method": method, "path": served.chart_library()}
-    run(served.EarlyCharts(Response("code", status))(asked, None, send))
-    body = b"".join(message.get("body", b"") for message in sent)
-    whole = (method, status) == ("GET", 200)
-    assert body == (b"//# allFunctionsCalledOnLoad\ncode" if whole else b"code")
-    length = dict(sent[0]["headers"]).get(b"content-length")
-    assert length is None or int(length) == len(body)
-    assert (dict(sent[0]["headers"]).get(b"accept-ranges") == b"none") == whole, "no part can be asked for"
+    run(route.handle({"type": "http", "method": "GET", "path": route.path, "headers": []}, None, send))
+    first, rest = b"".join(message.get("body", b"") for message in sent).split(b"\n", 1)
+    assert first == b"//# allFunctionsCalledOnLoad", "Chromium compiles it in the background"
+    assert rest == (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    assert b"immutable" in dict(sent[0]["headers"])[b"cache-control"], "its name contains its version"

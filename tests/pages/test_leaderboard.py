@@ -9,6 +9,7 @@ from fedcore.results.further_seeds import decisive_runs
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store
 from tests.support import command_line, fill
+from tests.support.web.live import charts
 from tests.support.web.markup import tables
 from tests.support.web.pages import Opened, button, html
 
@@ -36,7 +37,7 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
         for g in made.rows
     ]
     assert made.finding == app.info[0].value.replace("\\", "")
-    assert len(app.get("plotly_chart")) == 1
+    assert len(charts(app)) == 1
     costs = {r[1]: float(r[head.index("Traffic, MB")]) for r in rows}
     cheapest = min(costs, key=costs.__getitem__)
     least = min(c.megabytes for c in row_costs(store, made.comparison, setting.key))

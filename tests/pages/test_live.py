@@ -1,7 +1,6 @@
 """The Live page, driven without a browser."""
 
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from fedcore.records.events import Diagnostic
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import actions, controls
-from pages.live_view import chart as live_chart
-from pages.widgets import session
+from pages.widgets import plotly_chart, session
 from tests.support import fill
 from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, button, html
@@ -100,10 +98,12 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
     assert controls.steps([], TEST, AFTER_AGGREGATION) == []
 
 
-def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened) -> None:
-    """Fetched and compiled beside the text; also on a page that has no chart yet."""
-    bodies = [e.proto.body for e in open_page("live").get("html")]
-    assert live_chart.fetching(live_chart.plotly_url()) in bodies
+@pytest.mark.parametrize(("page", "how"), [("live", "fetchLibrary("), ("data", "fetchLibraryWhenIdle(")])
+def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, page: str, how: str) -> None:
+    """Fetched and compiled beside the text, or later on a page without charts, for the next page."""
+    (script,) = (e.proto.body for e in open_page(page).get("html") if "<script>" in e.proto.body)
+    assert script == plotly_chart.fetching(page)
+    assert script.splitlines()[-1].startswith(how)
 
 
 @pytest.mark.parametrize("asked", ["3", pytest.param("<b>1</b>", marks=pytest.mark.slow)])
@@ -242,9 +242,9 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
     assert (axis["cmin"], axis["cmax"], axis["colorbar"]["title"]["text"]) == (-1, 1, "Cosine")
     assert "Cosine of updates. All heatmaps share one colour scale." in [c.value for c in app.caption]
     app = open_page("compare", ids=["1"], tab="Heatmaps", matrix="Who is like whom (Mine)")
-    assert [c.proto.alt.split(".")[0] for c in app.get("plotly_chart")] == ["Who is like whom"]
+    assert [c["alt"].split(".")[0] for c in charts(app)] == ["Who is like whom"]
     app = open_page("run", id="1", run_tab="Diagnostics")
-    assert any(c.proto.alt.startswith("Who is like whom") for c in app.get("plotly_chart"))
+    assert any(c["alt"].startswith("Who is like whom") for c in charts(app))
 
 
 def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
@@ -279,31 +279,6 @@ def test_a_telephone_shows_no_button_that_does_nothing(
     monkeypatch.setattr(session, "is_narrow", lambda: True)
     assert not {"Stop", "Resume"} & {b.label for b in open_page("live", id="1").button}
     assert {"Stop", "Resume"} <= {b.label for b in open_page("live", id="2").button}
-
-
-def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
-    folder = tmp_path / "static"
-    url = live_chart.plotly_url(folder)
-    (made,) = folder.iterdir()
-    assert url == f"/app/static/{made.name}"
-    first, rest = made.read_bytes().split(b"\n", 1)
-    assert first == b"//# allFunctionsCalledOnLoad", "Chromium compiles it in the background"
-    assert rest == (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
-    made.write_bytes(b"cut off")
-    assert live_chart.plotly_url(folder) == url
-    (made,) = folder.iterdir()
-    assert made.stat().st_size > 1_000_000
-    before = made.stat().st_ino
-    live_chart.plotly_url(folder)
-    assert made.stat().st_ino == before
-
-
-def test_where_nothing_can_be_served_charts_are_drawn_anew(
-    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_chart, "plotly_url", lambda: None)
-    live_grid = open_page("live", id="1").get("plotly_chart")
-    assert live_grid[0].proto.alt.startswith("Accuracy heatmaps.")
 
 
 def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(

@@ -20,6 +20,7 @@ from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session
 from tests.support.papers import finish, finish_readings
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button
 
 TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
@@ -215,17 +216,17 @@ def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_pat
     app = open_page("papers", table="feddeap-5", rehearsal="true")
     assert "What the paper leaves open" in [element.value for element in app.subheader]
     assert any("The curve appears when the runs of two readings are done" in i.value for i in app.info)
-    assert not app.get("plotly_chart")
+    assert not charts(app)
     app = button(app, "Run all readings of the table").click().run()
     assert not app.exception
     assert button(app, "Queue 72 runs"), "three rows of eight variants with three seeds"
     finish_readings(tmp_path / "runs.db")
     app = open_page("papers", table="feddeap-5", rehearsal="true")
     assert not app.exception
-    assert len(app.get("plotly_chart")) == 1
+    assert len(charts(app)) == 1
     assert any("FedDEAP is first in 32 of 32 readings" in text.value for text in app.markdown)
     app = app.toggle(key="as_tables").set_value(True).run()
-    assert not app.get("plotly_chart")
+    assert not charts(app)
     assert len(app.dataframe[0].value) == 32, "a row of numbers per reading"
 
 

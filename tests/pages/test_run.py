@@ -13,6 +13,7 @@ from fedcore.records.events import RoundFinished
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.writer import set_config
 from tests.support import fill
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
 
 
@@ -113,7 +114,7 @@ def test_a_queued_run_has_nothing_empty_and_is_stopped_after_its_name_was_confir
     app = open_page("run", id=str(waiting.id), run_tab="Clients")
     assert app.info[0].value == "No round has been evaluated yet." and not app.dataframe
     app = open_page("run", id=str(waiting.id))
-    assert not app.get("plotly_chart")
+    assert not charts(app)
     assert app.info[0].value == "No round has been evaluated yet."
     app = button(app, "Stop").click().run()
     assert any(m.value == f"**{waiting.label}, seed 1**" for m in app.markdown)
@@ -140,7 +141,7 @@ def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_pat
     assert "Clone" not in labels(app)
     assert not any("fedcore run" in c.value for c in app.code)
     app = open_page("run", id="1")
-    assert not any("loss" in c.proto.alt.lower() for c in app.get("plotly_chart")), "none was recorded"
+    assert not any("loss" in c["alt"].lower() for c in charts(app)), "none was recorded"
 
 
 def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path) -> None:
@@ -151,8 +152,8 @@ def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path
 
 def test_diagnostics_are_drawn_where_there_are_some(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Diagnostics")
-    (chart,) = app.get("plotly_chart")
-    assert "Agreement of updates" in chart.proto.alt
+    (chart,) = charts(app)
+    assert "Agreement of updates" in chart["alt"]
     waiting = open_page("run", id=str(of_state(filled, "queued").id))
     assert "Diagnostics" not in [t.label for t in waiting.tabs]
 
@@ -162,7 +163,7 @@ def test_tables_in_place_of_charts_are_named_as_these(open_page: Opened, filled:
     app.session_state["as_tables"] = True
     app = app.run()
     titles = [m.value for m in app.markdown if m.value.startswith("**")]
-    assert len(app.dataframe) == len(titles) == 4 and not app.get("plotly_chart")
+    assert len(app.dataframe) == len(titles) == 4 and not charts(app)
     assert "**Personal accuracy, mean**" in titles and "**Training loss**" in titles
 
 

@@ -14,6 +14,7 @@ from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from fedcore.store.tasks import ARRAYS_NAME
 from tests.support import fill
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, keep_checkpoint
 
 CLASSES = ["zero", "<i>one</i>", "two"]
@@ -76,8 +77,8 @@ def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> No
     }
     answer(filled, 1, "predictions", arrays)
     app = open_page("run", id="1", run_tab="Predictions")
-    charts = [c.proto.alt for c in app.get("plotly_chart")]
-    assert any("4 predictions, 75.0 % correct" in alt for alt in charts)
+    alts = [c["alt"] for c in charts(app)]
+    assert any("4 predictions, 75.0 % correct" in alt for alt in alts)
     app.session_state["as_tables"] = True
     app.run()
     matrix, by_class = (d.value for d in app.dataframe)
@@ -112,7 +113,7 @@ def test_a_run_from_elsewhere_offers_no_computation_that_would_fail(open_page: O
     one = np.array([1])
     answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
     app = open_page("run", id="1", run_tab="Predictions")
-    assert app.get("plotly_chart") and button(app, "Compute again").disabled, "the answer is not lost"
+    assert charts(app) and button(app, "Compute again").disabled, "the answer is not lost"
 
 
 def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:
@@ -159,6 +160,6 @@ def test_accuracy_stands_over_the_values_of_a_sweep(open_page: Opened, filled: P
                 (run.id, degrees),
             )
     app = open_page("run", id=str(runs[0].id), run_tab="Degrees of freedom")
-    assert app.get("plotly_chart") and not app.info
+    assert charts(app) and not app.info
     (said,) = (c.value for c in app.caption if "by blocks" in c.value)
     assert said.index("2,016") < said.index("504"), "the lowest value of the field comes first"

@@ -9,6 +9,7 @@ from fedcore.jobs.tuning import advance, record_problems
 from fedcore.results import progress
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, html, open_form, plan_line, widget
 
 
@@ -56,7 +57,7 @@ def test_live_shows_a_search_as_one_and_leads_to_the_runs_with_its_values(
     table = html(app)
     assert "3 of 3" in table and "FedOT" in table and "(draw 2)" not in table
     assert "FedOT: draw 1 of 3, learning rate 0.01" in app.info[0].value.replace("\\", "")
-    assert len(app.get("plotly_chart")) == 1
+    assert len(charts(app)) == 1
     button(app, "Open the runs with these values").click().run()
     assert 'live?id=1" target="_self">this search' in html(app)
     app = open_page("live", id="1", live_draws="true")

@@ -95,17 +95,21 @@ class Tab:
         """Load a page and wait until it is at rest."""
         before = self._spent()
         self.ask("Page.navigate", url=url)
-        end = time.monotonic() + PATIENCE
-        while not self.value(f"!!window.benchText && {DRAWN} && ({AT_REST})({AT_REST_FRAMES})"):
-            if time.monotonic() > end:
-                raise SystemExit(f"{url} is not at rest after {PATIENCE:.0f} s")
-            time.sleep(0.03)
+        self.until(f"!!window.benchText && {DRAWN} && ({AT_REST})({AT_REST_FRAMES})", "at rest")
         text, charts = self.value("[window.benchText, window.benchCharts ?? null]")
         spent = (now - then for now, then in zip(self._spent(), before, strict=True))
         # a navigation sets them to zero
         metrics = {each["name"]: each["value"] for each in self.ask("Performance.getMetrics")["metrics"]}
         thread = metrics["TaskDuration"], metrics["ScriptDuration"]
         return Stands(text / 1000, None if charts is None else charts / 1000, *spent, *thread)
+
+    def until(self, expression: str, state: str) -> None:
+        """Wait until an expression is true in the page."""
+        end = time.monotonic() + PATIENCE
+        while not self.value(expression):
+            if time.monotonic() > end:
+                raise SystemExit(f"{self.value('location.href')} is not {state} after {PATIENCE:.0f} s")
+            time.sleep(0.03)
 
     def _spent(self) -> tuple[float, float]:
         """Return the CPU-seconds of the server and of the browser so far."""
@@ -161,6 +165,7 @@ def main(
     try:
         with a_tab(server) as tab:
             print(f"{'a cold server and browser':26} {tab.visit(server.url)}", flush=True)
+            tab.until("!!window.Plotly", "ready for charts")  # it loads plotly.js while its reader reads
             for name in pages or VISITS:
                 page, query = VISITS[name]
                 asked = urllib.parse.urlencode(query, doseq=True)

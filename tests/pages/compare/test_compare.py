@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import zipfile
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from pages.widgets import markup
 from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.compare import show, table
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, html
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
@@ -112,16 +112,16 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, db: Path) -> None
     assert row[1:4] == [group.stats[m].text() for m in names]
     assert any("2 of 6 domains held out" in c.value for c in app.caption)
     app = show(app, "Heatmaps", matrix="held_out")
-    assert len(app.get("plotly_chart")) == 1
+    assert len(charts(app)) == 1
 
 
 def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"])
     there = {"models": 1, "methods": 1, "rounds": 1, "domains": 1, "held_out": 0, "attention": 0}
-    for view, charts in there.items():
+    for view, count in there.items():
         app = show(app, "Heatmaps", matrix=view)
-        assert len(app.get("plotly_chart")) == charts, view
-        assert len(app.info) == 1 + (not charts), view
+        assert len(charts(app)) == count, view
+        assert len(app.info) == 1 + (not count), view
     comparison = compare(Store(seeds), [1])
     panel = method_by_domain_panel(Store(seeds), comparison, comparison.rows[0].setting)
     assert panel.values.shape == (3, 6)
@@ -132,7 +132,7 @@ def test_the_pareto_front_is_named(open_page: Opened, seeds: Path) -> None:
     head, *rows = table(app, "Cost on")
     front = {r[head.index("Method")] for r in rows if r[head.index("Front")] == "yes"}
     assert front == {"FedOT", "PromptFL"}, "SDFed sends more than FedOT and reaches less"
-    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    spec = charts(app)[0]["figure"]
     (line,) = [t for t in spec["data"] if t.get("name") == "Pareto front"]
     assert len(line["x"]) == 2
 
@@ -144,7 +144,7 @@ def test_a_chart_is_one_view_for_the_page_and_the_report(
     mine = View("My view", lambda source, setting: cost.figures(source, setting)[:1], "Nothing to show.")
     monkeypatch.setitem(views(), "mine", mine)
     app = show(open_page("compare", ids=["1"]), "My view")
-    assert len(app.get("plotly_chart")) == 1 and "My view" in [tab.label for tab in app.tabs]
+    assert len(charts(app)) == 1 and "My view" in [tab.label for tab in app.tabs]
     with checked_comparison(Store(seeds), [1]) as checked:
         figures = result_of(read_report(checked)).sections[0].figures
     assert [f.name for f in figures].count("cost-traffic") == 2, "of Cost, and of my view"
@@ -155,14 +155,14 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, db: Path) -> None:
     sweep = {"methods.fedot.blocks": [1, 2], "partition.alpha": [0.1, 0.5]}
     fill.done(db, parse({**plain, "sweep": sweep}))
     app = show(open_page("compare", ids=["1"]), "Sweep")
-    kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
+    kinds = [c["figure"]["data"][0]["type"] for c in charts(app)]
     assert kinds == ["scatter", "heatmap", "parcoords"]
     family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
-    heat = json.loads(app.get("plotly_chart")[1].proto.spec)["data"][0]
+    heat = charts(app)[1]["figure"]["data"][0]
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
-    assert not app.get("plotly_chart") and len(app.dataframe) == 3
+    assert not charts(app) and len(app.dataframe) == 3
     assert len(app.dataframe[2].value) == 6, "four of FedOT, two of PromptFL"
 
 
@@ -223,7 +223,7 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, db: Path) ->
         assert "<img" not in html(app), tab
         for element in [*app.markdown, *app.caption, *app.info]:
             assert not re.search(r"(?<!\\)(<img|:red|\*a\*|\$)", element.value), (tab, element.value)
-    for chart in app.get("plotly_chart"):
+    for chart in charts(app):
         assert "<img" not in chart.proto.spec
 
 

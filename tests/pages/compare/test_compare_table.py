@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import shutil
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedcore.results.summary import MARKS_NOTE
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported
+from tests.support.web.live import charts
 from tests.support.web.markup import elements, tables
 from tests.support.web.pages import Opened, html, widget
 
@@ -148,8 +148,8 @@ def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: O
         log_y="true",
         smoothing="0.5",
     )
-    (chart,) = app.get("plotly_chart")
-    layout = json.loads(chart.proto.spec)["layout"]
+    (chart,) = charts(app)
+    layout = chart["figure"]["layout"]
     assert layout["yaxis"]["type"] == "log" and layout["yaxis"]["title"]["text"] == "Training loss"
     said = [c.value for c in app.caption]
     assert any("one standard error" in text and "weight 0.5; faint: as measured" in text for text in said)
@@ -157,7 +157,7 @@ def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: O
     value = next(s for s in app.selectbox if s.label == "Value")
     recorded = next(o for o in value.options if o.startswith("Agreement of updates"))
     app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
-    assert len(app.get("plotly_chart")) == 1 and not app.exception
+    assert len(charts(app)) == 1 and not app.exception
 
 
 def test_no_difference_is_taken_of_runs_that_were_evaluated_on_other_clients(
@@ -191,7 +191,7 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     assert row[1:] == [f"{ours:.2f}", f"{theirs:.2f}", signed(ours - theirs, 2)]
     differing = {r[0]: r[1:] for r in found["Differences between the runs"]}
     assert differing["Blocks"] == ["1", "2"] and "Seed" not in differing
-    assert len(app.get("plotly_chart")) == 4, "accuracy, loss, cells of both, their difference"
+    assert len(charts(app)) == 4, "accuracy, loss, cells of both, their difference"
     captions = [c.value for c in app.caption]
     assert any("Difference of the two runs" in c for c in captions), captions
     assert not any("Difference from the baseline" in c for c in captions)
@@ -199,7 +199,7 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     app = next(s for s in app.selectbox if s.label == "Beside").select(other).run()
     assert not app.exception
     app = next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
-    assert not app.get("plotly_chart") and len(app.dataframe) == 5
+    assert not charts(app) and len(app.dataframe) == 5
 
 
 def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, db: Path) -> None:

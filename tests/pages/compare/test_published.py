@@ -1,6 +1,5 @@
 """Compare with printed figures beside ours, and without any."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fedcore.results.comparison import compare
 from fedcore.store import Store
 from tests.support import fill, papers
 from tests.support.web.compare import show, table
+from tests.support.web.live import charts
 from tests.support.web.pages import Opened, html
 
 
@@ -76,7 +76,7 @@ def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path)
     assert cells["FedAlign"] == ["-", "not comparable"] and cells["FedOT"][0].startswith("+")
     assert "rounds 3 against 2" in html(app)
     app = show(app, "Heatmaps")
-    gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]
+    gaps = charts(app)[1]["figure"]["layout"]["annotations"]
     assert {a["text"] for a in gaps} == {"<b>FedOT - PromptFL</b>", "<b>SDFed - PromptFL</b>"}
 
 

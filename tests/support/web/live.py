@@ -1,4 +1,4 @@
-"""Helpers of the Live page's tests."""
+"""What pages tell the browser: of their charts, of the clock of Live; and their widgets."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def clock(app: AppTest) -> dict[str, Any] | None:
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """Return what the browser is told of each chart."""
-    parts = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
+    parts = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("chart")]
     return [json.loads(part.bytes) for part in parts]
 
 

@@ -1,4 +1,4 @@
-// plotly.js, once in a page and however often it is asked for.
+// plotly.js, once in a window and however often it is asked for.
 
 function library(url) {
   window.fedlensPlotly ??= new Promise((resolve, reject) => {
@@ -13,4 +13,15 @@ function library(url) {
     document.head.append(script);
   });
   return window.fedlensPlotly;
+}
+
+// A chart that needs it says so where it cannot be loaded.
+function fetchLibrary(url) {
+  library(url).catch(() => {});
+}
+
+// On a page without charts, for the pages that the reader opens next.
+function fetchLibraryWhenIdle(url) {
+  const idle = window.requestIdleCallback ?? setTimeout;
+  setTimeout(() => idle(() => fetchLibrary(url)), 1000);
 }

@@ -1,13 +1,16 @@
 // A chart that is updated in place: with the layout's uirevision, Plotly.react keeps zoom and pan, and the label
 // under the pointer is shown again with its new value. Streamlit calls this function for every message.
 
+const LETTERS = 12; // pixels, where a chart gives no size
+const TITLE_LETTERS = 14;
 const LINE = 1.35; // height of a line of text, in sizes of its letters
 const AROUND = 10; // pixels between a panel, its labels, their title and the edge
 const LEGEND_HEIGHT = 26;
 
-// Plotly draws axes up to four times to find room for their labels: here the room is known before. Names on
+// Plotly draws axes up to four times to find room for their labels: in heatmaps the room is known before. Names on
 // axes are measured in the reader's font; the room for numbers is left to plotly, and that between panels is given.
 function makeRoom({ data, layout }, family) {
+  if (!data.some((trace) => trace.type === "heatmap")) return;
   const pen = document.createElement("canvas").getContext("2d");
   const legend = data.some((trace) => trace.showlegend) ? LEGEND_HEIGHT : 0;
   const margin = { ...layout.margin };
@@ -15,14 +18,16 @@ function makeRoom({ data, layout }, family) {
     if (!/^[xy]axis/.test(name) || !axis.automargin || !axis.ticktext) continue;
     axis.automargin = false;
     const across = name.startsWith("x");
-    const beside = layout[axis.anchor.replace(/^[xy]/, "$&axis")];
-    if (beside.domain[0] > 0.001) continue;
-    const size = axis.tickfont.size;
+    const beside = layout[(axis.anchor ?? (across ? "y" : "x")).replace(/^[xy]/, "$&axis")];
+    if (beside?.domain?.[0] > 0.001) continue; // another panel lies between this one and the edge
+    const size = axis.tickfont?.size ?? LETTERS;
     pen.font = `${size}px ${family}`;
-    const longest = Math.max(0, ...axis.ticktext.map((text) => pen.measureText(shown(text)).width));
+    const lines = axis.ticktext.flatMap((text) => text.split("<br>"));
+    const longest = Math.max(0, ...lines.map((line) => pen.measureText(shown(line)).width));
     const angle = Math.abs(((axis.tickangle ?? 0) * Math.PI) / 180);
     const labels = across ? Math.sin(angle) * longest + Math.cos(angle) * LINE * size : longest;
-    const title = axis.title.text ? LINE * axis.title.font.size + axis.title.standoff : 0;
+    const { text, font, standoff } = axis.title ?? {};
+    const title = text ? LINE * (font?.size ?? TITLE_LETTERS) + (standoff ?? AROUND) : 0;
     const side = across ? "b" : "l";
     margin[side] = Math.max(margin[side], Math.ceil(labels + title + AROUND + (across ? legend : 0)));
   }
@@ -64,11 +69,29 @@ function hoverAgain(host) {
   if (under && host.contains(under)) under.dispatchEvent(new MouseEvent("mousemove", pointer));
 }
 
+// The buttons of plotly have none for it.
+const FULL_SCREEN = {
+  name: "Full screen",
+  title: "Full screen",
+  icon: { width: 24, height: 24, path: "M7 14H5v5h5v-2H7v-3zM5 10h2V7h3V5H5v5zm12 7h-3v2h5v-5h-2v3zM14 5v2h3v3h2V5h-5z" },
+  click: (host) => (document.fullscreenElement ? document.exitFullscreen() : host.requestFullscreen()),
+};
+
+function heightOf(host) {
+  return document.fullscreenElement === host ? window.innerHeight : host.fedlensHeight;
+}
+
+function followScreen(host) {
+  host.addEventListener("fullscreenchange", () => window.Plotly.relayout(host, { height: heightOf(host), autosize: true }));
+}
+
 async function react(Plotly, host, figure, config, text) {
   if (host.fedlensText !== text || !host.isConnected) return; // a newer one came meanwhile, or the page went
   if (host.fedlensFailed) host.replaceChildren();
   host.fedlensFailed = false;
-  await Plotly.react(host, figure.data, figure.layout, config);
+  host.fedlensHeight = figure.layout.height;
+  figure.layout.height = heightOf(host);
+  await Plotly.react(host, figure.data, figure.layout, { ...config, modeBarButtonsToAdd: [FULL_SCREEN] });
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
   performance.mark("fedlens-drawn");
   hoverAgain(host);
@@ -102,6 +125,7 @@ export default function ({ data, parentElement }) {
   if (host.fedlensText === undefined) {
     followPointer(host);
     followSize(host);
+    followScreen(host);
   }
   host.fedlensText = text;
   draw(host, text);
