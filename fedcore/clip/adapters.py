@@ -74,11 +74,28 @@ class Lora:
             full = full + common.unflatten(-1, (3, width))
         return full if early else self.scale * full
 
-    def added(self, layer: int, x: Tensor, qkv: Tensor) -> Sequence[Tensor]:
-        """Return a layer's q, k and v with their updates; it may overwrite ``qkv``, their projection.
+    def parts(self, layer: int, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W, A and B of an adapted layer's q, k and v projection W + B A; clients share W.
 
-        On a CPU, large products are added to the projection at once, which has the bits of a sum: where it
-        is, or with a gradient, to each of the three, whose gradients then need not be joined and parted.
+        Shape: weight (3 width, width) -> the same, a (3, clients, rank, width), b (3, clients, width, rank).
+        """
+        i = layer - self.start
+        if self.residual is not None:
+            weight = weight + self.scale * self.residual[0, i].flatten(0, 1)
+        return weight, self.a[:, i].transpose(0, 1), self.scale * self.b[:, i].transpose(0, 1)
+
+    def merged(self, layer: int, weight: Tensor) -> Tensor:
+        """Return one client's projection W + B A of a layer, or the weight of a layer without an update."""
+        if layer < self.start:
+            return weight
+        weight, a, b = self.parts(layer, weight)
+        return torch.baddbmm(weight.unflatten(0, (3, -1)), b[:, 0], a[:, 0]).flatten(0, 1)
+
+    def added(self, layer: int, x: Tensor, qkv: Tensor) -> Sequence[Tensor]:
+        """Return a layer's q, k and v with their updates.
+
+        On a CPU, large products are added at once to each of the three, which has the bits of a sum: their
+        gradients then need not be joined and parted.
 
         Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> three as x.
         """
@@ -89,12 +106,6 @@ class Lora:
         at_once = x.device.type == "cpu" and self._scales_early
         # Sums of small products, and those in double precision, have other last bits.
         at_once = at_once and qkv.dtype == b.dtype != torch.float64 and qkv[0].numel() >= _LARGE
-        if at_once and not torch.is_grad_enabled():
-            qkv = qkv.contiguous()  # a copy if clients share it
-            for rows, low, each in zip(qkv.flatten(1, 2), self._small(a, x), b, strict=True):
-                for part, small, up in zip(rows.chunk(3, 1), low.chunk(3, 1), each, strict=True):
-                    part.addmm_(small, up.T)
-            return qkv.chunk(3, -1)
         # So have the gradients of ranks 1, 5, 6 and 7, and the sums of layers of width 8.
         if at_once and b.shape[-1] % 4 == 0 and b.shape[-2] >= 32:
             up = b.transpose(2, 3).flatten(0, 1).unflatten(0, (-1, 3))  # laid out as ``delta`` has it
@@ -104,6 +115,11 @@ class Lora:
         delta = self.delta(layer, x)
         assert delta is not None, "the layer has an update"
         return (qkv.unflatten(-1, (3, -1)) + delta).unbind(-2)
+
+    @property
+    def is_learned(self) -> bool:
+        """True if autograd follows the factors."""
+        return torch.is_grad_enabled() and (self.a.requires_grad or self.b.requires_grad)
 
     @property
     def _scales_early(self) -> bool:

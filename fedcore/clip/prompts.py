@@ -222,7 +222,7 @@ def encode_texts(
 class EnteredTexts:
     """Sentences as they enter layer ``start`` of the text tower; below it all clients compute the same.
 
-    The tokens with which all sentences begin are stored once, or [SOS] alone.
+    The tokens with which all sentences begin are stored once.
 
     Shape: prefix (1, 1, P, m), suffix (1, texts, S, m), eot (texts,) index of [EOT] within the suffix.
     """
@@ -237,16 +237,12 @@ class EnteredTexts:
         return Packing(self.eot, self.suffix.shape[2])
 
 
-def enter_texts(backbone: Backbone, texts: list[str], start: int, together: bool = True) -> EnteredTexts:
-    """Return plain sentences as they enter layer ``start`` of the text tower.
-
-    Args:
-        together: whether their common beginning is computed once, or [SOS] alone, which has the bits of
-            ``encode_texts``.
-    """
+def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredTexts:
+    """Return plain sentences as they enter layer ``start`` of the text tower."""
+    found = backbone.tokenize(texts)[:, 1:]  # not yet on the device, which need not be waited for
+    alike = (found == found[:1]).all(0).long().cumprod(0).sum()
+    common = min(int(alike), int(found.argmax(-1).min()))
     ids, eot = _tokens(backbone, texts)
-    alike = (ids == ids[:1]).all(0).long().cumprod(0).sum()
-    common = min(int(alike), int(eot.min())) if together else 0
     with torch.no_grad():
         prefix = torch.cat([_sos(backbone), backbone.text.embed(ids[0, :common])])
         suffix = backbone.text.embed(ids[:, common:])

@@ -5,6 +5,7 @@ all classes share is computed once instead of once per class. The last block run
 Layers that are the same for all clients run once for an image that all clients share.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,10 @@ def _project(
 
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
-    distinct = x[:1] if _is_repeated(x) else x
-    qkv = linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
+    distinct, weight = x[:1] if _is_repeated(x) else x, block.attn.in_proj_weight
+    if lora is not None and len(x) == 1 and not (lora.is_learned or hasattr(weight, "packed")):
+        weight, lora = lora.merged(layer, weight), None  # one model on many samples
+    qkv = linear(distinct, weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
     if lora is None:
         parts: Sequence[Tensor] = (packing.unpack(qkv) if packing else qkv).chunk(3, -1)
     else:
@@ -35,6 +38,41 @@ def _project(
 def _is_repeated(x: Tensor) -> bool:
     """Return whether all clients share one tensor (stride 0), outside of autograd."""
     return len(x) > 1 and x.stride(0) == 0 and not torch.is_grad_enabled()
+
+
+def _read_by_one(block: Any, layer: int, x: Tensor, lora: Lora | None) -> Tensor:
+    """Return what the first token of each sequence attends to, without keys and values of the tokens.
+
+    A score q (W_k x + b_k) is (W_k^T q) x plus what is the same for all tokens x, which softmax removes. A
+    mean of W_v x + b_v is W_v (the mean of x) + b_v. So the heads are queries of one wide head, whose keys
+    and values are the x themselves. The other products are small, and in full precision under bf16 too.
+
+    Shape: x (clients, sequences, tokens, width) -> (clients, sequences, 1, heads, width/heads).
+    """
+    heads, weight = block.attn.num_heads, block.attn.in_proj_weight
+    bias_q, _, bias_v = block.attn.in_proj_bias.chunk(3)
+    of_clients = x.shape[:2]
+    with torch.autocast(x.device.type, enabled=False):
+        if lora is not None:
+            weight, a, b = lora.parts(layer, weight)
+        weight_q, weight_k, weight_v = weight.chunk(3)
+        token = x[:, :, 0]
+        q = F.linear(token, weight_q, bias_q)
+        if lora is not None:
+            q = q + token @ a[0].mT @ b[0].mT
+            _, b_k, b_v = b.unflatten(2, (heads, -1)).transpose(1, 2)  # (heads, clients, width/heads, rank)
+        # Attention divides by the root of the width, but a head has only its own part of it.
+        q = (math.sqrt(heads) * q).unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)
+        queries = (q.flatten(1, 2) @ weight_k.unflatten(0, (heads, -1))).unflatten(1, of_clients)
+        if lora is not None:
+            queries = queries + q @ b_k @ a[1]
+        keys = x.flatten(0, 1)[:, None]
+        mixed = _attention(queries.flatten(1, 2).transpose(0, 1)[:, None], keys, keys)
+        mixed = mixed[:, 0].transpose(0, 1)  # (heads, clients * sequences, width)
+        values = (mixed @ weight_v.unflatten(0, (heads, -1)).mT).unflatten(1, of_clients)
+        if lora is not None:
+            values = values + mixed.unflatten(1, of_clients) @ a[2].mT @ b_v.mT
+        return values.permute(1, 2, 0, 3)[:, :, None] + bias_v.unflatten(0, (heads, -1))
 
 
 def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
@@ -147,12 +185,16 @@ class ImageTower:
         """
         block = self.blocks[layer]
         normalised = block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
-        q, k, v = _project(block, layer, normalised, lora)
-        if layer == len(self.blocks) - 1:  # only the class token is pooled; the others need no query or MLP
-            q, x, normalised = q[:, :, :1], x[:, :, :1], normalised[:, :, :1]
-        q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
-        attended = _attention(q, k, v)
-        out = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
+        last = layer == len(self.blocks) - 1  # only the class token is pooled
+        if last and x.device.type == "cpu":  # a GPU would wait for more launches
+            attended = _read_by_one(block, layer, normalised, lora)
+        else:
+            q, k, v = _project(block, layer, normalised, lora)
+            q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q[:, :, :1] if last else q, k, v))
+            attended = _attention(q, k, v).transpose(1, 2).unflatten(0, x.shape[:2])
+        if last:  # the other tokens need no MLP
+            x, normalised = x[:, :, :1], normalised[:, :, :1]
+        out = _finish(block, x, attended)
         return out if adapters is None else out + adapters.delta(layer, normalised)
 
     def regions(self, hidden: Tensor, start: int) -> Tensor:

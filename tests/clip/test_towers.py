@@ -142,7 +142,7 @@ def test_lower_layers_that_models_share_see_an_image_once_with_equal_bits():
             above = lower(hidden, of)
             if not lower.apart:
                 pytest.skip("on this processor an image's bits depend on the images beside it")
-            assert torch.equal(tower.tail(above, 3, of), tower.tail(hidden, 1, of))
+            assert torch.equal(above, torch.cat([tower.between(x, 1, 3, of.first) for x in hidden.split(1)]))
             assert seen == new
             seen.clear()
         b[1, 1] += 1
@@ -263,24 +263,52 @@ def test_lora_is_scaled_with_equal_bits_wherever_it_is_scaled(scale):
     assert torch.equal(Lora(a, b, scale, 0).delta(0, x), scale * Lora(a, b, 1.0, 0).delta(0, x))
 
 
-@pytest.mark.parametrize(("rank", "samples", "shared"), [(2, 1, False), (4, 40, False), (24, 40, True)])
-@pytest.mark.parametrize("scale", [0.25, 0.3])
-def test_lora_is_added_in_place_with_the_bits_of_a_sum(rank, samples, shared, scale):
-    draw = torch_generator(0, "lora")
-    a, b = (torch.randn(3, 1, 3, *size, generator=draw) for size in ((rank, 48), (48, rank)))
-    x, projected = (torch.randn(3, samples, 5, width, generator=draw) for width in (48, 144))
-    if shared:
-        projected = projected[:1].expand(3, -1, -1, -1)
-    lora, before = Lora(a, b, scale, 1), projected.clone()
-    summed = lora.added(1, x, projected)  # autograd may need the terms
-    with torch.no_grad():
-        assert torch.equal(torch.cat(lora.added(0, x, projected), -1), before)
-        in_place = lora.added(1, x, projected)
-    assert all(map(torch.equal, in_place, summed))
-    assert torch.equal(torch.stack(summed, -2), before.unflatten(-1, (3, -1)) + lora.delta(1, x))
-    assert (in_place[0].data_ptr() == projected.data_ptr()) == (
-        scale == 0.25 and samples == 40 and not shared
-    )
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 3e-6)])
+@pytest.mark.parametrize("updates", ["none", "low-rank", "with residual"])
+def test_a_class_token_that_reads_without_keys_and_values_has_their_result_and_gradients(
+    dtype, tolerance, updates
+):
+    tower, draw = tiny_backbone(dtype).image, torch_generator(0, "one query")
+    layer, (clients, width) = len(tower.blocks) - 1, (2, 24)
+    block = tower.blocks[layer]
+
+    def drawn(*size: int) -> torch.Tensor:
+        return torch.randn(*size, dtype=torch.float64, generator=draw).to(dtype)
+
+    with torch.no_grad():  # open_clip begins with biases of zero
+        block.attn.in_proj_bias.copy_(drawn(3 * width))
+    leaves = [drawn(clients, 3, 5, width), drawn(clients, 1, 3, 2, width), drawn(clients, 1, 3, width, 2)]
+    residual = (drawn(1, 1, 3, width, width) / 10).expand(clients, -1, -1, -1, -1)
+    leaves = [leaf.requires_grad_() for leaf in leaves[: 1 if updates == "none" else 3]]
+    rest = residual if updates == "with residual" else None
+    lora = None if updates == "none" else Lora(*leaves[1:], 0.3, layer, rest)
+    q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in towers._project(block, layer, leaves[0], lora))
+    expected = towers._attention(q[:, :, :1], k, v).transpose(1, 2).unflatten(0, (clients, 3))
+    found, weight = towers._read_by_one(block, layer, leaves[0], lora), drawn(*expected.shape)
+    for ours, theirs in zip(
+        (found, *torch.autograd.grad((found * weight).sum(), leaves)),
+        (expected, *torch.autograd.grad((expected * weight).sum(), leaves)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 3e-6)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_updates_merged_into_the_weights_of_one_model_have_the_embeddings_of_added_ones(
+    monkeypatch, dtype, tolerance, residual
+):
+    tower, draw, merged = tiny_backbone(dtype).image, torch_generator(0, "merged"), []
+    sizes = (1, 5, 5, 24), (1, 3, 3, 4, 24), (1, 3, 3, 24, 4), (1, 3, 3, 24, 24)
+    hidden, a, b, rest = (torch.randn(*s, dtype=torch.float64, generator=draw).to(dtype) for s in sizes)
+    lora, merge = Lora(a, b, 0.3, 1, rest / 10 if residual else None), Lora.merged
+    monkeypatch.setattr(Lora, "merged", lambda *given: merged.append(given[1]) or merge(*given))
+    ours = tower.tail(hidden, 0, lora)
+    assert merged == [0, 1, 2], "the last layer reads its class token with the factors"
+    b.requires_grad_()
+    added = tower.tail(hidden, 0, lora).detach()
+    assert len(merged) == 3, "autograd follows the factors"
+    torch.testing.assert_close(ours, added, rtol=tolerance, atol=tolerance * added.abs().max().item())
 
 
 @pytest.mark.parametrize(("rank", "layers"), [(4, 1), (4, 2), (5, 2), (6, 2), (24, 3)])

@@ -146,7 +146,7 @@ class Towers:
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
         if not self.everything:  # the layers below the adapted ones never change
             if self._entered is None or self._entered[0] != texts:
-                self._entered = texts, enter_texts(self.backbone, texts, self.text_start, together=False)
+                self._entered = texts, enter_texts(self.backbone, texts, self.text_start)
             of = self._entered[1]
             out = tower.tail((of.prefix, of.suffix), of.eot, of.start, lora=lora)
             return F.normalize(out[0], dim=-1)

@@ -320,10 +320,15 @@ def test_the_text_tower_is_computed_once_below_its_first_adapted_layer(monkeypat
     lora = Lora(*(factor[None] for factor in factors), method.config.gamma, 1)
     whole = F.normalize(encode_texts(federation.problem.backbone, method.texts, lora), dim=-1)
     seen, layer = [], text._layer
-    monkeypatch.setattr(text, "_layer", lambda index, *given: seen.append(index) or layer(index, *given))
+
+    def counted(index: int, prefix: torch.Tensor, *given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append((index, prefix.shape[2]))
+        return layer(index, prefix, *given)
+
+    monkeypatch.setattr(text, "_layer", counted)
     ours = method.towers.text(parts, method.texts)
-    assert seen == [1, 2]
-    assert torch.equal(ours, whole)
+    assert seen == [(1, 5), (2, 5)], "[SOS] a photo of a, with which all texts begin, is read once"
+    torch.testing.assert_close(ours, whole, rtol=0, atol=1e-12)
     gradients = [torch.autograd.grad(out.pow(3).sum(), factors) for out in (ours, whole)]
-    assert all(map(torch.equal, *gradients))
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
     assert all(gradient.abs().max() > 0 for gradient in gradients[0])
