@@ -258,3 +258,13 @@ def test_long_names_have_room_beside_the_heatmap(server: Server, tab: Tab) -> No
     assert grid.evaluate("host => host._fullLayout.yaxis.automargin") is False
     assert grid.evaluate(OUTSIDE) == []
     run.finish()
+
+
+def test_a_page_without_charts_loads_what_draws_them_on_the_next(server: Server, tab: Tab) -> None:
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.page.goto(f"{server.url}/data")
+    tab.page.wait_for_function("!!window.Plotly")
+    tab.page.get_by_role("link", name="Leaderboard").first.click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Leaderboard")
+    assert len([url for url in asked if "plotly" in url]) == 1, "one plotly.js for all pages"
