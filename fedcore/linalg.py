@@ -106,11 +106,11 @@ def _large_cayley(x: Tensor, divisor: int) -> Tensor:
         factor.diagonal().add_(1)
         q: Tensor = torch.linalg.solve(factor, factor.T, left=False)  # from the right, without a copy in rows
         return q
-    powers = torch.addmm(p, p, p)  # P + P^2, and with it P + ... + P^4
+    twice = torch.addmm(p, p, p, beta=2, alpha=2)  # 2 (P + P^2), and with it 2 (P + ... + P^4)
     if terms > 2:
-        powers = torch.addmm(powers, p @ p, powers)
-    powers.mul_(2).diagonal().add_(1)
-    return powers
+        twice = torch.addmm(twice, p @ p, twice)
+    twice.diagonal().add_(1)
+    return twice
 
 
 @cache
