@@ -120,7 +120,7 @@ def report(
     from fedcore.cli.progress import track
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.reports.content import Wording, read_report
-    from fedcore.reports.folder import report_files, write_folder
+    from fedcore.reports.folder import check_new, report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.store import Store
 
@@ -134,6 +134,8 @@ def report(
         text = read_text(text[1:], "a text file", "notes")
     wording = Wording(title, text, chosen)
     is_page = target.suffix.lower() in HTML_SUFFIXES
+    if not is_page:
+        check_new(target)  # before the figures, which take their time
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""

@@ -97,16 +97,21 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
+def check_new(folder: Path) -> None:
+    """Refuse a folder for a report that has content, or is a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FedLensError(f"{folder} is not an empty folder; name a new one", "output")
+
+
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files of a report into a folder that is new or empty; after an error nothing of them is left.
 
     They get their place together, so that the end of this process leaves no half of a report there.
     """
     place = folder.resolve()
-    part = place.with_name(f"{place.name}.part")
+    part = place.with_name(f".{place.name}.fedlens-part")  # no folder of the user's has this name
     try:
-        if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise FedLensError(f"{folder} is not an empty folder; name a new one", "output")
+        check_new(folder)
         new_folders = [parent for parent in place.parents if not parent.exists()]
         shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
         try:

@@ -421,3 +421,12 @@ def test_every_chart_says_what_it_shows(filled: Path) -> None:
     for drawing in drawings:
         assert drawing.alt.endswith(".") and "no data yet" not in drawing.alt, drawing.title
         assert all(table.rows for table in drawing.numbers), drawing.title
+
+
+def test_a_folder_of_the_users_with_a_similar_name_stays(tmp_path: Path) -> None:
+    """The name of the unfinished report was one that a user may choose, and was cleared first."""
+    (tmp_path / "results.part").mkdir()
+    (tmp_path / "results.part" / "notes.txt").write_text("mine")
+    write_folder({"README.txt": b"b"}, tmp_path / "results")
+    assert (tmp_path / "results.part" / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "results.part"]
