@@ -97,6 +97,7 @@ def main(
     ] = None,
     clip: Annotated[str, typer.Option(help="ViT-B-32 or mini-vit, with drawn weights")] = "ViT-B-32",
     evaluate: Annotated[bool, typer.Option(help="evaluate rounds; without it, round 0 alone")] = True,
+    first: Annotated[bool, typer.Option(help="evaluate round 0, before the first training")] = True,
     test_sample: Annotated[int | None, typer.Option(help="the experiment's field of this name")] = None,
     distinct: Annotated[int, typer.Option(help="distinct images, of an encoding other than embeddings")] = (
         drawn.DISTINCT
@@ -123,6 +124,8 @@ def main(
     make = partial(make_worker, *given)
     spread = on_two_nodes(make, over) if actors else processes([(make, variables)] * over, torch.device(CPU))
     watch, spent, clock, evaluation, digest = drawn.Stopwatch(), [], [], [], hashlib.sha256()
+    if not first:  # as after round 0
+        loop.run_state.done, spent, clock, evaluation = 0, [0.0], [0.0], [0.0]
     with spread if over > 1 or actors else nullcontext(loop.executor) as loop.executor:
         begin = time.perf_counter()
         for event in loop.events():

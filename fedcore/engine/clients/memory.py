@@ -33,6 +33,8 @@ _HEAP = 1.8
 glibc cannot reuse a freed block for an aligned one of the same size, and torch aligns all of its blocks, so
 temporary results leave holes between the saved ones. Measured: 1.25 (ProDA) to 2.3 (FedMaPLe); a ResNet,
 whose blocks are larger, 1.06."""
+_COPIES = 3
+"""Copies of a client's parameters beside those that autograd saves: as received, gradient, next value."""
 
 
 def clients_at_once(
@@ -77,7 +79,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
             del step  # it holds the graph
         own = [size for address, size in saved.items() if address not in frozen]
         largest = max(largest, sum(size if size >= devices.MAPPED_BLOCK else _HEAP * size for size in own))
-    return round(largest)
+    return round(largest) + _COPIES * size_of(params)
 
 
 def size_of(params: Params) -> int:

@@ -156,6 +156,11 @@ class FedAPT(Prompted):
         sent: dict[str, Tensor | Ragged] = {name: params[name] for name in self.shared}
         return sent | ({"key": _key_of_client(params["keys"], data.clients)} if "keys" in params else {})
 
+    @property
+    def needs_only_means(self) -> bool:
+        """True if keys are not trained: of 10,000 clients each query has 20 MB, which need not be kept."""
+        return self.config.keys != "trained"
+
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Average meta prompt and query, and keep every client's latest key if keys are trained."""
         averaged = super().aggregate(state, uploads, generator).shared
