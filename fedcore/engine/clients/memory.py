@@ -26,7 +26,7 @@ _MOST = 2 * 2**30
 """Bytes that the steps of a chunk may take, or a quarter of the run's share of memory if that is less.
 
 Processes that train chunks of one run on one machine divide them. A process takes up to 2 GiB besides, with a
-CLIP as large as ViT-B-32. More clients at once are no faster on a CPU."""
+CLIP as large as ViT-B-32. Where steps are so large, more clients at once are no faster on a CPU."""
 _HEAP = 1.8
 """Bytes by which a process grows for each byte that autograd saves in blocks that come from the heap.
 

@@ -59,6 +59,14 @@ def test_what_is_measured_grows_with_the_batch_and_leaves_the_run_as_it_was(fede
     assert one < federation.pool.values.numel() + 20 * 16 * 16, "the frozen CLIP does not count"
 
 
+def test_what_a_client_receives_its_gradient_and_next_value_count_beside_saved_tensors(
+    federation, monkeypatch
+):
+    loop = loop_of(federation, "facmic")
+    monkeypatch.setattr(memory, "_HEAP", 0)
+    assert bytes_of_client(loop.method, federation, loop.state) == 3 * memory.size_of(loop.state.shared)
+
+
 MEASURE = """
 import torch
 from fedcore.engine.clients.memory import bytes_of_client

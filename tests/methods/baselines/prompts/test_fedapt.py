@@ -60,6 +60,12 @@ def test_agrees_with_the_naive_implementation(keys):
     torch.testing.assert_close(clip[3] * cosines[0], shown, **near)
 
 
+def test_uploads_are_summed_as_they_arrive_unless_keys_are_sent():
+    federation = tiny_federation()
+    assert build("fedapt", federation, **SMALL).needs_only_means
+    assert not build("fedapt", federation, **SMALL, keys="trained").needs_only_means
+
+
 def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed():
     backbone = drawn_backbone()
     keys = build("fedapt", tiny_federation(backbone), context_length=20).keys
