@@ -159,7 +159,7 @@ class FedAPT(Prompted):
     @property
     def needs_only_means(self) -> bool:
         """True if keys are not trained: of 10,000 clients each query has 20 MB, which need not be kept."""
-        return self.config.keys != "trained"
+        return bool(self.config.keys != "trained")
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Average meta prompt and query, and keep every client's latest key if keys are trained."""
