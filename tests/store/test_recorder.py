@@ -298,6 +298,25 @@ def test_a_name_that_fits_nothing_is_said_at_the_end_and_kept(db, options, accur
     assert [said in notice.message for notice in row.notices] == [True]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("left_out", ["photo", "sketch"])
+def test_one_table_of_domains_serves_all_runs_that_leave_one_out(db, left_out):
+    clients = {"a": "photo", "b": "sketch"}
+    own = {(c, c): (1, 2) for c, domain in clients.items() if domain != left_out}
+    with Recorder(
+        db,
+        method="mine",
+        seed=1,
+        dataset="rotated-digits",
+        held_out=left_out,
+        domains=clients,
+        domain_sets=["photo", "sketch"],
+    ) as run:
+        run.round(1, {**own, ("global", left_out): (1, 2)})
+    (row,) = Store(db).runs.get([run.run_id])
+    assert not row.notices
+
+
 def test_a_number_that_is_not_finite_is_said(db):
     """It became unknown without a word."""
     with (

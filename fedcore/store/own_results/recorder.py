@@ -238,14 +238,20 @@ class Recorder:
             ) from error
 
     def _doubts_at_end(self) -> Iterator[str]:
-        """Yield what a finished run lacks, most likely because of a misspelt name."""
+        """Yield what a finished run lacks, most likely because of a misspelt name.
+
+        Names of others are no mistake where all recorded names are explained: a script that leaves one
+        domain after the other out has one ``domain_sets`` and one ``domains`` for all of its runs.
+        """
         if not self._test_sets:
             yield "the run has ended without an accuracy; call round before finish"
             return
         names = ", ".join(sorted(self._test_sets))
-        if lost := sorted(self._domain_sets - self._test_sets):
+        lost = sorted(self._domain_sets - self._test_sets)
+        if lost and self._test_sets - self._domain_sets - self._models:
             yield f"domain_sets names {', '.join(lost)}, but the test sets were {names}; correct the name"
-        if lost := sorted(self._domains.keys() - self._codes.keys()):
+        lost = sorted(self._domains.keys() - self._codes.keys())
+        if lost and self._codes.keys() - self._domains.keys() - self._domain_sets - {GLOBAL_NAME}:
             yield f"domains names {', '.join(lost)}, but the recorded names were {', '.join(self._codes)}"
         if doubt := without_own_accuracy(self._models, self._test_sets):
             yield doubt

@@ -33,15 +33,14 @@ def accuracy(shift: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def record(db: Path, seed: int, cells: dict, **more: object) -> None:
-    names = {name for pair in cells for name in pair}
     with Recorder(
         db,
         method="mine",
         seed=seed,
         dataset="pacs",
         experiment="Domains",
-        domain_sets=[domain for domain in ("art", "sketch") if domain in names],
-        domains={client: domain for client, domain in DOMAINS.items() if client in names},
+        domain_sets=("art", "sketch"),
+        domains=DOMAINS,
         rounds_total=1,
         **more,
     ) as run:
