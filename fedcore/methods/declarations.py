@@ -116,7 +116,13 @@ def _fault_of_config(cls: type[Method]) -> str:
             "MethodConfig, or declare trains = False"
         )
     fields = {name: field for name, field in config.model_fields.items() if not field.is_required()}
-    values = {n: f.get_default(call_default_factory=True, validated_data={}) for n, f in fields.items()}
+    for name, field in fields.items():
+        if field.default_factory_takes_validated_data:
+            return (
+                f"the default of {config.__name__}.{name} follows from other fields, which forms cannot "
+                "show; give a value, such as None, and compute what it stands for in the method"
+            )
+    values = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
     reason, place = "", ""
     try:
         for place, value in values.items():

@@ -136,6 +136,11 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
             "'__annotations__': {'w': object}})",
             r"a default of C cannot be stored: .*; take numbers, texts and lists of them$",
         ),
+        (
+            "Config = type('C', (MethodConfig,), {'w': Field(default_factory=lambda data: 2 * data['lr']), "
+            "'__annotations__': {'w': float}})",
+            r"the default of C\.w follows from other fields, which forms cannot show; give a value",
+        ),
         ("about = About('A', charts=(DiagnosticChart('a', {}),))", r"about\.charts\.0 has no lines"),
         (
             "about = About('A', field_charts=(FieldChart('F', 'v', 'clas_text', 'r'),))",
@@ -151,7 +156,8 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
 def test_a_declaration_with_a_wrong_value_is_refused(tmp_path: Path, member: str, message: str) -> None:
     """``batch_order = "Sorted"`` was read as shuffled, and ``trains = "no"`` as True."""
     file = tmp_path / "misspelt.py"
-    imports = "from fedcore.methods import About, DiagnosticChart, FieldChart, MethodConfig, hyper\n"
+    imports = "from pydantic import Field\n"
+    imports += "from fedcore.methods import About, DiagnosticChart, FieldChart, MethodConfig, hyper\n"
     file.write_text(imports + HOOKS.format(member=member, of_base="..."))
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)

@@ -220,9 +220,7 @@ class Worker:
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
         )
         with torch.no_grad():
-            held = call(
-                method.after_training, trained.params, received, data, chunk.round, writable=("trained",)
-            )
+            held = call(method.after_training, trained.params, received, data, chunk.round, writable={0})
             trained = replace(trained, params=check_after_training(method, held, trained.params))
             sent = call(method.upload, trained.params, trained.record, data)
         check_upload(method, sent, received, len(chunk.clients))

@@ -8,7 +8,7 @@ import dis
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from traceback import walk_tb
@@ -31,7 +31,7 @@ MAX_SHAPES = 8
 
 def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
     """Make the method of a run, and check what its ``__init__`` has set."""
-    recorded = config.model_copy()
+    recorded = config.model_copy(deep=True)
     method = cls(config, problem)
     where = line_of(cls.__init__)
     if not hasattr(method, "config") or not hasattr(method, "problem"):
@@ -50,7 +50,7 @@ def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
     return method
 
 
-def call(hook: Callable[..., Result], *given: Any, writable: tuple[str, ...] = ()) -> Result:
+def call(hook: Callable[..., Result], *given: Any, writable: Collection[int] = ()) -> Result:
     """Call a hook of a method, and refuse side effects that would change numbers in silence.
 
     A tensor that the hook was given may be read again: by the next hook, in the next round, or by the server
@@ -58,18 +58,17 @@ def call(hook: Callable[..., Result], *given: Any, writable: tuple[str, ...] = (
     in another process.
 
     Args:
-        writable: names of arguments that nobody reads again.
+        writable: positions of arguments that nobody reads again.
     """
     tensors = [(i, place, tensor) for i, value in enumerate(given) for place, tensor in _tensors(value)]
-    versions = [tensor._version for *_, tensor in tensors]
+    versions = [_version(tensor) for *_, tensor in tensors]
     draws = None if is_built_in(getattr(hook, "__self__", None)) else _global_draws()
     result = hook(*given)
-    changed = [at for at, before in zip(tensors, versions, strict=True) if at[2]._version != before]
-    if changed:
-        names = list(inspect.signature(hook).parameters)
-        written = sorted({names[i] + place for i, place, _ in changed if names[i] not in writable})
-        if written:
-            raise _written(hook, ", ".join(written))
+    changed = [at for at, before in zip(tensors, versions, strict=True) if _version(at[2]) != before]
+    written = [(i, place) for i, place, _ in changed if i not in writable]
+    if written:
+        names = list(inspect.signature(hook).parameters)  # the last may be *args
+        raise _written(hook, ", ".join(sorted({names[min(i, len(names) - 1)] + at for i, at in written})))
     if isinstance(problem := getattr(getattr(hook, "__self__", None), "problem", None), Problem):
         _check_class_features(hook, problem)
     if draws is not None and (drawn := [name for name, now in _global_draws().items() if now != draws[name]]):
@@ -83,8 +82,13 @@ def call(hook: Callable[..., Result], *given: Any, writable: tuple[str, ...] = (
 def _check_class_features(hook: Callable[..., Any], problem: Problem) -> None:
     """Refuse that a hook has written into the class features, which all methods of a problem share."""
     features = vars(problem).get("class_features")  # made when it is first read, by operations that copy
-    if features is not None and features._version:
+    if features is not None and _version(features):
         raise _written(hook, "self.problem.class_features")
+
+
+def _version(tensor: Tensor) -> int:
+    """Return how often a tensor was written into; what ``torch.inference_mode`` makes does not count it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _written(hook: Callable[..., Any], tensors: str) -> FedLensMethodError:
@@ -190,7 +194,7 @@ def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | No
         if _is_tensor(value):
             shapes.append(f"{name} {shape(value)}")
         elif isinstance(value, dict):
-            shapes += [f"{name}['{k}'] {shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
+            shapes += [f"{name}['{k}'] {shape(v)}" for k, v in value.items() if _is_tensor(v)]
     return place_of(frame.f_code, line), ", ".join(shapes[:MAX_SHAPES])
 
 

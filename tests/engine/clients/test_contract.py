@@ -1,6 +1,7 @@
 """A method's mistakes are refused with its first step, by file and line, and not trained in silence."""
 
 import re
+import sys
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -272,6 +273,12 @@ class CentresTheClassFeatures(BiasMethod):
         self.text -= self.text.mean(0)
 
 
+class CentresWhatItIsGiven(BiasMethod):
+    def logits(self, *given):
+        given[2].clamp_(-1, 1)
+        return super().logits(*given)
+
+
 class SendsNoDict(BiasMethod):
     def sends(self, state, clients):
         return None
@@ -386,6 +393,18 @@ class TrainsFaster(BiasMethod):
         super().__init__(config.model_copy(update={"lr": 5.0}), problem)
 
 
+class ListConfig(BiasConfig):
+    steps: list[int] = [1]
+
+
+class AddsToItsConfig(BiasMethod):
+    Config = ListConfig
+
+    def __init__(self, config, problem):
+        super().__init__(config, problem)
+        config.steps.append(2)
+
+
 class OwnModelsUnused(BiasMethod):
     clients_use_global = True
 
@@ -396,6 +415,7 @@ class OwnModelsUnused(BiasMethod):
 
 MISTAKES = [
     (TrainsFaster, "__init__: the method has another config than the recorded one, under which its results"),
+    (AddsToItsConfig, "__init__: the method has another config than the recorded one"),
     (
         OwnModelsUnused,
         "models: 'weight' of a client differs from that of the global model, but OwnModelsUnused",
@@ -419,6 +439,7 @@ MISTAKES = [
     (ClipsInPlace, r"upload: it writes into params\['weight'\], which is read again; compute a new tensor"),
     (MovesTheFormerState, r"aggregate: it writes into state\.shared\['weight'\]"),
     (NormalisesTheSamples, "logits: it writes into x, which is read again"),
+    (CentresWhatItIsGiven, "logits: it writes into given, which is read again"),
     (ShrinksAsItPredicts, r"models: it writes into state\.shared\['weight'\]"),
     (ShiftsTheClassFeatures, r"train_step: it writes into self\.problem\.class_features"),
     (CentresTheClassFeatures, r"__init__: it writes into self\.problem\.class_features, which is read again"),
@@ -482,9 +503,27 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
     else:
         federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=message) as error:
-        run_rounds(hooks.make(cls, BiasConfig(), federation.problem), federation, 1)
+        run_rounds(hooks.make(cls, cls.Config(), federation.problem), federation, 1)
     files = "|".join(re.escape(str(file)) for file in (THIS_FILE, own_methods.__file__))
     assert re.match(rf"({files}):\d+, in ", str(error.value))
+
+
+class ClipsWhatItTrained(BiasMethod):
+    def after_training(self, params, received, data, round_):  # the contract calls the first one ``trained``
+        params["weight"].clamp_(-1, 1)
+        return params
+
+
+class PredictsInInferenceMode(BiasMethod):
+    @torch.inference_mode()
+    def head(self, params, data):
+        return {"text": self.problem.class_features, "one": torch.ones(len(params["weight"]), 1)}
+
+
+@pytest.mark.parametrize("cls", [ClipsWhatItTrained, PredictsInInferenceMode])
+def test_a_method_that_changes_nobodys_numbers_is_not_refused(cls):
+    federation = tiny_federation()
+    assert len(run_rounds(hooks.make(cls, BiasConfig(), federation.problem), federation, 1).finished) == 2
 
 
 def test_the_gradients_of_guides_are_added_unless_the_step_combines_them():
@@ -583,6 +622,21 @@ def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
     monkeypatch.setattr(Raises, "error", MemoryError())
     with pytest.raises(MemoryError):  # the machine's
         list(loop.events())
+
+
+class PlansWithADict(BiasMethod):
+    @classmethod
+    def check(cls, config, context):
+        sizes = {"sizes": [1, 2]}
+        return sizes["none"]
+
+
+def test_an_error_in_planning_does_not_load_torch(monkeypatch):
+    monkeypatch.setitem(registry._METHODS, PlansWithADict.name, PlansWithADict)
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(hooks, "torch", None)
+    with pytest.raises(FedLensMethodError, match=r"in check: the method 'test-bias' raised KeyError"):
+        hooks.planned(PlansWithADict, "check", BiasConfig(), None)
 
 
 class ForgetsTheSamples(BiasMethod):
