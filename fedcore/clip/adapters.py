@@ -14,7 +14,7 @@ from fedcore.lazy import Generator, Tensor, torch
 from fedcore.lazy import functional as F
 
 _LARGE = 2**14
-"""Numbers of a client's q, k and v from which on a CPU adds a low-rank update where they are."""
+"""Numbers of a client's q, k and v from which on a CPU adds a low-rank update to each by one operation."""
 _REMEMBERED = 2**26
 """Numbers that ``LowerLayers`` remembers at most: 256 MiB."""
 _COUNTED_LAYERS = 12
@@ -94,8 +94,8 @@ class Lora:
     def added(self, layer: int, x: Tensor, qkv: Tensor) -> Sequence[Tensor]:
         """Return a layer's q, k and v with their updates.
 
-        On a CPU, large products are added at once to each of the three, which has the bits of a sum: their
-        gradients then need not be joined and parted.
+        On a CPU, a large product is added to each of the three by one operation, which has the bits of a sum:
+        their gradients then need not be joined and parted.
 
         Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> three as x.
         """

@@ -414,14 +414,29 @@ def check_models(method: Method, models: object) -> Models:
     _check_rows(where, "'{0}' of the clients' models", models.clients, clients, "clients")
     if method.clients_use_global and models.global_model is not None and not is_built_in(method):
         for name in sorted(models.global_model.keys() & models.clients.keys()):
-            one, each = models.global_model[name], models.clients[name]
-            if each.shape[1:] != one.shape[1:] or not torch.equal(each, one.expand_as(each)):
+            if not _is_repeated(models.global_model[name], models.clients[name]):
                 raise FedLensMethodError(
                     f"{where}: '{name}' of a client differs from that of the global model, but "
                     f"{type(method).__name__}.clients_use_global says that all predict with the global one; "
                     "leave the declaration out"
                 )
     return models
+
+
+def _is_repeated(one: Tensor, each: Tensor) -> bool:
+    """Return whether all clients hold one model's value; what ``Method.repeat`` made is not read.
+
+    It has a row in memory for all clients, and may hold NaN, which equals nothing.
+
+    Shape: one (1, ...), each (clients, ...).
+    """
+    if each.shape[1:] != one.shape[1:]:
+        return False
+    if each.stride(0) == 0:
+        each = each[:1]
+        if each.data_ptr() == one.data_ptr() and each.stride()[1:] == one.stride()[1:]:
+            return True
+    return torch.equal(each, one.expand_as(each))
 
 
 def check_retargeted(method: Method, state: object) -> State:
