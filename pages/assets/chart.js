@@ -76,6 +76,7 @@ const FULL_SCREEN = {
   icon: { width: 24, height: 24, path: "M7 14H5v5h5v-2H7v-3zM5 10h2V7h3V5H5v5zm12 7h-3v2h5v-5h-2v3zM14 5v2h3v3h2V5h-5z" },
   click: (host) => (document.fullscreenElement ? document.exitFullscreen() : host.requestFullscreen()),
 };
+const BUTTONS = document.fullscreenEnabled ? [FULL_SCREEN] : []; // telephones of Apple show videos only
 
 function heightOf(host) {
   return document.fullscreenElement === host ? window.innerHeight : host.fedlensHeight;
@@ -91,7 +92,7 @@ async function react(Plotly, host, figure, config, text) {
   host.fedlensFailed = false;
   host.fedlensHeight = figure.layout.height;
   figure.layout.height = heightOf(host);
-  await Plotly.react(host, figure.data, figure.layout, { ...config, modeBarButtonsToAdd: [FULL_SCREEN] });
+  await Plotly.react(host, figure.data, figure.layout, { ...config, modeBarButtonsToAdd: BUTTONS });
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
   performance.mark("fedlens-drawn");
   hoverAgain(host);
@@ -112,6 +113,7 @@ async function draw(host, text) {
     if (host.fedlensText !== text) return; // a newer one is about to be drawn
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;
+    window.Plotly?.purge(host); // an earlier chart gives way to the text: the next one begins anew
     host.textContent = `This chart cannot be drawn (${error.message}): reload the page, or choose "Show as table".`;
   }
 }

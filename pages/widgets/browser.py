@@ -66,10 +66,7 @@ class CellClick(NamedTuple):
 
 
 def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
-    """Call a function with each clicked cell of a heatmap; the page is then drawn again.
-
-    Streamlit's own charts do not report clicks on heatmaps.
-    """
+    """Call a function with each clicked cell of a heatmap; the page is then drawn again."""
     key = f"cell_click_{chart_key}"
 
     def clicked() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.support.web.browser import ROOT
 
@@ -196,3 +196,34 @@ def test_a_chart_fills_the_screen_and_gets_its_height_back(begin: Callable[..., 
     assert page.evaluate("window.heights.at(-1) === window.innerHeight"), "a newer chart fills it too"
     page.evaluate("window.button.click(window.host)")
     page.wait_for_function("window.heights.at(-1) === 240 && !document.fullscreenElement")
+
+
+def test_a_browser_that_fills_no_screen_has_no_button_for_it(begin: Callable[..., Page]) -> None:
+    drawing = """
+      Object.defineProperty(document, "fullscreenEnabled", { value: false });
+      window.library = async () => window.Plotly;
+      window.Plotly = { purge() {}, react: async (host, data, layout, config) => {
+        window.buttons = config.modeBarButtonsToAdd; } };"""
+    figure = {"data": [], "layout": {"margin": {}, "height": 50}}
+    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
+    page = begin("assets/chart.js", list(text.encode()), drawing)
+    page.locator(".fl-chart[data-drawn]").wait_for()
+    assert page.evaluate("window.buttons") == []
+
+
+def test_a_chart_that_fails_leaves_nothing_for_the_next_one_to_update(begin: Callable[..., Page]) -> None:
+    drawing = """
+      window.library = async () => window.Plotly;
+      window.Plotly = { purge: (host) => { host.kept = false; }, react: async (host, [name]) => {
+        if (name === "broken") throw new Error("too large");
+        host.textContent += host.kept ? "updated" : "begun"; host.kept = true; } };"""
+    figures = ({"data": [name], "layout": {"margin": {}}} for name in ("first", "broken", "last"))
+    texts = (json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure}) for figure in figures)
+    first, broken, last = (list(text.encode()) for text in texts)
+    page = begin("assets/chart.js", first, drawing)
+    chart = page.locator(".fl-chart")
+    expect(chart).to_have_text("begun")
+    page.evaluate("newer => { window.call(new Uint8Array(newer)); }", broken)
+    expect(chart).to_contain_text("cannot be drawn")
+    page.evaluate("newer => { window.call(new Uint8Array(newer)); }", last)
+    expect(chart).to_have_text("begun")
