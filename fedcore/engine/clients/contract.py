@@ -362,6 +362,7 @@ def check_diagnostics(method: Method, values: object, clients: int, terms: Colle
                 f"{where}: '{name}' is a term of the steps too, of which only one would be stored; rename one"
             )
         number = isinstance(value, Real) or torch.is_tensor(value)
+        number = number or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
         if not isinstance(name, str) or not number or np.shape(value) not in ((), (clients,), (clients,) * 2):
             raise FedLensMethodError(
                 f"{where}: {name!r} is {kind(value)}; return one number, or one for each of the {clients} "
@@ -384,6 +385,7 @@ def check_aggregated(method: Method, after: object, before: State, clients: int)
             f"{where}: it returns local parameters ({quoted(after.local)}), which the server cannot change; "
             "return what it makes for single clients as personal"
         )
+    _check_parts(where, after)
     for name, value in before.shared.items():
         found = after.shared.get(name)
         if found is None or found.shape != value.shape:

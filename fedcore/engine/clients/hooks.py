@@ -53,22 +53,24 @@ def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
 def call(hook: Callable[..., Result], *given: Any, writable: Collection[int] = ()) -> Result:
     """Call a hook of a method, and refuse side effects that would change numbers in silence.
 
-    A tensor that the hook was given may be read again: by the next hook, in the next round, or by the server
-    while the clients train. Draws from a global generator are other ones in a repeated or resumed run, and
-    in another process.
+    A tensor or dict that the hook was given may be read again: by the next hook, in the next round, or by the
+    server while the clients train. Draws from a global generator are other ones in a repeated or resumed run,
+    and in another process.
 
     Args:
         writable: positions of arguments that nobody reads again.
     """
-    tensors = [(i, place, tensor) for i, value in enumerate(given) for place, tensor in _tensors(value)]
-    versions = [_version(tensor) for *_, tensor in tensors]
+    before = _placed(given)
+    versions = [_version(tensor) for tensor in before.values()]
     draws = None if is_built_in(getattr(hook, "__self__", None)) else _global_draws()
     result = hook(*given)
-    changed = [at for at, before in zip(tensors, versions, strict=True) if _version(at[2]) != before]
-    written = [(i, place) for i, place, _ in changed if i not in writable]
-    if written:
+    after = _placed(given)
+    written = [at for at, n in zip(before, versions, strict=True) if _version(before[at]) != n]
+    written += [at for at in before | after if before.get(at) is not after.get(at)]  # an entry of a dict
+    if written := [at for at in written if at[0] not in writable]:
         names = list(inspect.signature(hook).parameters)  # the last may be *args
-        raise _written(hook, ", ".join(sorted({names[min(i, len(names) - 1)] + at for i, at in written})))
+        places = {names[min(i, len(names) - 1)] + place for i, place in written}
+        raise _written(hook, ", ".join(sorted(places)))
     if isinstance(problem := getattr(getattr(hook, "__self__", None), "problem", None), Problem):
         _check_class_features(hook, problem)
     if draws is not None and (drawn := [name for name, now in _global_draws().items() if now != draws[name]]):
@@ -94,13 +96,18 @@ def _version(tensor: Tensor) -> int:
 def _written(hook: Callable[..., Any], tensors: str) -> FedLensMethodError:
     return FedLensMethodError(
         f"{line_of(hook)}: it writes into {tensors}, which is read again; compute a new tensor, or write "
-        "into a copy: value.clone()"
+        "into a copy: value.clone(), or {**params, name: value} of a dict"
     )
 
 
 def is_built_in(method: object) -> bool:
     """Return whether a method comes with FedLens, whose tests hold it to the contract."""
     return type(method).__module__.startswith("fedcore.")
+
+
+def _placed(given: tuple[Any, ...]) -> dict[tuple[int, str], Tensor]:
+    """Return the tensors in the arguments of a hook by the position of the argument and the place in it."""
+    return {(i, place): tensor for i, value in enumerate(given) for place, tensor in _tensors(value)}
 
 
 def _tensors(value: object) -> Iterator[tuple[str, Tensor]]:
@@ -230,4 +237,7 @@ def shape(value: Tensor) -> str:
 
 def kind(value: object) -> str:
     """Return the kind of a value in words."""
-    return f"a tensor of shape {shape(value)}" if _is_tensor(value) else f"a {type(value).__name__}"
+    if _is_tensor(value):
+        return f"a tensor of shape {shape(value)}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -273,6 +273,24 @@ class CentresTheClassFeatures(BiasMethod):
         self.text -= self.text.mean(0)
 
 
+class ScalesAgainAndAgain(BiasMethod):
+    def logits(self, params, head, x):
+        params["weight"] = params["weight"] * 2
+        return super().logits(params, head, x)
+
+
+class TakesTheBiasAway(BiasMethod):
+    def upload(self, params, record, data):
+        del params["bias"]
+        return params
+
+
+class ReplacesTheFormerState(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        state.shared["weight"] = uploads.mean("weight", "uniform")
+        return state
+
+
 class CentresWhatItIsGiven(BiasMethod):
     def logits(self, *given):
         given[2].clamp_(-1, 1)
@@ -329,6 +347,11 @@ class DiagnosesInWords(BiasMethod):
         return {"norm": "large"}
 
 
+class DiagnosesWords(BiasMethod):
+    def diagnostics(self, before, trained, uploads, data):
+        return {"norm": np.array(["large"] * len(data.clients))}
+
+
 class LogsOneText(BiasMethod):
     def round_log(self, uploads):
         return "all well"
@@ -381,6 +404,16 @@ class ModelsOfNobody(BiasMethod):
 class HeadOfNothing(BiasMethod):
     def head(self, params, data):
         return None
+
+
+class AggregatesWithNumpy(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        return State(shared={"weight": uploads.mean("weight", "uniform").numpy()})
+
+
+class CountsRounds(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        return replace(super().aggregate(state, uploads, generator), server={"rounds": uploads.round})
 
 
 class MovesLocalOnes(BiasMethod):
@@ -439,6 +472,11 @@ MISTAKES = [
     (ClipsInPlace, r"upload: it writes into params\['weight'\], which is read again; compute a new tensor"),
     (MovesTheFormerState, r"aggregate: it writes into state\.shared\['weight'\]"),
     (NormalisesTheSamples, "logits: it writes into x, which is read again"),
+    (ScalesAgainAndAgain, r"logits: it writes into params\['weight'\], which is read again"),
+    (TakesTheBiasAway, r"upload: it writes into params\['bias'\], which is read again; .* of a dict"),
+    (ReplacesTheFormerState, r"aggregate: it writes into state\.shared\['weight'\], which is read again"),
+    (AggregatesWithNumpy, "aggregate: State.shared has 'weight': a ndarray; it takes tensors by name"),
+    (CountsRounds, "aggregate: State.server has 'rounds': an int; it takes tensors by name"),
     (CentresWhatItIsGiven, "logits: it writes into given, which is read again"),
     (ShrinksAsItPredicts, r"models: it writes into state\.shared\['weight'\]"),
     (ShiftsTheClassFeatures, r"train_step: it writes into self\.problem\.class_features"),
@@ -453,6 +491,7 @@ MISTAKES = [
     (RaggedInOne, r"upload: 'rows' has values of shape \(3,\) and lengths of shape \(3,\); values are"),
     (DiagnosesAllClasses, r"diagnostics: 'norm' is a tensor of shape \(2,\); return one number, or one for"),
     (DiagnosesInWords, "diagnostics: 'norm' is a str; return one number"),
+    (DiagnosesWords, "diagnostics: 'norm' is a ndarray; return one number"),
     (LogsOneText, "round_log: it returns a str; return a list of texts"),
     (CountsNothing, "downloads: it returns a list; return {name: value}"),
     (SortsInCapitals, "__init__: SortsInCapitals.batch_order is 'Sorted'; declare one of 'shuffled', 'so"),
@@ -514,13 +553,18 @@ class ClipsWhatItTrained(BiasMethod):
         return params
 
 
+class DiagnosesWithNumpy(BiasMethod):
+    def diagnostics(self, before, trained, uploads, data):
+        return {"norm": np.linalg.norm(trained["bias"].numpy(), axis=1)}
+
+
 class PredictsInInferenceMode(BiasMethod):
     @torch.inference_mode()
     def head(self, params, data):
         return {"text": self.problem.class_features, "one": torch.ones(len(params["weight"]), 1)}
 
 
-@pytest.mark.parametrize("cls", [ClipsWhatItTrained, PredictsInInferenceMode])
+@pytest.mark.parametrize("cls", [ClipsWhatItTrained, DiagnosesWithNumpy, PredictsInInferenceMode])
 def test_a_method_that_changes_nobodys_numbers_is_not_refused(cls):
     federation = tiny_federation()
     assert len(run_rounds(hooks.make(cls, BiasConfig(), federation.problem), federation, 1).finished) == 2
