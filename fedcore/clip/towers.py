@@ -1,8 +1,9 @@
 """CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
 
 They save three computations exactly, which open_clip's forward does not. Under the causal mask a context that
-all classes share is computed once instead of once per class. The last block runs only for the pooled token.
-Layers that are the same for all clients run once for an image that all clients share.
+all classes share is computed once instead of once per class. The last block runs only for the pooled token,
+which on a CPU reads an image's other tokens without their keys and values. Layers that are the same for all
+clients run once for an image that all clients share.
 """
 
 import math

@@ -1,6 +1,7 @@
-"""The contract of a method, checked during the first step of a run; faults are reported by file and line.
+"""The contract of a method, checked while a run trains; faults are reported by file and line.
 
-The first real step is checked rather than a trial before the run, because it costs no extra pass and sees
+What a hook of a round returns is checked in every round, a training step only when the first one is taken.
+This first real step is checked rather than a trial before the run, because it costs no extra pass and sees
 the real parameters and samples. Later steps are not checked, because walking the autograd graph can take
 longer than a small step. The check looks at shapes, names and the graph rather than at values: a gradient
 may well be zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never

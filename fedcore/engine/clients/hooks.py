@@ -75,8 +75,9 @@ def call(hook: Callable[..., Result], *given: Any, writable: Collection[int] = (
         _check_class_features(hook, problem)
     if draws is not None and (drawn := [name for name, now in _global_draws().items() if now != draws[name]]):
         raise FedLensMethodError(
-            f"{line_of(hook)}: it draws from the global generator of {drawn[0]}, so that a repeated "
-            'or resumed run would have other numbers; draw with generator=self.problem.generator("purpose")'
+            f"{line_of(hook)}: it draws from the global generator of {drawn[0]}, or seeds it, so that a "
+            "repeated or resumed run can have other numbers; draw with "
+            'generator=self.problem.generator("purpose")'
         )
     return result
 

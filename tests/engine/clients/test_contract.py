@@ -233,6 +233,12 @@ class DrawsInItsStep(BiasMethod):
         )
 
 
+class SeedsAll(BiasMethod):
+    def upload(self, params, record, data):
+        torch.manual_seed(0)
+        return {"weight": params["weight"]}
+
+
 class DrawsFromNumpy(BiasMethod):
     def upload(self, params, record, data):
         return {"weight": params["weight"] + np.random.normal(0, 0.1)}  # noqa: NPY002
@@ -466,7 +472,8 @@ MISTAKES = [
     (HeadOfNothing, "head: it returns a NoneType; return tensors by name"),
     (MovesLocalOnes, r"aggregate: it returns local parameters \('bias'\), which the server cannot change"),
     (ForgetsSuper, r"__init__: the method has no config or no problem afterwards; begin with super\(\)"),
-    (DrawsAtRandom, "init: it draws from the global generator of torch, so that a repeated or resumed run"),
+    (DrawsAtRandom, "init: it draws from the global generator of torch, or seeds it, so that a repeated or"),
+    (SeedsAll, "upload: it draws from the global generator of torch, or seeds it, so that a repeated or"),
     (DrawsInItsStep, "train_step: it draws from the global generator of torch"),
     (DrawsFromNumpy, "upload: it draws from the global generator of numpy"),
     (ClipsInPlace, r"upload: it writes into params\['weight'\], which is read again; compute a new tensor"),
