@@ -91,7 +91,7 @@ def line_chart(
         "hovermode": "x unified" if len(shown) <= UNIFIED_LINES else "closest",
         "legend": legend,
         "showlegend": len(series) > 1 if name else None,  # the title names a single line
-        "uirevision": "curves",
+        "uirevision": f"{name} {x_title} {y_title} {sorted(logarithmic)}",  # a zoom does not outlive its axes
     }
     if not any(s.x for s in series):
         layout["annotations"] = [annotation("nothing recorded yet", 0.5, 0.5)]

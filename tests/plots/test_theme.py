@@ -96,3 +96,12 @@ def test_titles_of_line_charts_stand_below_the_toolbar() -> None:
     assert layout.title.yref == "container" and layout.title.yanchor == "top"
     assert round((1 - layout.title.y) * layout.height) == TOOLBAR
     assert layout.margin.t > TOOLBAR + layout.title.font.size
+
+
+def test_a_readers_zoom_stays_while_the_axes_are_the_same() -> None:
+    def zoom(x_title: str, logarithmic: tuple = (), last: float = 1.0) -> str:
+        line = Series("FedOT", "fedot", (0.0, last), (0.0, 1.0), (None, None), 1)
+        return line_chart([line], Theme(), x_title, "", logarithmic=logarithmic).figure.layout.uirevision
+
+    assert zoom("Round") == zoom("Round", last=2.0) != zoom("Seconds")
+    assert zoom("Round") != zoom("Round", ("y",))

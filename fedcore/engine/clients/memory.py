@@ -22,7 +22,7 @@ CHUNK = 32
 """Clients trained at once unless memory requires fewer."""
 IN_MEMORY = 2**28
 """Bytes of clients' rows that stay in memory; larger ones are mapped from a file."""
-_MOST = 2 * 2**30
+_MOST = 2**30
 """Bytes that the steps of a chunk may take, or a quarter of the run's share of memory if that is less.
 
 Processes that train chunks of one run on one machine divide them. A process takes up to 2 GiB besides, with a
