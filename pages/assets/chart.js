@@ -114,7 +114,7 @@ async function draw(host, text) {
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;
     window.Plotly?.purge(host); // an earlier chart gives way to the text: the next one begins anew
-    host.textContent = `This chart cannot be drawn (${error.message}): reload the page, or choose "Show as table".`;
+    host.textContent = `This chart cannot be drawn (${error.message}): reload the page, or choose "Show as table" where it is offered.`;
   }
 }
 
