@@ -193,7 +193,10 @@ def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | No
         error = error.__cause__
     classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
     files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
-    lines = [(f, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
+    every = list(walk_tb(error.__traceback__))
+    if isinstance(error, SystemExit):  # by a handler of a signal it ends the process, wherever that was
+        every = every[-1:]
+    lines = [(f, line) for f, line in every if f.f_code.co_filename in files]
     if not lines:
         return None, ""
     frame, line = lines[-1]

@@ -1,6 +1,9 @@
 """A method's mistakes are refused with its first step, by file and line, and not trained in silence."""
 
+import os
 import re
+import runpy
+import signal
 import sys
 from concurrent.futures import Future
 from dataclasses import replace
@@ -663,6 +666,26 @@ def test_an_exit_in_its_code_is_an_error_of_the_method(monkeypatch, error):
         hooks.faults_named(Exits.name),
     ):
         run_rounds(Exits(BiasConfig(), federation.problem), federation, 1)
+
+
+class IsStopped(BiasMethod):
+    def models(self, state):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().models(state)
+
+
+def test_an_exit_by_a_signal_ends_the_process_whatever_it_computes(monkeypatch, tmp_path):
+    """Ray ends an actor so. Told as an error of the method, it failed the run instead of moving it."""
+    handler = tmp_path / "handler.py"
+    handler.write_text("import sys\n\ndef stop(number, frame):\n    sys.exit(1)\n")
+    before = signal.signal(signal.SIGTERM, runpy.run_path(str(handler))["stop"])
+    monkeypatch.setitem(registry._METHODS, IsStopped.name, IsStopped)
+    federation = tiny_federation()
+    try:
+        with pytest.raises(SystemExit), hooks.faults_named(IsStopped.name):
+            run_rounds(IsStopped(BiasConfig(), federation.problem), federation, 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Raises(BiasMethod):
