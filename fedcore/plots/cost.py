@@ -82,9 +82,9 @@ def cost_chart(
     theme: Theme,
     against: CostAxis,
     accuracy_title: str,
+    unit: str,
     widths: Sequence[float] = WIDE_COST_PLOTS,
     scale: Scale = "automatic",
-    unit: str = "%",
 ) -> Chart:
     """Draw accuracy against traffic or time: a marker per row of the table, a line along the Pareto front.
 
@@ -234,7 +234,7 @@ def _overlap(a: LabelBox, b: LabelBox) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def cost_table(costs: Sequence[Cost], front: Sequence[Cost], unit: str = "%") -> dict[str, list[object]]:
+def cost_table(costs: Sequence[Cost], front: Sequence[Cost], unit: str) -> dict[str, list[object]]:
     """Return the values of ``cost_chart`` as a table: a row per cost."""
 
     def rounded(name: str, digits: int) -> list[object]:

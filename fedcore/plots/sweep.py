@@ -22,7 +22,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "trian
 
 
 def sweep_line_chart(
-    lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str, unit: str = "%"
+    lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str, unit: str
 ) -> Chart:
     """Draw accuracy over one swept field, with the spread over seeds as error bars."""
     figure = go.Figure()
@@ -121,9 +121,7 @@ def sweep_heatmap(
     return Chart(figure, f"{metric_title} over {row} and {column}: {range_}{missing}")
 
 
-def parallel_chart(
-    families: Sequence[SweepFamily], theme: Theme, metric_title: str, unit: str = "%"
-) -> Chart:
+def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: str, unit: str) -> Chart:
     """Draw parallel coordinates: each row of a sweep is a line through its field values to its accuracy."""
     rows = [(family, row) for family in families for row in family.rows]
     fields = list(dict.fromkeys(field for f in families for field in f.fields))

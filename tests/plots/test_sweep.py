@@ -22,13 +22,13 @@ def lines(count: int) -> list[SweepLine]:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_no_two_lines_of_one_method_look_alike(dark: bool) -> None:
-    traces = sweep_line_chart(lines(12), Theme(dark), "methods.sdfed.lr", "Accuracy").figure.data
+    traces = sweep_line_chart(lines(12), Theme(dark), "methods.sdfed.lr", "Accuracy", "%").figure.data
     assert len({trace.line.color for trace in traces}) == 12
     assert len({(trace.line.dash, trace.marker.symbol) for trace in traces}) == 12
 
 
 def test_a_single_line_looks_like_its_method() -> None:
-    (trace,) = sweep_line_chart(lines(1), Theme(False), "methods.sdfed.lr", "Accuracy").figure.data
+    (trace,) = sweep_line_chart(lines(1), Theme(False), "methods.sdfed.lr", "Accuracy", "%").figure.data
     assert (trace.line.dash, trace.marker.symbol) == (style("sdfed").dash, style("sdfed").marker)
 
 
@@ -39,6 +39,6 @@ def test_all_charts_of_a_sweep_share_one_range_of_colours() -> None:
     family = SweepFamily("SDFed", "sdfed", ("rank", "alpha"), rows)
     grid = SweepGrid("rank", "alpha", (1,), (1, 5), ((rows[0].stat, rows[1].stat),))
     colours = colour_range([family])
-    (cells,) = sweep_heatmap(grid, Theme(), "Accuracy", colours).figure.data
-    (lines,) = parallel_chart([family], Theme(), "Accuracy").figure.data
+    (cells,) = sweep_heatmap(grid, Theme(), "Accuracy", colours, "%").figure.data
+    (lines,) = parallel_chart([family], Theme(), "Accuracy", "%").figure.data
     assert (cells.zmin, cells.zmax) == (lines.line.cmin, lines.line.cmax) == (11, 25)

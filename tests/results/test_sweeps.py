@@ -119,7 +119,7 @@ def test_a_missing_combination_is_a_gap(swept):
     less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.rows[1:])
     found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
-    chart = sweep_heatmap(found, Theme(), "Personal accuracy", (0, 100))
+    chart = sweep_heatmap(found, Theme(), "Personal accuracy", (0, 100), "%")
     assert np.isnan(np.array(chart.figure.data[0].z, dtype=float)).sum() == 1
     assert "1 combination was not run" in chart.alt
 
@@ -182,9 +182,9 @@ def test_no_chart_of_a_sweep_calls_a_value_the_best(swept):
     grid = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
     lines = sweeps.sweep_lines(fedot, "method.config.blocks")
     charts = (
-        parallel_chart(families, Theme(), "Accuracy"),
-        sweep_heatmap(grid, Theme(), "Accuracy", (0, 100)),
-        sweep_line_chart(lines, Theme(), "method.config.blocks", "Accuracy"),
+        parallel_chart(families, Theme(), "Accuracy", "%"),
+        sweep_heatmap(grid, Theme(), "Accuracy", (0, 100), "%"),
+        sweep_line_chart(lines, Theme(), "method.config.blocks", "Accuracy", "%"),
     )
     assert not [chart.alt for chart in charts if "best" in chart.alt]
     said = sweeps.findings(comparison, fedot, "personal")
@@ -202,10 +202,10 @@ def test_figures_show_the_means_of_the_table(swept):
     families = sweeps.sweep_families(swept[1], "personal", [SWEEP])
     fedot = families[0]
     (line, *_) = sweeps.sweep_lines(fedot, "partition.alpha")
-    chart = sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy")
+    chart = sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy", "%")
     assert list(chart.figure.data[0].y) == [s.mean for s in line.stats]
     assert list(chart.figure.data[0].error_y.array) == [s.std for s in line.stats]
-    chart = parallel_chart(families, Theme(), "Personal accuracy")
+    chart = parallel_chart(families, Theme(), "Personal accuracy", "%")
     dimensions = {d.label: d for d in chart.figure.data[0].dimensions}
     assert set(dimensions) == {"Method", "Blocks", "Dirichlet alpha", "Personal accuracy"}
     means = [p.stat.mean for f in families for p in f.rows]
