@@ -298,6 +298,18 @@ def test_a_name_that_fits_nothing_is_said_at_the_end_and_kept(db, options, accur
     assert [said in notice.message for notice in row.notices] == [True]
 
 
+def test_a_doubt_at_the_end_points_to_the_line_of_the_script(db):
+    run = Recorder(db, method="mine", seed=1, dataset="rotated-digits")
+    with pytest.warns(UserWarning, match="without an accuracy") as from_finish:
+        run.finish()
+    with (
+        pytest.warns(UserWarning, match="without an accuracy") as from_with,
+        Recorder(db, method="mine", seed=2, dataset="rotated-digits"),
+    ):
+        pass
+    assert {warning.filename for warning in [*from_finish, *from_with]} == {__file__}
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("left_out", ["photo", "sketch"])
 def test_one_table_of_domains_serves_all_runs_that_leave_one_out(db, left_out):

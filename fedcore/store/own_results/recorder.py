@@ -126,10 +126,10 @@ class Recorder:
         for doubt in doubts(existing, dataset):
             self._warn(doubt)
 
-    def _warn(self, text: str) -> None:
-        """Warn the script, and keep the warning with the run."""
+    def _warn(self, text: str, stacklevel: int = 3) -> None:
+        """Warn the script, at its own line, and keep the warning with the run."""
         self._writer.notice(text, repeats_exactly=True)
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=stacklevel)
 
     def round(
         self,
@@ -212,9 +212,12 @@ class Recorder:
 
     def finish(self) -> None:
         """Mark the run as complete: it shows as ``done``."""
+        self._finish()
+
+    def _finish(self) -> None:
         with self._alive():
             for doubt in self._doubts_at_end():
-                self._warn(doubt)
+                self._warn(doubt, stacklevel=4)
             with self._claim.writing("rounds_total=:rounds", rounds=self._last) as database:
                 set_config(database, self.run_id, self._of_length(self._last))
             self._claim.finish("done")
@@ -263,7 +266,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self.finish()
+            self._finish()
         else:
             self.fail(first_line(error))
 
