@@ -3,8 +3,8 @@
 python -m tools.benchmarks.methods                                   # every method that trains
 python -m tools.benchmarks.methods vpt --field depth=9 --field prompt_length=10
 
-Six clients of 90 training and 60 test images, ten classes, mini-vit; every model is evaluated on all test images.
-Seconds are those of the clock, so the machine must be quiet.
+Six clients of 90 training and 60 test images, ten classes, mini-vit; every model is evaluated on all test
+images. Seconds are those of the clock, so the machine must be quiet.
 """
 
 from __future__ import annotations
