@@ -1,4 +1,4 @@
-"""Measure a round of each method with its defaults, in seconds of one thread, and compare it with PromptFL's.
+"""Measure a round of each method with its defaults, in seconds of one thread.
 
 python -m tools.benchmarks.methods                                   # every method that trains
 python -m tools.benchmarks.methods vpt --field depth=9 --field prompt_length=10
@@ -17,8 +17,6 @@ import typer
 from fedcore.methods.registry import load_all
 from tools.benchmarks import drawn
 
-REFERENCE = "promptfl"
-
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="methods; all that train unless given")] = None,
@@ -28,11 +26,10 @@ def main(
     """Print the quickest training and the quickest evaluation of some rounds after the first evaluation."""
     torch.set_num_threads(1)
     fields = dict(f.split("=", 1) for f in field or ())
-    base, _ = quickest(REFERENCE, {}, rounds)
-    print(f"{'method':20} {'training':>9} {'evaluation':>11} {'training against PromptFL':>26}")
+    print(f"{'method':20} {'training':>9} {'evaluation':>11}")
     for name in names or [name for name, cls in load_all().items() if cls.trains]:
         training, evaluation = quickest(name, fields, rounds)
-        print(f"{name:20} {training:9.3f} {evaluation:11.3f} {training / base:26.2f}", flush=True)
+        print(f"{name:20} {training:9.3f} {evaluation:11.3f}", flush=True)
 
 
 def quickest(name: str, fields: dict[str, str], rounds: int) -> tuple[float, float]:
