@@ -48,7 +48,6 @@ CONDITIONS = {
     "platform": "x",
     "tf32": False,
     "precision": "fp32",
-    "products": "plain",
     "code": "0123",
     "fedlens": "1",
 } | dict.fromkeys(environment._PACKAGES, "2.14")
