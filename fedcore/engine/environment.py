@@ -295,8 +295,8 @@ def bf16_gain(width: int) -> float:
         turns = [(seconds(False), seconds(True)) for _ in range(3)]
     finally:
         torch.set_num_threads(threads)
-    single, half = (min(way[1:]) for way in zip(*turns, strict=True))  # the first turn warms up
-    return single / half
+    singles, halves = zip(*turns[1:], strict=True)  # the first turn warms up
+    return float(min(singles) / min(halves))
 
 
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -46,7 +46,11 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
             of one name, wherever they are stored; runs without them are distinguished by their folders.
             Embedded data is the same everywhere.
     """
-    places = {"data": {"root"}, "transfer": {"__all__": {"root"}}, "further_data": {"__all__": {"root"}}}
+    places: dict[str, Any] = {
+        "data": {"root"},
+        "transfer": {"__all__": {"root"}},
+        "further_data": {"__all__": {"root"}},
+    }
     part = config.model_dump(
         mode="json",
         include={*places, "partition", "backbone", "cohorts"},
