@@ -67,6 +67,14 @@ def test_a_resume_says_what_differs_from_what_was_recorded(two_threads):
     ]
 
 
+def test_a_resume_ignores_what_only_an_earlier_version_recorded():
+    (run,) = config.expand(config.loads(TOML))
+    earlier = {"threads": 1, "chunk": 2, "products": "packed"}
+    now = environment.resolve_environment(run, "cpu", earlier)
+    assert (now["threads"], now["chunk"], "products" in now) == (1, 2, False)
+    assert list(environment_differences(earlier, now, 3)) == []
+
+
 def test_torch_and_numpy_are_recorded_by_their_own_versions():
     """Otherwise every resumed run would be said to go on with another torch."""
     (run,) = config.expand(config.loads(TOML))
