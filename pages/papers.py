@@ -213,4 +213,5 @@ def page() -> None:
 
 
 session.through_app()
-page()
+with markup.errors_shown():
+    page()

@@ -1,6 +1,8 @@
 """Freeze the presets of papers: a new one gets the number 1, a corrected one the next, with an erratum.
 
-    python -m tools.freeze                                         # numbers new presets
+It also writes the digests of the values that papers print, which are compared whenever they are read.
+
+    python -m tools.freeze                                         # numbers new presets; digests of values
     python -m tools.freeze "what was wrong" fedot/table1-pacs ...  # after a correction; needs the former TOML
 
 Each former experiment has to lie in ``fedcore/assets/frozen/NAME@NUMBER.toml``: write it with
@@ -13,11 +15,19 @@ import json
 import sys
 
 from fedcore.config import identity, load
-from fedcore.papers import experiments
+from fedcore.files import read_text, write_texts
+from fedcore.papers import experiments, library, published
+
+
+def value_digests() -> dict[str, str]:
+    """Return the digest of the values of each paper that ships."""
+    files = sorted(library.FOLDER.glob(f"*/{library.VALUES_FILE}"))
+    return {file.parent.name: published.digest_of(read_text(file, "a table of values")) for file in files}
 
 
 def main(arguments: list[str]) -> int:
-    """Write ``frozen.json``; returns an exit status."""
+    """Write ``digests.json`` and ``frozen.json``; returns an exit status."""
+    write_texts(published.DIGESTS, value_digests())
     erratum, *corrected = arguments or [""]
     content = (
         json.loads(identity.PROTOCOLS.read_text(encoding="utf-8")) if identity.PROTOCOLS.is_file() else {}
