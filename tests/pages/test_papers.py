@@ -57,10 +57,10 @@ def filled_table(db: Path) -> Store:
 def test_values_that_cannot_be_shown_are_a_sentence(
     open_page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changed(book: str) -> None:
+    def changed() -> None:
         raise FedLensError("values.csv is not the file that came with FedLens")
 
-    monkeypatch.setattr("fedcore.papers.tables.printed_layout.tables", changed)
+    monkeypatch.setattr("fedcore.papers.library.works", changed)
     (error,) = open_page("papers").error
     assert "is not the file that came with FedLens" in error.value
 
