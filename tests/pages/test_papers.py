@@ -9,7 +9,6 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.papers import adding
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
@@ -52,17 +51,6 @@ def filled_table(db: Path) -> Store:
     (created,) = queue(store, [(filling, plan(filling.experiment))])
     finish(store.path, created.experiment_id)
     return store
-
-
-def test_values_that_cannot_be_shown_are_a_sentence(
-    open_page: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def changed() -> None:
-        raise FedLensError("values.csv is not the file that came with FedLens")
-
-    monkeypatch.setattr("fedcore.papers.library.works", changed)
-    (error,) = open_page("papers").error
-    assert "is not the file that came with FedLens" in error.value
 
 
 def test_a_table_shows_what_is_printed_and_what_is_missing(open_page: Opened) -> None:
