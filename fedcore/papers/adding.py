@@ -1,8 +1,12 @@
 """Papers that a user adds: they are read from a folder beside the database, checked and written."""
 
+import os
 import re
 import shutil
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from fedcore.errors import FedLensError, first_line
-from fedcore.files import write_whole
+from fedcore.files import make_folder, sync_folder, write_whole
 from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
@@ -26,6 +30,8 @@ from fedcore.papers.published import (
 )
 from fedcore.papers.tables.printed_layout import tables_of
 
+_FORMER = ".former"
+"""End of the hidden name that the former edition of a paper has while another takes its place."""
 _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
 
 
@@ -35,7 +41,12 @@ def use(db: str | Path) -> list[FedLensError]:
     Returns: an error for each paper that cannot be read, which is left out.
     """
     folder = library.added_folder(db)
-    files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
+    for former in folder.glob(f".*{_FORMER}"):
+        place = folder / former.name[1 : -len(_FORMER)]
+        if not place.exists():  # `_put` was killed between its two renames
+            with suppress(OSError):
+                former.rename(place)
+    files = sorted(folder.glob("[!.]*/*.*")) if folder.is_dir() else []
     stamp = tuple(map(_state_of, files))
     seen = _seen.get(str(folder))
     if seen is not None and seen[0] == stamp:
@@ -125,19 +136,42 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     place = library.added_folder(db) / paper.key
     if folder.resolve() != place.resolve():
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            for name in library.FILES:
-                if (folder / name).exists():
-                    write_whole(place / name, (folder / name).read_bytes())
-                else:  # the paper that is replaced may have it
-                    (place / name).unlink(missing_ok=True)
+            _put(folder, place)
         except OSError as error:
-            raise FedLensError(
-                f"cannot write {place}: {error.strerror}; choose another folder", "db"
-            ) from error
+            reason = error.strerror or first_line(error)
+            raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
     use(db)
     found = audits.findings()
     return paper, [finding for value, of in found.items() if value.paper == paper.key for finding in of]
+
+
+def _put(folder: Path, place: Path) -> None:
+    """Let a copy of a folder take a paper's place at once: a kill leaves the former edition or the new one.
+
+    Files in the place that are not of a paper's format are kept.
+    """
+    new = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
+    former = place.with_name(f".{place.name}{_FORMER}")
+    try:
+        if place.exists():
+            shutil.copytree(place, new, symlinks=True, ignore=shutil.ignore_patterns(*library.FILES))
+        make_folder(new)
+        _copy(folder, new)
+        shutil.rmtree(former, ignore_errors=True)
+        if place.exists():
+            place.rename(former)
+        new.rename(place)
+        sync_folder(place.parent)
+        if former.exists():
+            former.rename(new)  # half deleted, it must not be taken for an edition
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _copy(folder: Path, to: Path) -> None:
+    for name in library.FILES:
+        if (folder / name).exists():
+            write_whole(to / name, (folder / name).read_bytes())
 
 
 def remove(key: str, db: str | Path) -> None:
@@ -146,6 +180,7 @@ def remove(key: str, db: str | Path) -> None:
     if paper.ships:
         raise FedLensError(f"'{key}' comes with FedLens and cannot be removed", "name")
     try:
+        shutil.rmtree(paper.folder.with_name(f".{key}{_FORMER}"), ignore_errors=True)
         shutil.rmtree(paper.folder)
     except OSError as error:
         reason = error.strerror or first_line(error)
@@ -194,19 +229,24 @@ def write(
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     text = csv_text([replace(value, paper=paper.key) for value in values])
     values_from(text, key, library.VALUES_FILE)
+    sections = {"tables": tables, "settings": settings}
+    content = {
+        **{name: value for name, value in fields.items() if value not in ("", None)},
+        **{
+            section: {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
+            for section, parts in sections.items()
+            if parts
+        },
+    }
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        write_whole(place / library.VALUES_FILE, text.encode())
-        sections = {"tables": tables, "settings": settings}
-        content = {
-            **{name: value for name, value in fields.items() if value not in ("", None)},
-            **{
-                section: {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
-                for section, parts in sections.items()
-                if parts
-            },
-        }
-        write_whole(place / library.PAPER_FILE, tomli_w.dumps(content).encode())
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made) / key
+            folder.mkdir()
+            _copy(place, folder)
+            (folder / library.VALUES_FILE).write_bytes(text.encode())
+            (folder / library.PAPER_FILE).write_bytes(tomli_w.dumps(content).encode())
+            return add(folder, db)
+    except FedLensError as error:  # it names the folder that is gone
+        raise FedLensError(str(error).replace(made, str(place.parent)), error.field) from error
     except OSError as error:
         raise FedLensError(f"cannot write {place}: {error.strerror}", "db") from error
-    return add(place, db)

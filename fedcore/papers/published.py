@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
-from fedcore.files import read_text
+from fedcore.files import read_text, read_texts
 from fedcore.papers import library
 from fedcore.papers.library import VALUES_FILE, Paper
 from fedcore.papers.printed_runs import printed_backbone
@@ -94,6 +95,8 @@ WHOLE_SETS = ("avg", "all", "base", "new")
 COLUMNS = ("table", "dataset", "setting", "backbone", "method", "target", "metric", "value", "std")
 """Columns of ``values.csv``; ``dataset``, ``setting``, ``backbone`` and ``std`` may be empty."""
 OPTIONAL = ("dataset", "setting", "backbone", "std")
+DIGESTS = library.FOLDER / "digests.json"
+"""SHA-256 of each ``values.csv`` that ships; ``python -m tools.docs`` writes it."""
 LARGEST_VALUES = 20_000
 """Number of values of one source that are read; the largest that ships has 2,440."""
 
@@ -105,10 +108,20 @@ def load(paper: str) -> tuple[PublishedValue, ...]:
 
 
 def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
-    """Read the ``values.csv`` of a paper's folder."""
+    """Read the ``values.csv`` of a paper's folder; one that ships must be as it was frozen."""
     file = paper.folder / VALUES_FILE
     text = read_text(file, f"a paper's folder, which has a {VALUES_FILE}", "folder")
+    if paper.ships and digest_of(text) != read_texts(DIGESTS).get(paper.key):
+        raise FedLensError(
+            f"{file} is not the file that came with FedLens, so its values may not be the paper's; reinstall "
+            "FedLens, or run `python -m tools.docs` if you corrected it in a checkout"
+        )
     return values_from(text, paper.key, str(file))
+
+
+def digest_of(text: str) -> str:
+    """Return the digest of a ``values.csv``, which is equal for all ends of lines that git may write."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]:

@@ -1,6 +1,9 @@
 """Papers that a user adds: pasted tables, folders, and what is wrong with either."""
 
+import os
 import shutil
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -339,3 +342,88 @@ def test_a_comma_before_three_digits_is_no_decimal_comma() -> None:
         read("Method,DTD\n" + "A" * 200_000 + ",3")
     (value,) = read("Data\tMethod\t\nDTD\tA\t83.2")
     assert (value.dataset, value.value) == ("DTD", 83.2), "a column of values may have no heading"
+
+
+CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir"}
+
+
+def killed_at(step: int, work: Callable[[], object]) -> bool:
+    """Do work in a process that dies before its ``step``-th change of a file; False if it came to its end."""
+    child = os.fork()
+    if child == 0:
+        left = [step]
+
+        def count(event: str, arguments: tuple[object, ...]) -> None:
+            written = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
+            if written or event in CHANGES:
+                left[0] -= 1
+                if left[0] == 0:
+                    os._exit(9)
+
+        sys.addaudithook(count)
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 9)
+    return status == 9
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.parametrize("saved", [False, True], ids=["papers add", "a pasted table"])
+@pytest.mark.parametrize("exists", [False, True], ids=["a new paper", "another edition"])
+def test_a_kill_at_any_step_leaves_the_former_paper_or_the_new_one(db, tmp_path, monkeypatch, exists, saved):
+    """A second edition's titles stood beside the first one's numbers."""
+    monkeypatch.setattr(audits, "findings", dict)
+    place = library.added_folder(db) / "mine"
+    if exists:
+        adding.add(folder(tmp_path, runs='[data]\nFood101 = "food101"\n'), db)
+        (place / "notes.md").write_text("my own", encoding="utf-8")
+    fields = {"title": "Second", "citation": "Me, 2027", "licence": "facts", "kind": "paper"}
+    second = folder(tmp_path, PAPER.replace("Mine", "Second"), VALUES.replace("99.5", "12.25"))
+    values = [replace(value, value=12.25, decimals=None) for value in read(VALUES)]
+
+    def change() -> None:
+        if saved:
+            adding.write("mine", fields, values, {}, {}, db)
+        else:
+            adding.add(second, db)
+
+    def edition() -> dict[str, str]:
+        assert adding.use(db) == []
+        files = (place / name for name in (*library.FILES, "notes.md"))
+        found = {f.name: f.read_text(encoding="utf-8") for f in files if f.exists()}
+        assert ("mine" in library.papers()) == bool(found)
+        return found
+
+    former = edition()
+    shutil.copytree(tmp_path / "runs.db.papers", tmp_path / "before") if exists else None
+    change()
+    new = edition()
+    assert ("Second" in new["paper.toml"], "12.25" in new["values.csv"]) == (True, True)
+    assert (new.get("notes.md"), former.get("notes.md")) == (("my own",) * 2 if exists else (None, None))
+    seen, step, killed = set(), 0, True
+    while killed:
+        shutil.rmtree(tmp_path / "runs.db.papers")
+        shutil.copytree(tmp_path / "before", tmp_path / "runs.db.papers") if exists else None
+        adding.use(db)
+        step += 1
+        killed = killed_at(step, change)
+        left = edition()
+        assert left in (former, new), step
+        seen.add(left == new)
+        change()
+        assert edition() == new, "what a kill leaves behind is in nobody's way"
+    assert step > 5 and seen == {False, True}
+
+
+def test_a_save_that_is_refused_at_last_leaves_the_paper(db, tmp_path) -> None:
+    adding.add(folder(tmp_path, runs=RUNS), db)
+    values = [replace(value, backbone="RN50") for value in read(VALUES)]
+    fields = {"title": "Mine", "citation": "Me", "licence": "facts", "kind": "paper"}
+    with pytest.raises(FedLensError, match="no value in table 1 of mine matches") as error:
+        adding.write("mine", fields, values, {}, {}, db)
+    assert str(library.added_folder(db) / "mine" / "runs.toml") in str(error.value)
+    assert adding.use(db) == [] and published.load("mine")[0].backbone == "ViT-B-16"

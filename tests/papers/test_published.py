@@ -1,10 +1,12 @@
 """The values that papers print, and what several of them print of one method on one data set."""
 
 import csv
+import shutil
 from collections import Counter
 
 import pytest
 
+from fedcore import files
 from fedcore.cli.catalog import coverage_text
 from fedcore.cli.main import main
 from fedcore.data import catalog
@@ -16,6 +18,7 @@ from fedcore.papers.library import KINDS, Protocol
 from fedcore.papers.printed_runs import data_names
 from fedcore.papers.published import PublishedValue
 from tests.support.papers import value_of
+from tools.docs import values
 
 
 def test_all_values_are_loaded_as_printed():
@@ -32,6 +35,24 @@ def test_all_values_are_loaded_as_printed():
     row = value_of("sdfed", table="1", dataset="Flowers102", backbone="ViT-B-16", method="SDFed")
     assert (row.value, row.std) == (99.35, 0.07)
     assert value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization").std is None
+
+
+def test_the_digests_of_the_values_that_ship_are_current():
+    assert files.read_texts(published.DIGESTS) == values.digests(), "run python -m tools.docs"
+
+
+def test_a_changed_file_of_a_paper_that_ships_is_named_and_not_shown(tmp_path, monkeypatch):
+    """Another number was shown as what FedOT prints."""
+    shutil.copytree(library.FOLDER / "fedot", tmp_path / "fedot")
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    paper, file = library.read_paper(tmp_path / "fedot"), tmp_path / "fedot" / "values.csv"
+    assert published.read_values(paper) == published.load("fedot")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("\n", "\r\n"), encoding="utf-8", newline="")
+    assert published.read_values(paper) == published.load("fedot"), "as git writes it on Windows"
+    file.write_text(text.replace("99.", "98.", 1), encoding="utf-8")
+    with pytest.raises(FedLensError, match="fedot/values.csv is not the file that .* reinstall FedLens"):
+        published.read_values(paper)
 
 
 def test_a_printed_value_is_shown_with_no_more_decimals_than_it_has():

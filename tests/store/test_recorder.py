@@ -4,8 +4,9 @@ import torch
 
 from fedcore.errors import FedLensError
 from fedcore.records.events import MEASURES
+from fedcore.results.comparison import compare
 from fedcore.results.leaderboard import board, board_settings
-from fedcore.store import Recorder, Store
+from fedcore.store import Recorder, Store, liveness
 
 
 def test_the_example_of_the_module(db):
@@ -30,8 +31,8 @@ def test_the_example_of_the_module(db):
 
 def test_it_joins_an_experiment_and_its_setting(db, queued):
     queued(rounds=3)
-    for key in ("a test", 1):
-        with Recorder(db, method="mine", seed=2, experiment=key) as run:
+    for seed, key in ((2, "a test"), (3, 1)):
+        with Recorder(db, method="mine", seed=seed, experiment=key) as run:
             run.round(1, {("a", "a"): (1, 2)})
         assert run.experiment_id == 1
     runs = Store(db).runs.of_experiments([1])
@@ -65,6 +66,79 @@ def test_splits_of_one_round_come_in_several_calls(db):
     assert [r.train_loss for r in Store(db).rounds.of_runs([run.run_id])] == [
         0.5
     ] * 3  # kept by the second call
+
+
+def test_a_second_recording_of_a_run_is_refused_before_it_counts_instead_of_the_first(db):
+    """Three seeds were recorded again with another learning rate, and replaced the first three in silence."""
+
+    def record(seed: int, correct: int, **more: object) -> None:
+        about = {"method": "probe", "dataset": "rotated-digits", "experiment": "Probes"}
+        with Recorder(db, seed=seed, **about, **more) as run:
+            run.round(1, {("a", "a"): (correct, 100)})
+
+    def means() -> list[tuple[int, float]]:
+        stats = [row.stats["personal"] for row in compare(Store(db), [1]).rows]
+        return sorted((stat.n, stat.mean) for stat in stats)
+
+    for seed in (1, 2, 3):
+        record(seed, 80)
+    for _ in range(2):
+        with pytest.raises(
+            FedLensError, match=r"'Probes' has 'probe' with seed 1 already \(run 1, done\)"
+        ) as told:
+            record(1, 60)
+        assert "config=, another label=, or replace=True" in str(told.value)
+    assert means() == [(3, 80.0)] and len(Store(db).runs.of_experiments([1])) == 3
+    record(1, 50, replace=True)
+    assert means() == [(3, 70.0)] and len(Store(db).runs.of_experiments([1])) == 4
+    for more in ({"label": "larger"}, {"config": {"lr": (0.1, 1)}}, {"held_out": "rot0"}):
+        record(1, 60, **more)
+        with pytest.raises(FedLensError, match="with seed 1 already"):
+            record(1, 60, **more)
+        assert (1, 60.0) in means() or "held_out" in more
+
+
+def test_what_failed_or_was_killed_may_be_recorded_again_and_what_runs_may_not(db):
+    about = {"method": "mine", "seed": 1, "dataset": "rotated-digits", "experiment": "Mine"}
+    for _ in range(2):
+        Recorder(db, **about).fail("gave up")
+    run = Recorder(db, **about)
+    with pytest.raises(FedLensError, match=r"already \(run 3, running\)"):
+        Recorder(db, **about)
+    liveness.let_go(db, run._claim.owner, keep_file=True)  # as if its process were killed
+    Recorder(db, **about).fail("gave up")
+
+
+def test_a_round_that_is_recorded_twice_is_refused(db):
+    with Recorder(db, method="mine", seed=1) as run:
+        run.round(1, {("global", "a"): (1, 4), ("global", "b"): (1, 4)}, loss=0.5, diagnostics={"norm": 2})
+        for again, said in (
+            ({"accuracy": {("c", "a"): (1, 4), ("global", "a"): (2, 4)}}, "model 'global' on 'a' already"),
+            ({"accuracy": {("global", "a"): (1, 4)}}, "give each cell of a round once"),
+            ({"accuracy": {}, "loss": 0.7}, "round 1: loss was 0.5 and is 0.7; give it once"),
+            ({"accuracy": {}, "loss": float("nan")}, "loss was 0.5 and is nan"),
+            ({"accuracy": {}, "diagnostics": {"norm": 3}}, "diagnostic 'norm' was 2.0 and is 3.0"),
+        ):
+            with pytest.raises(FedLensError, match=said):
+                run.round(1, **again)
+        run.round(1, {("b", "b"): (3, 4)}, loss=0.5)  # the global model served b, in place of its own
+        run.round(1, {("a", "a"): (3, 4)})
+        run.round(1, {("a", "a"): (1, 4)}, stage="before_aggregation")
+        with pytest.raises(FedLensError, match="model 'a' on 'a' already"):
+            run.round(1, {("a", "a"): (3, 4)})
+        run.round(2, {("a", "a"): (1, 4)}, loss=0.7)
+    first, _ = Store(db).rounds.mean_accuracy([run.run_id])
+    assert (first.personal_mean, first.global_mean) == (0.75, 0.25)
+    assert [r.train_loss for r in Store(db).rounds.of_runs([run.run_id])] == [0.5, 0.7]
+
+
+def test_a_round_that_was_refused_can_be_given_again(db):
+    """Its names were taken for known, and the corrected round had cells of nameless clients."""
+    with Recorder(db, method="mine", seed=1) as run:
+        with pytest.raises(FedLensError, match="diagnostics is"):
+            run.round(1, {("a", "a"): (1, 4)}, diagnostics=[0.5])
+        run.round(1, {("a", "a"): (1, 4)})
+    assert [e.name for e in Store(db).cells.entities(run.run_id)] == ["global", "a"]
 
 
 BAD_ROUNDS = [

@@ -12,6 +12,8 @@ The keys are (model, test set); ``global`` names the global model. If a method h
 client uses the global one, as in FedLens' own methods.
 """
 
+import json
+import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,10 +29,11 @@ from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import LostClaim
-from fedcore.store.liveness import let_go, new_owner
+from fedcore.store.liveness import let_go, new_owner, state
 from fedcore.store.own_results.attach import (
     GLOBAL_NAME,
     MAX_ROUND,
+    ExistingExperiment,
     checked_counts,
     doubts,
     find_experiment,
@@ -57,8 +60,8 @@ class Recorder:
     """One run of the user's own, written to ``runs.db`` round by round.
 
     Raises:
-        FedLensError: if the database cannot be written, or if data set or backbone differ from those of the
-            joined experiment.
+        FedLensError: if the database cannot be written, if data set or backbone differ from those of the
+            joined experiment, or if it has this run already (see ``replace``).
     """
 
     def __init__(
@@ -77,18 +80,22 @@ class Recorder:
         domain_sets: Iterable[str] = (),
         domains: Mapping[str, str] | None = None,
         origin: Literal["recorder", "import"] = "recorder",
+        replace: bool = False,
     ) -> None:
         """Begin a run, in a new experiment or in an existing one.
 
         Args:
             dataset, backbone: their names; default: those of the experiment that is joined.
             experiment: id or name of the experiment to join; an unknown name makes a new one.
+            label: name in tables; default: the method's.
             config: hyper-parameters; runs with different ones are not averaged together.
             held_out: the domain that no client trained on, if one was left out.
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
             rounds_total: planned number of rounds; default: the rounds recorded so far. When the run
                 finishes, its last round becomes its length.
+            replace: True if this run may count instead of one with the same method, label, config, seed and
+                held-out domain that the experiment has already; the earlier one stays in the experiment.
 
         Warns:
             UserWarning: for an unknown data set, for a name that several experiments have, and later for
@@ -114,6 +121,8 @@ class Recorder:
             run_config = own_config(
                 existing, dataset, backbone, method=entry, seed=seed, rounds=rounds, held_out=held_out
             )
+            if existing is not None and not replace:
+                _refuse_second(database, file.path, existing, run_config)
             name = None if experiment is None else str(experiment)
             created = insert_own_runs(database, existing, [run_config], name=name, origin=origin)
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
@@ -123,6 +132,9 @@ class Recorder:
         self._writer = RunWriter(self._claim)
         self._claim.begin()
         self._test_sets, self._doubted = set[str](), False
+        self._given: dict[tuple[int, str, str], list[frozenset[tuple[str, str]]]] = {}
+        self._pairs: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
+        self._measured: dict[tuple[int, str], float] = {}
         for doubt in doubts(existing, dataset):
             self._warn(doubt)
 
@@ -144,7 +156,10 @@ class Recorder:
         bytes_down: int | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Record a round, or another part of it (split or stage); None leaves a value unchanged.
+        """Record a round, or another part of it; None leaves a value unchanged.
+
+        A pair of model and test set that the round has already, in this split and stage, is refused, and so
+        is another value of a number.
 
         Args:
             number: round, from 0 (before training).
@@ -173,17 +188,19 @@ class Recorder:
         )
         if seconds is not None and not 0 <= seconds < inf:
             raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
+        if not isinstance(diagnostics, Mapping | None):
+            raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
+        values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
+        numbers = {"loss": mean, **{f"diagnostic '{value.name}'": value.value for value in values}}
+        unknown = [f"{name} is {value}" for name, value in numbers.items() if not isfinite(value or 0.0)]
+        measured = {"seconds": seconds, "bytes_up": up, "bytes_down": down, **numbers}
+        self._refuse_repeated((number, split, stage), counts, measured)
         new = self._name_all(counts)
         place = SPLITS.index(split), STAGES.index(stage)
         cells = [
             Cell(*place, self._codes[m], self._codes[t], correct, total, None)
             for (m, t), (correct, total) in self._with_personal(counts).items()
         ]
-        if not isinstance(diagnostics, Mapping | None):
-            raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
-        values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
-        numbers = {"loss": mean, **{f"diagnostic '{value.name}'": value.value for value in values}}
-        unknown = [f"{name} is {value}" for name, value in numbers.items() if not isfinite(value or 0.0)]
         if new:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
@@ -209,6 +226,27 @@ class Recorder:
                 self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
         self._test_sets.update(test_set for _, test_set in counts)
+        pairs = frozenset(counts)  # kept once, as most rounds have the same ones
+        self._given.setdefault((number, split, stage), []).append(self._pairs.setdefault(pairs, pairs))
+        self._measured |= {(number, n): v for n, v in measured.items() if v is not None and isfinite(v)}
+
+    def _refuse_repeated(
+        self,
+        part: tuple[int, str, str],
+        counts: Iterable[tuple[str, str]],
+        measured: Mapping[str, float | None],
+    ) -> None:
+        for model, test_set in counts:
+            if any((model, test_set) in given for given in self._given.get(part, ())):
+                raise FedLensError(
+                    f"round {part[0]} has an accuracy of model '{model}' on '{test_set}' already; give each "
+                    "cell of a round once",
+                    "accuracy",
+                )
+        for name, value in measured.items():
+            before = self._measured.get((part[0], name))
+            if None not in (before, value) and before != value:
+                raise FedLensError(f"round {part[0]}: {name} was {before} and is {value}; give it once")
 
     def finish(self) -> None:
         """Mark the run as complete: it shows as ``done``."""
@@ -292,6 +330,26 @@ class Recorder:
             else:
                 new.append(Entity(code, "client", name, domain=self._domains.get(name)))
         return new
+
+
+def _refuse_second(
+    database: sqlite3.Connection, db: Path, existing: ExistingExperiment, run: RunConfig
+) -> None:
+    """Refuse a run of the row and seed of another one, since tables would count the newer one alone."""
+    method, config = run.method, run.method.model_dump(mode="json")["config"]
+    for row in database.execute(
+        "SELECT id, status, owner, heartbeat_at, json_extract(config, '$.method.config') AS config FROM runs "
+        "WHERE experiment_id=? AND label=? AND method=? AND seed=? AND held_out IS ? AND origin<>'engine'",
+        [existing.id, method.label, method.name, run.seed, run.held_out],
+    ).fetchall():
+        now = state(db, row)
+        if now in ("running", "stopping", "done") and json.loads(row["config"] or "null") == config:
+            raise FedLensError(
+                f"experiment '{existing.name}' has '{method.label}' with seed {run.seed} already (run "
+                f"{row['id']}, {now}), and tables would count the new run instead; give what has changed as "
+                "config=, another label=, or replace=True",
+                "method",
+            )
 
 
 def _checked_names(names: Iterable[str]) -> frozenset[str]:
