@@ -332,6 +332,10 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
 def _plain(detail: ErrorDetails) -> str:
     """Return pydantic's message in plain words."""
     kind, bounds = detail["type"], detail.get("ctx", {})
+    if kind in ("tuple_type", "list_type") and isinstance(detail["input"], dict) and detail["loc"]:
+        return (
+            f"must be a list; in a TOML file its tables begin with [[{detail['loc'][-1]}]], in two brackets"
+        )
     for prefix, words in PLAIN.items():
         if kind.startswith(prefix):
             return words.format(**bounds)
