@@ -395,12 +395,11 @@ def check_aggregated(method: Method, after: object, before: State, clients: int)
                 f"{where}: the shared '{name}' {held} after the server's step, but had shape "
                 f"{shape(value)} before it; return all shared parameters"
             )
-    for part in ("personal", "server"):
-        if gone := sorted(getattr(before, part).keys() - getattr(after, part).keys()):
-            raise FedLensMethodError(
-                f"{where}: the {part} {quoted(gone)} is missing after the server's step, and the next round "
-                f"may read it; return all of them, {part}={{**state.{part}, ...}}"
-            )
+    if gone := sorted(before.server.keys() - after.server.keys()):
+        raise FedLensMethodError(
+            f"{where}: {quoted(gone)} of State.server is missing after the server's step, and the next round "
+            "may read it; return server={**state.server, ...}"
+        )
     of_all = {n: v for n, v in after.personal.items() if n not in method.client_rows}
     _check_rows(where, "the personal '{0}'", of_all, len(method.problem.clients), "clients")
     rows = {n: v for n, v in (after.personal | after.server).items() if n in method.client_rows}

@@ -515,7 +515,7 @@ class OwnModelsUnused(BiasMethod):
 MISTAKES = [
     (
         ForgetsWhatItRemembers,
-        r"aggregate: the server 'before' is missing after the server's step.*, server={",
+        r"aggregate: 'before' of State.server is missing after the server's step.*server={",
     ),
     (GoesBackward, "train_step: it calls backward"),
     (TrainsFaster, "__init__: the method has another config than the recorded one, under which its results"),
