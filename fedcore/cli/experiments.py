@@ -87,7 +87,16 @@ def run(
         common.print_note(lack)
     if not queue:
         handler = None if over is None else process.spread_over(over, device, ray)
-        return train_in_process(store, experiment, checked.runs, device, handler, debug, checked.warnings)[1]
+        ended, status = train_in_process(
+            store, experiment, checked.runs, device, handler, debug, checked.warnings
+        )
+        rows = store.runs.get(ended)
+        # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
+        if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
+            for number in {row.experiment_id for row in rows}:
+                store.experiments.delete(number)
+            common.print_note("nothing was trained, so the experiment was deleted")
+        return status
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)

@@ -143,6 +143,9 @@ def connect(address: str = AUTO) -> Any:
                 ray.init(
                     address=address,
                     namespace="fedlens",
+                    # Nodes would import from the folder in which this process was started; Ray leaves it out
+                    # for processes that connect through its client only.
+                    job_config=ray.job_config.JobConfig(_client_job=True),
                     log_to_driver=False,
                     configure_logging=False,
                     logging_level=logging.CRITICAL,

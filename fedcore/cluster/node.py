@@ -126,7 +126,11 @@ def _trial(device: str) -> str | None:
     variables = {**os.environ, **devices.environment_for(device)}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=TRIAL_SECONDS
+            [sys.executable, "-P", "-c", code],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return f"its device {device} does not answer within {TRIAL_SECONDS} s"

@@ -202,16 +202,18 @@ def start_detached(
     environment: Mapping[str, str | None] | None = None,
     claim: Claim | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -m <arguments>`` in a new session, without a shell.
+    """Start ``python -P -m <arguments>`` in a new session, without a shell.
 
-    It outlives a closed terminal, Ctrl-C and the process that started it. Output is appended to ``log``.
+    It outlives a closed terminal, Ctrl-C and the process that started it, and imports nothing from the folder
+    in which it starts. Output is appended to ``log``.
 
     Args:
         environment: variables to change; None removes one.
         claim: the job that it executes; the process inherits the lock of its owner (see ``liveness.hold``).
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    folders = [str(PROJECT) if IN_CHECKOUT else "", os.environ.get("PYTHONPATH", "")]
+    # Without empty parts: Python takes one, as of "$PYTHONPATH:/more", for the folder in which it starts.
+    folders = [str(PROJECT) if IN_CHECKOUT else "", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     # The supervisor takes the lock of the job's owner, passes the open descriptor to the child, and closes
@@ -225,7 +227,7 @@ def start_detached(
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [sys.executable, "-P", "-m", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

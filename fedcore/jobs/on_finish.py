@@ -136,16 +136,18 @@ def sender(target: str) -> Send:
     """Return the function that sends JSON to a command or an address."""
     if target.startswith(("http://", "https://")):
         try:
-            host = urlsplit(target).hostname
+            address = urlsplit(target)
         except ValueError:  # an unfinished IPv6 address
-            host = None
-        if not host:
-            raise FedLensError(f"'{target}' names no host; write https://host/path", "on-finish")
+            address = urlsplit("")
+        if "@" in address.netloc:  # urllib would not send them, and its error would show them
+            raise FedLensError("an address takes no user name and password; give one without", "on-finish")
+        if not address.hostname:
+            raise FedLensError("the address names no host; write https://host/path", "on-finish")
         return lambda content: post(target, content)
     try:
         command = shlex.split(target)
     except ValueError as error:
-        raise FedLensError(f"the command '{target}' cannot be read: {error}", "on-finish") from error
+        raise FedLensError(f"the command cannot be read: {error}", "on-finish") from error
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else target
         raise FedLensError(

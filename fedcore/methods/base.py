@@ -153,6 +153,8 @@ class Method(Generic[ConfigT]):
 
         Shape: shared without a client axis, personal and local (clients, ...), server any.
         """
+        if self.trains:
+            raise FedLensMethodError(f"{type(self).__name__} defines no init; define it, or trains = False")
         return State()
 
     # A round on the clients

@@ -1,16 +1,18 @@
 """Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
+import builtins
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -42,6 +44,10 @@ LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
 _MEMBERS = frozenset(name for name in (*vars(Method), *Method.__annotations__) if not name.startswith("_"))
 """Public members of a method class: the hooks and declarations of ``Method``."""
+_INSTALLED = (Path(os.__file__).parent, Path(sys.base_prefix, "DLLs"), Path(__file__).parents[1])
+"""Folders of Python's modules and of fedcore."""
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+"""Names of the folders of installed packages."""
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
 _RECEIVED: dict[Path, bytes] = {}
@@ -191,6 +197,7 @@ def _run(file: Path, content: bytes) -> list[str]:
     """Run a method file's content, and return the names of the methods that it registered."""
     module = ModuleType("fedlens_method_" + file.stem)
     module.__file__ = str(file)
+    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": partial(_import, file)}
     before = set(_METHODS)
     # pydantic looks up the annotations of a config class in the module that sys.modules has by its name.
     sys.modules[module.__name__] = module
@@ -211,6 +218,27 @@ def _run(file: Path, content: bytes) -> list[str]:
         raise FedLensError(f"{file} registers no method; put @method above a Method class", "methods")
     _FILES.update({n: str(file) for n in names})
     return names
+
+
+def _import(file: Path, name: str, *given: Any, **named: Any) -> ModuleType:
+    """Import for a method file what is installed.
+
+    A module of the user's own would run without consent, and a run could resume with another version of it.
+    """
+    places = [name]  # without a spec it is another method file, or the script that runs
+    with suppress(ValueError):
+        spec = importlib.util.find_spec(name.partition(".")[0])
+        places = list(spec.submodule_search_locations or ()) if spec is not None else []
+        if spec is not None and spec.has_location and spec.origin is not None:
+            places.append(spec.origin)
+    for place in map(Path, places):
+        if not any(map(place.is_relative_to, _INSTALLED)) and _PACKAGES.isdisjoint(place.parts):
+            raise FedLensError(
+                f"{file} imports '{name or '.'}', which is not installed; a method is one file, so put into "
+                "it what it needs from there, or install that as a package (without --editable)",
+                "methods",
+            )
+    return builtins.__import__(name, *given, **named)
 
 
 def load_all() -> dict[str, type[Method]]:
@@ -304,6 +332,10 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
 def _plain(detail: ErrorDetails) -> str:
     """Return pydantic's message in plain words."""
     kind, bounds = detail["type"], detail.get("ctx", {})
+    if kind in ("tuple_type", "list_type") and isinstance(detail["input"], dict) and detail["loc"]:
+        return (
+            f"must be a list; in a TOML file its tables begin with [[{detail['loc'][-1]}]], in two brackets"
+        )
     for prefix, words in PLAIN.items():
         if kind.startswith(prefix):
             return words.format(**bounds)

@@ -14,6 +14,11 @@ def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
     Shape: logits (clients, batch, classes), labels and mask (clients, batch) -> (clients,).
     """
+    if logits.shape[:-1] != labels.shape:
+        raise ValueError(
+            f"logits of shape {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}; "
+            "logits are (clients, batch, classes), labels (clients, batch)"
+        )
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return masked_mean(loss.view(labels.shape), mask)
 

@@ -149,7 +149,7 @@ class Guard:
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if len(hosts) != 1 or not self.names.answers_to(hosts[0]):
             return PlainTextResponse(
-                "FedLens does not answer to this host name. Open it as localhost, or add the name to "
+                "FedLens does not answer to this host name or IP address. Open it as localhost, or add it to "
                 "server.allowedHosts (docs/security.md).",
                 400,
             )

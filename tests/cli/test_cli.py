@@ -8,12 +8,14 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from typer.core import TyperCommand
 from typer.main import get_command
 
 from fedcore.cli import main as cli
 from fedcore.files import PROJECT
 from fedcore.jobs import handlers
+from fedcore.methods import FedLensMethodError
 from fedcore.records.events import RoundFinished
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -99,6 +101,22 @@ def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, m
     assert run("run", toml, "--db", db) == 1
     assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
     assert [r.state for r in Store(db).runs.of_experiments([1])] == ["failed", "done"]
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_an_experiment_of_which_nothing_was_trained_is_not_kept(db, toml, fake, monkeypatch, capsys, rounds):
+    def fails(run, **options):
+        for event in fake_engine.train(run, **options):
+            if isinstance(event, RoundFinished) and event.round > rounds:
+                raise FedLensMethodError("own.py:3, in init: it returns a dict")
+            yield event
+
+    monkeypatch.setattr(handlers, "load_engine", lambda: fails)
+    assert run("run", toml, "--db", db) == 1
+    told = capsys.readouterr().err
+    assert "error: run 1: own.py:3, in init: it returns a dict" in told
+    assert ("nothing was trained, so the experiment was deleted" in told) == (rounds == 0)
+    assert len(Store(db).experiments.all()) == rounds
 
 
 def test_the_accuracy_of_a_run_that_ended_early_has_the_round_in_which_it_was_measured(

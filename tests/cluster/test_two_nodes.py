@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +71,21 @@ def test_two_runs_on_two_nodes_have_the_rows_of_runs_here(db, watch, expected):
     assert {run.device for run in runs} == {"alpha/cpu", "beta/cpu"}
     assert recorded(db, first) == expected[1]
     assert recorded(db, second) == expected[2]
+
+
+CONNECTED = """
+import sys
+from fedcore.cluster.connection import connect
+
+ray = connect(sys.argv[1])
+print(ray.get(ray.remote(num_cpus=0)(lambda: __import__("sys").path).remote()))
+"""
+
+
+def test_a_node_imports_nothing_from_the_folder_in_which_the_worker_was_started(watch, tmp_path):
+    command = [sys.executable, "-P", "-c", CONNECTED, watch.ray.get_runtime_context().gcs_address]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert "site-packages" in told.stdout and str(tmp_path) not in told.stdout
 
 
 def worker_of(name: str) -> psutil.Process | None:

@@ -31,6 +31,14 @@ label = "PromptFL (short)"
 """
 
 
+@pytest.mark.parametrize("table", ["methods", "cohorts", "transfer"])
+def test_a_table_in_one_bracket_is_told_to_have_two(table):
+    methods = "" if table == "methods" else '[[methods]]\nname = "fedot"\n'
+    with pytest.raises(FedLensError, match=rf"begin with \[\[{table}\]\], in two brackets") as refused:
+        config.loads(f'{methods}[{table}]\nname = "fedot"')
+    assert refused.value.field == table
+
+
 def test_expansion_is_one_run_per_method_seed_and_held_out_domain():
     runs = expand(config.loads(TEXT), ("photo", "sketch", "night"))
     assert len(runs) == 2 * 2 * 3

@@ -74,6 +74,8 @@ def cookie(server: Server, token: str) -> str:
 def test_no_route_answers_to_a_foreign_name(server: Server) -> None:
     for route in ROUTES:
         assert ask(server, route, host="evil.example").status == 400, route
+        by_address = ask(server, route, host="192.0.2.7:8501")
+        assert by_address.status == 400 and b"or IP address" in by_address.read(), route
         assert ask(server, route, host="localhost.evil.example:80").status == 400, route
 
 

@@ -196,6 +196,16 @@ def test_a_target_that_is_none_is_refused(target):
     assert refused.value.field == "on-finish" and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("target", ["https://me:secret@lens.example/x", "http://me:secret@", "say 'secret"])
+def test_no_password_of_a_target_is_shown(db, monkeypatch, caplog, target):
+    with pytest.raises(FedLensError) as refused:
+        sender(target)
+    monkeypatch.setenv(on_finish.VARIABLE, target)
+    assert supervisor.serve(db, idle=0.0, tick=0.01, device_ids=("cpu",)) == 0
+    assert "FEDLENS_ON_FINISH is ignored" in caplog.text
+    assert "secret" not in str(refused.value) + caplog.text
+
+
 @pytest.mark.parametrize("target", ["no-such-program-here", "http://[1"])
 def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, monkeypatch, caplog, target):
     monkeypatch.setenv(on_finish.VARIABLE, target)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -78,6 +79,34 @@ def test_consent_is_for_one_content_at_one_path(file: Path, marker: Path, tmp_pa
     with pytest.raises(consent.NotAgreed):
         registry.load_agreed(file)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import helper_of_theirs",
+        "from helper_of_theirs import x",
+        "import folder_of_theirs.helper",
+        "from folder_of_theirs import helper",
+        "try:\n    import helper_of_theirs\nexcept ImportError:\n    pass",
+        "def later():\n    import helper_of_theirs\nlater()",
+        "from . import helper_of_theirs",
+        "from fedlens_method_another import x",
+    ],
+)
+def test_a_method_is_one_file_and_modules_beside_it_do_not_run(
+    file: Path, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str
+) -> None:
+    ran = tmp_path / "another has run"
+    (tmp_path / "folder_of_theirs").mkdir()
+    for module in ("helper_of_theirs.py", "folder_of_theirs/helper.py"):
+        (tmp_path / module).write_text(f"x = 1; open({str(ran)!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "fedlens_method_another", ModuleType("fedlens_method_another"))
+    file.write_text(f"import torch, numpy.linalg, sqlite3, yaml\n{file.read_text()}{imports}\n")
+    with pytest.raises(FedLensError, match="which is not installed; a method is one file, so put"):
+        registry.load_file(file)
+    assert marker.exists() and not ran.exists()
 
 
 def test_consent_is_remembered_for_this_account_alone(file: Path, tmp_path: Path) -> None:

@@ -121,8 +121,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def leaves(root: Path, path: Path) -> bool:
-    """Return whether a path lies outside a folder after following its links."""
-    return not Path(os.path.realpath(path)).is_relative_to(root)  # Path.resolve raises for a link to itself
+    """Return whether a path lies outside a folder after following its links; a broken link leads nowhere."""
+    if os.path.islink(path) and not os.path.exists(path):
+        return False
+    return not Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def _refuse_leaving(root: Path, path: Path) -> None:

@@ -395,6 +395,11 @@ def check_aggregated(method: Method, after: object, before: State, clients: int)
                 f"{where}: the shared '{name}' {held} after the server's step, but had shape "
                 f"{shape(value)} before it; return all shared parameters"
             )
+    if gone := sorted(before.server.keys() - after.server.keys()):
+        raise FedLensMethodError(
+            f"{where}: {quoted(gone)} of State.server is missing after the server's step, and the next round "
+            "may read it; return server={**state.server, ...}"
+        )
     of_all = {n: v for n, v in after.personal.items() if n not in method.client_rows}
     _check_rows(where, "the personal '{0}'", of_all, len(method.problem.clients), "clients")
     rows = {n: v for n, v in (after.personal | after.server).items() if n in method.client_rows}
@@ -529,6 +534,10 @@ def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params
             "what they hold"
         )
     _check_per_client(where, what, loss, clients)
+    if any(params[name].grad is not None for name in names):
+        raise FedLensMethodError(
+            f"{where}: it calls backward(); return the loss, which FedLens differentiates"
+        )
     outside = [name for name in names if name not in _reached(loss, {n: params[n] for n in names})]
     if outside:
         raise FedLensMethodError(

@@ -54,6 +54,16 @@ def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
     return Traffic(scalars, size)
 
 
+class _Stored(dict[str, Tensor | Ragged]):
+    """The uploads that are stored beside the means; another one is reported with the remedy."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise ValueError(
+            f"the upload '{name}' was not stored, because needs_only_means is True; take its mean "
+            "(uploads.mean), or set needs_only_means = False"
+        )
+
+
 @dataclass(frozen=True)
 class MeanUploads(Uploads):
     """The means of a round's uploads; the uploads themselves are gone unless diagnostics read a few.
@@ -191,7 +201,9 @@ def gather(
     joined = Uploads(values, clients, samples)
     if only_means:
         summed = {name: mean.result() for name, mean in means.items()}
-        joined = MeanUploads(values, clients, samples, means=summed, weighting=method.config.weighting)
+        joined = MeanUploads(
+            _Stored(values), clients, samples, means=summed, weighting=method.config.weighting
+        )
     total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))
     loss, steps = torch.cat([t.loss for t in trained]), torch.cat([t.steps for t in trained])
     params, terms = (

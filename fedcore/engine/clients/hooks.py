@@ -184,6 +184,13 @@ def faults_named(method: str) -> Iterator[None]:
         said = f"{place}: the method '{method}' raised {first_line(error)}"
         if shapes and isinstance(error, (RuntimeError, IndexError)):  # what torch raises for shapes
             said += f"; the shapes there are {shapes}. The first axis counts clients, or models in logits"
+        elif shapes and isinstance(error, KeyError):
+            said += f"; what there is: {shapes}"
+        elif isinstance(error, AttributeError) and isinstance(
+            of := error.obj, (BaseModel, Batch, Problem, State, Uploads)
+        ):
+            names = getattr(type(of), "model_fields", [name for name in dir(of) if not name.startswith("_")])
+            said += f"; it has {', '.join(names)}"
         raise FedLensMethodError(said) from error
 
 
@@ -200,12 +207,8 @@ def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | No
     if not lines:
         return None, ""
     frame, line = lines[-1]
-    shapes = []
-    for name, value in frame.f_locals.items():
-        if _is_tensor(value):
-            shapes.append(f"{name} {shape(value)}")
-        elif isinstance(value, dict):
-            shapes += [f"{name}['{k}'] {shape(v)}" for k, v in value.items() if _is_tensor(v)]
+    known = frame.f_locals.items() if "torch" in sys.modules else ()
+    shapes = [f"{name}{place} {shape(tensor)}" for name, value in known for place, tensor in _tensors(value)]
     return place_of(frame.f_code, line), ", ".join(shapes[:MAX_SHAPES])
 
 

@@ -166,6 +166,22 @@ def test_links_to_themselves_lead_nowhere_and_the_rest_is_read(pets: Path):
     assert (found.error, finding(found, "missing").paths) == (None, ("photo/dog/me.jpg",))
 
 
+def test_links_to_missing_files_are_left_out_and_named(pets: Path, tmp_path: Path):
+    before = report("folder", pets).images
+    for name, target in (
+        ("far", tmp_path / "gone"),
+        ("photo/dog/a.jpg", tmp_path / "gone.jpg"),
+        ("photo/x", "gone"),
+    ):
+        (pets / name).symlink_to(target)
+    found = report("folder", pets)
+    assert (found.error, found.images) == (None, before)
+    assert finding(found, "unreadable").paths == ("photo/dog/a.jpg",)
+    rows = ["path,label", *(f"photo/{c}/{n}.jpg,{c}" for c in ("dog", "owl") for n in (0, 1))]
+    (pets / "list.csv").write_text("\n".join([*rows, "photo/dog/a.jpg,dog"]))
+    assert finding(report("manifest", pets / "list.csv"), "missing").paths == ("photo/dog/a.jpg",)
+
+
 def test_links_that_leave_the_folder_are_listed_and_refused(pets: Path, tmp_path: Path):
     noise(7).save(tmp_path / "outside.jpg")
     (tmp_path / "elsewhere").mkdir()

@@ -19,7 +19,17 @@ from fedcore.engine.clients.executor import Worker
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.errors import FedLensError
-from fedcore.methods import FedLensMethodError, Models, Ragged, State, Step, Uploads, cross_entropy, registry
+from fedcore.methods import (
+    FedLensMethodError,
+    Method,
+    Models,
+    Ragged,
+    State,
+    Step,
+    Uploads,
+    cross_entropy,
+    registry,
+)
 from tests.support import own_methods
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
@@ -430,6 +440,53 @@ class MovesLocalOnes(BiasMethod):
         return replace(super().aggregate(state, uploads, generator), local={"bias": torch.zeros(3, 3)})
 
 
+class StartsWithNothing(BiasMethod):
+    init = Method.init
+
+
+class ForgetsWhatItRemembers(BiasMethod):
+    def init(self, generator):
+        return replace(super().init(generator), server={"before": torch.zeros(2)})
+
+    def aggregate(self, state, uploads, generator):
+        return State(shared=super().aggregate(state, uploads, generator).shared)
+
+
+class ReadsEachUpload(BiasMethod):
+    needs_only_means = True
+
+    def aggregate(self, state, uploads, generator):
+        return replace(state, shared={"weight": uploads.dense("weight").mean(0)})
+
+
+class Transposes(BiasMethod):
+    def train_step(self, params, const, batch):
+        logits = self.logits(params, const, batch.x).transpose(1, 2)
+        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
+
+
+class GoesBackward(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        loss.sum().backward()
+        return Step({("weight", "bias"): loss})
+
+
+class MisspellsAName(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({("weight", "bias"): params["wieght"].sum((1, 2))})
+
+
+class MisspellsAPart(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({("weight", "bias"): cross_entropy(batch.x, batch.targets, batch.mask)})
+
+
+class MisspellsAField(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({("weight", "bias"): self.config.strength * loss_of(self, params, const, batch)})
+
+
 class TrainsFaster(BiasMethod):
     def __init__(self, config, problem):
         super().__init__(config.model_copy(update={"lr": 5.0}), problem)
@@ -456,6 +513,11 @@ class OwnModelsUnused(BiasMethod):
 
 
 MISTAKES = [
+    (
+        ForgetsWhatItRemembers,
+        r"aggregate: 'before' of State.server is missing after the server's step.*server={",
+    ),
+    (GoesBackward, "train_step: it calls backward"),
     (TrainsFaster, "__init__: the method has another config than the recorded one, under which its results"),
     (AddsToItsConfig, "__init__: the method has another config than the recorded one"),
     (
@@ -743,6 +805,30 @@ def test_an_error_of_shapes_lists_the_shapes(monkeypatch):
         hooks.faults_named(ForgetsTheSamples.name),
     ):
         run_rounds(ForgetsTheSamples(BiasConfig(), federation.problem), federation, 1)
+
+
+SLIPS = [
+    (StartsWithNothing, "^StartsWithNothing defines no init; define it, or trains = False"),
+    (
+        ReadsEachUpload,
+        "aggregate: .* the upload 'weight' was not stored, because needs_only_means is True; take its mean",
+    ),
+    (
+        Transposes,
+        r"train_step: .* logits of shape \(3, 3, 4\) for labels of shape \(3, 4\); logits are \(clients, b",
+    ),
+    (MisspellsAName, r"KeyError: 'wieght'; what there is: params\['weight'\] \(3, .*batch\.x \(3, 4, "),
+    (MisspellsAPart, "'Batch' object has no attribute 'targets'; it has clients, labels, mask, x"),
+    (MisspellsAField, "'BiasConfig' object has no attribute 'strength'; it has optimiser, lr, "),
+]
+
+
+@pytest.mark.parametrize(("cls", "message"), SLIPS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_slip_is_told_with_what_there_is(cls, message, monkeypatch):
+    monkeypatch.setitem(registry._METHODS, cls.name, cls)
+    federation = tiny_federation()
+    with pytest.raises(FedLensMethodError, match=message), hooks.faults_named(cls.name):
+        run_rounds(hooks.make(cls, cls.Config(), federation.problem), federation, 1)
 
 
 def _done(content: bytes) -> Future[bytes]:
