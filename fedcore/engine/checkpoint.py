@@ -82,12 +82,11 @@ class RunState:
 
         Args:
             after: what the server made, with the participants' rows alone of ``Method.client_rows``.
-            trained: the participants' parameters; empty if the method trains nothing.
+            trained: the participants' parameters; of a method that needs only means, their local ones.
         """
-        if trained:
-            new = self._rows_of(after) | _named("local", trained)
-            self._rows.write(clients, new)
-            self._written[clients] = -1
+        if self._method.trains:
+            self._rows.write(clients, self._rows_of(after) | _named("local", trained))
+            self._written[clients] = -1  # their optimisers too, which are all that some methods' clients keep
         self.state, self.done = _replaced(after, self._rows.values), round_
         return self.state
 
