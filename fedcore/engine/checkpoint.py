@@ -133,6 +133,10 @@ class RunState:
             # follow from the seed, before the stored rows are copied over them.
             first = self._rows_of(initial_state(self._method))
             state = _replaced(state, {name: rows for name, rows in first.items() if name not in tensors})
+        # A file's order is random; a method's sums over its parameters go on in the order of ``init``.
+        for part in STATE_PARTS:
+            first, loaded = getattr(self.state, part), getattr(state, part)
+            state = replace(state, **{part: {n: loaded[n] for n in first | loaded if n in loaded}})
         self.state = self._with_rows(state)
         self._written.fill_(-1)
         if written is None:
