@@ -39,8 +39,8 @@ TWO_PROMPTS = {"local_length": "random:2-4", "null_basis": "seeded"}
 """For SDFed and FedPHA: lengths for any clients, and a basis that does not jump with the last bits."""
 STILL = {"lr": 0.0, "server_lr": 0.0, "gate_lr": 0.0, "untrained": "local", "scale": math.exp(2.0)}
 """Settings under which rounds change no model; the scale is the tiny CLIP's own."""
-MOVED_BY_MORE = {"facmic", "pfedmoap"}
-"""Methods whose models change without a step: running statistics, the prompts of others as experts."""
+MOVED_BY_MORE = {"facmic", "fedmgp", "pfedmoap"}
+"""Methods whose models change without a step: running statistics, averages of other groups, experts."""
 ZERO_SHOT = {"fedalign", "fedavg-lora", "fedot", "fedprox-lora", "taskres"}
 """Methods whose first models are zero-shot CLIP."""
 
