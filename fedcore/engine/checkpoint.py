@@ -82,12 +82,11 @@ class RunState:
 
         Args:
             after: what the server made, with the participants' rows alone of ``Method.client_rows``.
-            trained: the participants' parameters; empty if the method trains nothing.
+            trained: the participants' parameters; of a method that needs only means, their local ones.
         """
-        if trained:
-            new = self._rows_of(after) | _named("local", trained)
-            self._rows.write(clients, new)
-            self._written[clients] = -1
+        if self._method.trains:
+            self._rows.write(clients, self._rows_of(after) | _named("local", trained))
+            self._written[clients] = -1  # their optimisers too, which are all that some methods' clients keep
         self.state, self.done = _replaced(after, self._rows.values), round_
         return self.state
 
@@ -133,6 +132,10 @@ class RunState:
             # Row files hold only the clients that have trained. The others get their initial rows, which
             # follow from the seed, before the stored rows are copied over them.
             state = _replaced(state, self._rows_of(initial_state(self._method)))
+        # A file's order is random; a method's sums over its parameters go on in the order of ``init``.
+        for part in STATE_PARTS:
+            first, loaded = getattr(self.state, part), getattr(state, part)
+            state = replace(state, **{part: {n: loaded[n] for n in first | loaded if n in loaded}})
         self.state = self._with_rows(state)
         self._written.fill_(-1)
         if written is None:

@@ -162,11 +162,11 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 context = prepared[key].context
                 warnings += specs.template_note(context.spec, context.classes, context.template)
             context = prepared[key].context
+            run = resolve(draft, context, f"methods.{positions[variant.index]}")
             try:
                 prepare_transfer(draft, context, read)
             except NotPrepared as error:  # pages offer the check of the run's own data only
                 raise FedLensError(str(error), "transfer") from error
-            run = resolve(draft, context, f"methods.{positions[variant.index]}")
         except FedLensError as error:
             raise variant.located(error) from error
         runs.append(run)

@@ -23,7 +23,7 @@ from fedcore.store import Store
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.run_rows import RunRow
 from fedcore.store.runs import Runs
-from fedcore.store.tasks import ARRAYS_NAME
+from fedcore.store.task_results import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -207,11 +207,14 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
 
     Raises:
         Stopped: when the job was asked to stop; the current round is discarded.
-        FedLensError: when there are recorded rounds and no checkpoint to continue from.
+        FedLensError: when there are recorded rounds and no checkpoint to continue from, or damaged rounds.
     """
     run = RunWriter(job.claim)
     runs = job.store.runs
     config = runs.config(job.id)
+    job.store.integrity.require_rounds(
+        job.id, f"run {job.id} does not go on; `fedlens resume {job.id} --restart` trains it again"
+    )
     if runs.last_round(job.id) == config.rounds:  # its process died after the last round, before ``finish``
         prune(job.folder, rounds_to_keep(runs.get([job.id])[0], config.keep_checkpoints))
         return {}
@@ -239,7 +242,13 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         # `yield` returns once the event is recorded. Only then may older checkpoints be deleted: a process
         # that is killed in between resumes from the newest checkpoint that belongs to a recorded round.
         if isinstance(event, RoundFinished | Finished):
-            prune(job.folder, rounds_to_keep(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
+            recorded = runs.get([job.id])[0]
+            if config.keep_checkpoints == "best":
+                # The best round is that of the checkpoints so far, or the new one. If a damaged score made it
+                # another one, that round or the former best, which has a checkpoint, differs from its digest.
+                decisive = {recorded.best_round or 0, *(round_ for round_, _ in runs.checkpoints(job.id))}
+                job.store.integrity.require_rounds(job.id, "its best round is not known", decisive)
+            prune(job.folder, rounds_to_keep(recorded, config.keep_checkpoints, done=finished))
     if not finished:
         if job.should_stop():
             raise Stopped

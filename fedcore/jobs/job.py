@@ -43,7 +43,7 @@ from fedcore.store.database import BUSY_SECONDS, held_open
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import give_up_reserve
 from fedcore.store.runs import LOG_NAME
-from fedcore.store.tasks import ARRAYS_NAME
+from fedcore.store.task_results import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
 
 PROGRESS_SECONDS = 0.5  # between two records of progress

@@ -70,12 +70,18 @@ def surplus(
 
 
 def delete(store: Store, chosen: Collection[RunCheckpoints]) -> int:
-    """Delete checkpoints that ``surplus`` has named, and return the bytes that were freed."""
+    """Delete checkpoints that ``surplus`` has named, and return the bytes that were freed.
+
+    Raises:
+        FedLensError: at a run that keeps some and whose recorded rounds are damaged.
+    """
     freed = 0
     for extra in chosen:
         (run,) = store.runs.get([extra.run.id])
         if run.state == "done":  # it may have been restarted since
             remaining = {r for r, _ in store.runs.checkpoints(run.id)} - set(extra.sizes)
+            if remaining:  # chosen by what was recorded
+                store.integrity.require_rounds(run.id, f"the checkpoints of run {run.id} stay")
             prune(store.runs.folder(run.id), remaining)
             freed += extra.size
     return freed

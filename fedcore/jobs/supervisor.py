@@ -26,6 +26,7 @@ from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, held_open, resolve
+from fedcore.store.integrity import SHARE
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 
@@ -124,7 +125,7 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
         self._held: dict[int, str] = {}  # search that cannot go on -> why
-        self._next_start = 0.0
+        self._next_start = self._next_search = 0.0
         self._handing_over = False
         self.ending = False
 
@@ -202,8 +203,11 @@ class Supervisor:
 
     def _follow_searches(self) -> None:
         """Queue what follows ended searches; one that cannot go on is reported once and holds nothing up."""
-        held = {}
+        held, began = {}, time.monotonic()
         for search in self._store.searches.waiting():
+            if search in self._held and began < self._next_search:
+                held[search] = self._held[search]
+                continue
             try:
                 advance(self._store, search)
             except SystemFault:
@@ -212,6 +216,7 @@ class Supervisor:
                 if self._held.get(search) != str(error):
                     logger.error("the search of experiment %d cannot go on: %s", search, error.line())
                 held[search] = str(error)
+                self._next_search = time.monotonic() + (time.monotonic() - began) / SHARE
         if held != self._held:
             record_problems(self._store, held)
         self._held = held

@@ -38,8 +38,9 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
     Args:
         claimer: the process that trains the runs itself; None: they are queued for the worker.
     """
-    row = store.experiments.get(experiment_id)
-    tuning, by_method = row.config.tuning, store.searches.draws(experiment_id)
+    with store.checked([experiment_id], f"nothing is selected in experiment {experiment_id}") as sound:
+        row, by_method = sound.experiments.get(experiment_id), sound.searches.draws(experiment_id)
+    tuning = row.config.tuning
     draws = [draw for of_method in by_method.values() for draw in of_method]
     if tuning is None or tuning.final or any(draw.status not in ("done", "failed") for draw in draws):
         return None

@@ -8,7 +8,7 @@ another program.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from pydantic_core import to_json
@@ -130,12 +130,18 @@ def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[in
         )
 
 
-def round_differences(connection: sqlite3.Connection, run_ids: Iterable[int]) -> Iterator[str]:
-    """Yield one line for each round that differs from its digest, lacks a digest, or is missing."""
+def round_differences(
+    connection: sqlite3.Connection, run_ids: Iterable[int], only: Collection[int] | None = None
+) -> Iterator[str]:
+    """Yield one line for each round that differs from its digest, lacks a digest, or is missing.
+
+    Args:
+        only: rounds that are compared with their digests; default: all.
+    """
     for run_id in run_ids:
         rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
         for number, digest in rows.fetchall():
-            if round_digest(connection, run_id, number) != digest:
+            if (only is None or number in only) and round_digest(connection, run_id, number) != digest:
                 yield f"run {run_id}, round {number} differs from what was recorded"
         for number in rounds_without(connection, run_id):
             yield f"run {run_id}, round {number} has no digest, so its results cannot be trusted"

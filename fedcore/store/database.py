@@ -269,10 +269,10 @@ def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, timeout: float = math.inf) -> Iterator[sqlite3.Connection]:
+def _opened(path: Path, timeout: float = math.inf, synced: bool = False) -> Iterator[sqlite3.Connection]:
     with plain_errors(path), closing(sqlite3.connect(path, timeout=min(timeout, BUSY_SECONDS))) as connection:
         connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
         # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
         connection.execute("PRAGMA recursive_triggers=ON")
         yield connection
@@ -280,7 +280,7 @@ def _opened(path: Path, timeout: float = math.inf) -> Iterator[sqlite3.Connectio
 
 @contextmanager
 def writing(
-    db: str | Path, patience: float | None = None, *, references: bool = True
+    db: str | Path, patience: float | None = None, *, references: bool = True, synced: bool = False
 ) -> Iterator[sqlite3.Connection]:
     """Open one write transaction: committed at the end, rolled back by an exception.
 
@@ -289,6 +289,7 @@ def writing(
     Args:
         patience: seconds to wait while another program has locked the database; default: BUSY_SECONDS.
         references: whether SQLite looks up the run or experiment of each new row.
+        synced: whether the transaction, and all before it, survive a power failure once it is committed.
 
     Raises:
         ReadOnlyDatabase: when it cannot be written.
@@ -299,7 +300,7 @@ def writing(
         with plain_errors(path):
             _check_once(path)
     patience = BUSY_SECONDS if patience is None else patience
-    with _opened(path, patience) as database:
+    with _opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")
         _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
         try:

@@ -1,18 +1,19 @@
-"""The guard where numbers leave a store, and where pages and commands show them.
+"""The guard where numbers leave a store, where they decide, and where pages and commands show them.
 
-Numbers are exported only after a check. Pages show numbers all the time, and a check of a million cells
-takes seconds. Therefore a thread checks each version of the file once, and pages show its findings.
+Numbers are exported, and decide what is trained or deleted, only after a check. Pages show numbers all the
+time, and a check of a million cells takes seconds. Therefore a thread checks each version of the file once,
+and pages show its findings.
 """
 
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.store.damage import findings
+from fedcore.store.damage import findings, round_differences
 from fedcore.store.database import Queries
 
 
@@ -26,11 +27,22 @@ class Integrity(Queries):
                 connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
             return findings(connection, experiment_ids)
 
-    def require(self, experiment_ids: Iterable[int]) -> None:
+    def require(self, experiment_ids: Iterable[int], consequence: str = "nothing is exported") -> None:
         """Refuse damaged experiments; those checked in this snapshot are not checked again."""
         unchecked = set(experiment_ids) - self._file.checked
         if unchecked and (found := self.findings(unchecked)):
-            raise FedLensError(self._sentence(found, "nothing is exported"), "db")
+            raise FedLensError(self._sentence(found, consequence), "db")
+
+    def require_rounds(self, run_id: int, consequence: str, only: Collection[int] | None = None) -> None:
+        """Refuse a run whose rounds are not those that were recorded, before they decide what happens to it.
+
+        Args:
+            only: the rounds that decide; default: all.
+        """
+        with self._file.reading() as connection:
+            connection.execute("BEGIN")
+            if found := list(round_differences(connection, [run_id], only)):
+                raise FedLensError(self._sentence(found, consequence), "db")
 
     def warning(self) -> str:
         """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
@@ -56,7 +68,7 @@ class Integrity(Queries):
 
 
 SHARE = 0.05
-"""Maximum share of one core that checks use while the file changes all the time, as during training."""
+"""Maximum share of one core that repeated checks use, as of a file that changes all the time."""
 PAUSE_SECONDS = 2.0
 """Minimum time between two checks."""
 REPEAT_SECONDS = 3600.0

@@ -33,6 +33,7 @@ from fedcore.store.database import (
     writing,
 )
 from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
+from fedcore.store.task_results import seal
 
 PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
@@ -219,7 +220,7 @@ class Claim:
             error=error,
             traceback=traceback,
             now=time.time(),
-            result=None if result is None else json.dumps(result, allow_nan=False),
+            result=None if result is None or self.table is RUNS else seal(result, self.folder),
         )
 
     def give_back(self) -> None:
@@ -251,19 +252,20 @@ class Claim:
 
     def update(self, assignments: str, patience: float | None = None, **values: object) -> None:
         """Change columns of the row, given as SQL assignments with named values."""
-        with self.writing(assignments, patience, **values):
+        with self.writing(assignments, patience, synced=False, **values):
             pass
 
     @contextmanager
     def writing(
-        self, assignments: str, patience: float | None = None, **values: object
+        self, assignments: str, patience: float | None = None, *, synced: bool = False, **values: object
     ) -> Iterator[sqlite3.Connection]:
         """Open a transaction that first changes the row; the caller adds rows of other tables."""
         # The row first: its WHERE is the fence. If the job was lost, the transaction ends before any result
         # is written; if not, the write lock is held, and nobody can take the job until the commit.
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
         mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
-        with writing(self.db, PATIENCE_SECONDS if patience is None else patience) as database:
+        patience = PATIENCE_SECONDS if patience is None else patience
+        with writing(self.db, patience, synced=synced) as database:
             statement = f"UPDATE {self.table.table} SET {assignments} WHERE {mine}"
             if database.execute(statement, {**values, **key}).rowcount == 0:
                 name = f"{self.table.name} {self.id}, attempt {self.attempt}"

@@ -21,7 +21,7 @@ To change a table, raise it and add a function here that brings a database of th
 The function adds the column (ALTER TABLE ... ADD COLUMN, which appends it) and writes the definitions in
 ``copies`` anew (``damage.create_triggers``). Since a digest covers all columns of a row, it also writes the
 digests of all rounds, after it has compared the old ones. ``database._create`` calls it within its
-transaction, where ``require_current``, which now calls a lower version damaged, has to let it pass.
+transaction, where ``require_current``, which now refuses a lower version, has to let it pass.
 ``imports.copy_of`` copies rows into tables of this version: ``_copy_rows`` refuses a table that lacks one of
 their columns, and digests are compared afterwards, so a merged database is brought up to date in between.
 """
@@ -159,11 +159,14 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def require_current(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse what ``require_version`` refuses, and a column that this version does not know."""
+    """Refuse what ``require_version`` refuses, and tables with a column more or less than ours."""
     require_version(path, connection)
     for table, expected in _expected_columns().items():
         columns = _columns(connection, table)
-        if expected < columns:  # a table without one of ours is damaged
+        if columns and columns < expected:  # damage to a definition does not remove a column from it
+            lacks = f"its table {table} lacks the column {min(expected - columns)!r}"
+            raise FedLensError(_earlier(path, lacks), "db")
+        if expected < columns:
             raise FedLensError(
                 f"{path} was written by a newer FedLens, or changed by another program: its table {table} "
                 f"has the column {min(columns - expected)!r}, which this version does not know. "
@@ -186,7 +189,16 @@ def require_version(path: Path, connection: sqlite3.Connection, field: str = "db
             "update FedLens",
             field,
         )
+    if 0 < version < VERSION:
+        raise FedLensError(_earlier(path, f"version {version} of the tables, here {VERSION}"), field)
     if version != VERSION:
         raise FedLensError(
             f"{path} is damaged: it does not say the version of its tables; restore a backup", field
         )
+
+
+def _earlier(path: Path, why: str) -> str:
+    return (
+        f"{path} was made by an earlier FedLens ({why}); open it with that version, as this one cannot bring "
+        "it up to date"
+    )

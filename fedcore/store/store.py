@@ -54,17 +54,22 @@ class Store:
         self.integrity = Integrity(file)
 
     @contextmanager
-    def checked(self, experiment_ids: Iterable[int]) -> Iterator["Store"]:
-        """Check some experiments and yield a snapshot of the store, for numbers that are exported.
+    def checked(
+        self, experiment_ids: Iterable[int], consequence: str = "nothing is exported"
+    ) -> Iterator["Store"]:
+        """Check some experiments and yield a snapshot of the store, for numbers that are exported or decide.
 
         All its reads see one snapshot, so that they agree with each other and with the check while a run is
         recording, or deletes rounds to resume.
+
+        Args:
+            consequence: what does not happen if they are damaged, for the error.
         """
         ids = frozenset(experiment_ids)
         with self._file.reading() as connection:
             connection.execute("BEGIN")
             snapshot = replace(self._file, snapshot=connection)
-            Integrity(snapshot).require(ids)
+            Integrity(snapshot).require(ids, consequence)
             yield Store(replace(snapshot, checked=ids))
 
     def one_connection(self) -> AbstractContextManager[None]:

@@ -20,16 +20,18 @@ from fedcore.store.database import JSON_TABLE, Queries, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
+from fedcore.store.task_results import ARRAYS_NAME, unseal
 
 TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle"]
-ARRAYS_NAME = "arrays.npz"
-"""The file of large results in a task's folder."""
+DAMAGED_RESULT = (
+    "its result was changed on the disk, or has no digest (those of FedLens 1.0 have none); start it again"
+)
 ENDED = ("done", "failed", "stopped", "interrupted")
 
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task; ``status`` is ``interrupted`` as soon as its process has died.
+    """One task; ``status`` is ``interrupted`` once its process has died, ``failed`` if its result is damaged.
 
     Attributes:
         key: identifies the question among those of its kind; each has one row.
@@ -115,6 +117,8 @@ class Tasks(Queries):
             kinds = ", ".join(get_args(TaskKind))
             raise FedLensError(f"unknown kind of task '{kind}'; choose one of {kinds}", "kind")
         Jobs(self._file).reconcile(table=TASKS)
+        task = self.find(kind, key)
+        again = again or (task is not None and task.status == "failed")  # also of a damaged result
         redo = ("failed", "stopped", "interrupted", *(["done"] if again else []))
         asked = json.dumps(dict(args), allow_nan=False)
         values = {"kind": kind, "key": key, "run": run_id, "args": asked, "now": time.time()}
@@ -134,12 +138,14 @@ class Tasks(Queries):
     def find(self, kind: TaskKind, key: str) -> TaskRow | None:
         """Return the task that answers a question, None if it was never submitted."""
         rows = self._file.rows(
-            "SELECT * FROM tasks WHERE kind=:kind AND key=:key", {"kind": kind, "key": key}
+            "SELECT * FROM tasks WHERE kind=:kind AND key=:key",
+            {"kind": kind, "key": key},
+            damaged_texts=True,
         )
         return self._row(rows[0]) if rows else None
 
     def get(self, task_id: int) -> TaskRow:
-        rows = self._file.rows("SELECT * FROM tasks WHERE id=:id", {"id": task_id})
+        rows = self._file.rows("SELECT * FROM tasks WHERE id=:id", {"id": task_id}, damaged_texts=True)
         if not rows:
             raise FedLensError(f"no task {task_id}; `fedlens tasks` shows them", "id")
         return self._row(rows[0])
@@ -204,7 +210,9 @@ class Tasks(Queries):
         with reading_stored(f"task {row['id']}"):
             values["status"] = state(self._file.path, dict(row))
             values["args"] = JSON_TABLE.validate_json(row["args"])
-            values["result"] = JSON_TABLE.validate_json(row["result"]) if row["result"] else None
             values["folder"] = self.folder(row["kind"], row["key"], row["run_id"])
+            values["result"] = unseal(row["result"], values["folder"]) if row["result"] else None
+            if row["result"] and values["result"] is None:
+                values |= {"status": "failed", "error": DAMAGED_RESULT}
             check_types(TaskRow, values)
             return TaskRow(**values)

@@ -452,7 +452,7 @@ class RunWriter:
     def write_round(
         self, event: RoundFinished, peak_memory: int | None = None, grown: RunConfig | None = None
     ) -> None:
-        """Record a round in one transaction.
+        """Record a round in one transaction, which survives a power failure: older checkpoints may then go.
 
         Args:
             peak_memory: highest memory of this process so far, in bytes.
@@ -461,6 +461,7 @@ class RunWriter:
         with self.claim.writing(
             f"rounds_done=max(rounds_done, :round), heartbeat_at=:now, {NO_TEXT}, "
             "peak_memory=coalesce(max(:peak, coalesce(peak_memory, 0)), peak_memory)",
+            synced=True,
             round=int(event.round),
             peak=peak_memory,
             now=time.time(),

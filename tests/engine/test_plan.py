@@ -59,6 +59,11 @@ def _with(section: str):
             "methods.0.config.blocks",
             "do not divide",
         ),
+        (
+            _experiment('[[transfer]]\nname = "shapes"', 'name = "fedot"\nconfig = { blocks = 7 }'),
+            "methods.0.config.blocks",
+            "do not divide",
+        ),
         (_experiment(data='name = "rotated-digit"'), "data.name", "rotated-digits"),
         (_experiment('held_out = ["mars"]'), "held_out", "no domain 'mars'"),
         (_with('[backbone]\nname = "ViT-B-32"'), "backbone.pretrained", "give an open_clip tag"),

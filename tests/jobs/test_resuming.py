@@ -1,6 +1,8 @@
 """A run continues from its newest intact checkpoint; recorded rounds are never deleted silently."""
 
 import os
+import shutil
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,12 @@ from fedcore.engine import checkpoint
 from fedcore.jobs import handlers
 from fedcore.progress import Progress
 from fedcore.store import Store
+from fedcore.store.database import held_open
 from fedcore.store.jobs import Claim
 from fedcore.store.liveness import new_owner
-from tests.support import fake_engine
+from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, recorded
+from tools.faults.power import noting_commits
 
 
 def mended(run, **options):
@@ -153,3 +157,45 @@ def test_until_a_round_is_recorded_two_older_checkpoints_stay(db, queued):
     assert names == [f"round-{i}.safetensors" for i in (2, 3, 4)]
     assert [r for r, _ in Store(db).runs.checkpoints(run_id)] == [3, 2]
     assert checkpoint.newest_intact(Store(db).runs.checkpoints(run_id))[0][0] == 3
+
+
+def test_a_damaged_round_ends_the_resume_and_the_remedy_is_named(db, interrupted):
+    """One flipped bit of a score stayed in the rows of the resumed run, without a word."""
+    run_id, _, expected = interrupted
+    fill.alter(db, f"UPDATE scores SET personal_mean=personal_mean/2 WHERE run_id={run_id} AND round=2")
+    Store(db).runs.resume([run_id])
+    assert execute(db, mended) == "failed"
+    text = Store(db).runs.get([run_id])[0].status_text
+    assert f"run {run_id}, round 2 differs from what was recorded" in text
+    assert f"`fedlens resume {run_id} --restart`" in text
+    Store(db).runs.retry([run_id])
+    assert execute(db, mended) == "done"
+    assert recorded(db, run_id) == expected
+
+
+def test_after_a_power_failure_the_rounds_of_the_log_have_their_checkpoints(db, interrupted, tmp_path):
+    """The log may end behind any commit that follows the last synced one; older checkpoints are gone."""
+    run_id, _, expected = interrupted
+    sizes: list[int] = []
+
+    def note(size: int, synced: bool) -> None:
+        if synced:
+            sizes.clear()
+        sizes.append(size)
+
+    Store(db).runs.retry([run_id])
+    with pytest.MonkeyPatch.context() as patch, held_open(db):
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=noting_commits(note)))
+        assert execute(db) == "failed"
+        for name in ("runs.db", "runs.db-wal"):
+            shutil.copy(tmp_path / name, tmp_path / f"{name}.whole")
+    assert sizes
+    for number, size in enumerate(sizes):
+        folder = tmp_path / f"cut-{number}"
+        shutil.copytree(tmp_path / "artifacts", folder / "artifacts")
+        after = Path(shutil.copy(tmp_path / "runs.db.whole", folder / "runs.db"))
+        os.truncate(shutil.copy(tmp_path / "runs.db-wal.whole", folder / "runs.db-wal"), size)
+        Store(after).jobs.reconcile(stale=-1)
+        Store(after).runs.resume([run_id])
+        assert execute(after, mended) == "done", Store(after).runs.get([run_id])[0].status_text
+        assert recorded(after, run_id) == expected

@@ -1,5 +1,6 @@
 """Which checkpoints a run keeps when it is done, and how those of finished runs are deleted."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,15 @@ import pytest
 from fedcore.cli import main as cli
 from fedcore.config import parse
 from fedcore.config.identity import group_hash
+from fedcore.errors import FedLensError
+from fedcore.jobs import handlers
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
+from fedcore.records.events import RoundFinished
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go
-from tests.support import fake_engine
+from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, recorded
 
 ROUNDS = 6
@@ -51,6 +55,39 @@ def test_the_best_checkpoint_is_there_although_the_run_went_on(db, queue):
     assert execute(db) == "failed"
     (run,) = Store(db).runs.get([run_id])
     assert rounds_on_disk(db, run_id) == sorted({run.best_round, ROUNDS - 2, ROUNDS - 1})
+
+
+def test_a_damaged_score_deletes_no_best_checkpoint(db, queue):
+    """It made another round the best, and the checkpoint of the best round was deleted."""
+    run_id = queue("best")
+
+    def damaging(config, **options):
+        for event in fake_engine.train(config, **options):
+            yield event
+            if isinstance(event, RoundFinished) and event.round == ROUNDS - 1:
+                (best,) = (run.best_round for run in Store(db).runs.get([run_id]))
+                fill.alter(
+                    db,
+                    f"UPDATE scores SET personal_mean=0 WHERE run_id={run_id} AND split=1 AND round={best}",
+                )
+                kept.append(best)
+
+    kept: list[int] = []
+    assert execute_next(db, handler=partial(handlers.train, engine=damaging)) == "failed"
+    assert kept[0] in rounds_on_disk(db, run_id)
+    assert f"round {kept[0]} differs" in Store(db).runs.get([run_id])[0].status_text
+
+
+def test_checkpoints_of_a_run_with_a_damaged_round_are_not_deleted_by_its_best_round(db, queue):
+    run_id = queue("all")
+    execute(db)
+    before = rounds_on_disk(db, run_id)
+    fill.alter(db, f"UPDATE scores SET personal_mean=0 WHERE run_id={run_id} AND split=1 AND round=3")
+    with pytest.raises(FedLensError, match=f"round 3 differs .* the checkpoints of run {run_id} stay"):
+        checkpoints.delete(Store(db), checkpoints.surplus(Store(db), "best"))
+    assert rounds_on_disk(db, run_id) == before
+    checkpoints.delete(Store(db), checkpoints.surplus(Store(db), "none"))
+    assert rounds_on_disk(db, run_id) == []
 
 
 def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queue, monkeypatch):

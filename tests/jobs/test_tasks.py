@@ -1,4 +1,5 @@
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
-from fedcore.store import Store
-from fedcore.store.database import reading
+from fedcore.store import Store, TaskRow
+from fedcore.store.database import reading, writing
 from fedcore.store.jobs import TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
+from fedcore.store.task_results import ARRAYS_NAME
 from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, wait_for
 
@@ -86,6 +88,36 @@ def test_a_done_one_is_done_again_only_if_asked(db):
     task = Store(db).tasks.find("check", "a")
     assert task.result == {"sum": 2}
     assert task.arrays() == {}  # the first answer's file is not the second's
+
+
+@pytest.mark.parametrize("place", ["row", ARRAYS_NAME])
+def test_a_damaged_result_is_a_failed_task_that_is_done_again(db, place):
+    """Most flipped bits ended in a raw error of zipfile or a KeyError on a page, some in another number."""
+    number = Store(db).tasks.submit("check", "a", {"result": 1, "arrays": 40})
+    do(db, number)
+    task = Store(db).tasks.get(number)
+
+    def write(content: bytes) -> TaskRow:
+        if place == "row":
+            with writing(db) as database:
+                database.execute("UPDATE tasks SET result=CAST(? AS TEXT)", [content])
+        else:
+            (task.folder / place).write_bytes(content)
+        return Store(db).tasks.find("check", "a")
+
+    with reading(db) as connection:
+        (row,) = connection.execute("SELECT CAST(result AS BLOB) FROM tasks").fetchone()
+    whole = row if place == "row" else (task.folder / place).read_bytes()
+    draw = random.Random(7)
+    flipped = [bytearray(whole) for _ in range(60)]
+    for content in flipped:
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    for content in (*flipped, whole[: len(whole) // 2], bytes(len(whole))):
+        found = write(bytes(content))
+        assert (found.status, found.result) == ("failed", None), content
+        assert found.error.startswith("its result was changed on the disk")
+    assert Store(db).tasks.submit("check", "a", {"result": 3}) == number
+    assert do(db, number) == "done" and Store(db).tasks.get(number).result == {"sum": 3}
 
 
 def test_a_failure_is_one_line_the_traceback_is_in_the_log(db):

@@ -78,6 +78,42 @@ def test_validation_samples_decide_and_no_test_count_changes_the_choice(db, test
     assert zero_shot.tuned is None
 
 
+@pytest.mark.parametrize("tuning", [{}, {"tuning": {"draws": 8, "sampler": "tpe"}}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE scores SET personal_mean=personal_mean+0.5 WHERE split=1 AND run_id=1",
+        "UPDATE rounds SET bytes_up=bytes_up*2 WHERE run_id=3",
+    ],
+)
+def test_a_damaged_number_selects_nothing(db, tuning, damage):
+    """One flipped bit of a validation score chose another draw, which was trained and exported."""
+    store, number = Store(db), ended(db, [10, 40, 30, 20], **tuning)
+    fill.alter(db, damage)
+    with pytest.raises(
+        FedLensError, match=r"run [13], round 1 differs .* nothing is selected in experiment 1"
+    ):
+        advance(store, number)
+    assert store.searches.waiting() == [number] and len(store.experiments.all()) == 1
+
+
+def test_a_damaged_search_is_not_checked_at_every_step(db, monkeypatch, step_until):
+    """The check of a large database takes seconds."""
+    number, checks = ended(db, [10, 20]), []
+    fill.alter(db, "UPDATE rounds SET bytes_up=bytes_up*2 WHERE run_id=1")
+
+    def counted(store: Store, search: int) -> object:
+        checks.append(search)
+        return advance(store, search)
+
+    monkeypatch.setattr(supervisor, "advance", counted)
+    monkeypatch.setattr(supervisor, "SHARE", 1e-9)
+    step_until(lambda: checks)
+    for _ in range(5):
+        step_until()
+    assert checks == [number]
+
+
 def test_what_follows_a_search_has_its_place_in_the_queue(db):
     store, number = Store(db), ended(db, [10, 20])
     with writing(db) as database:

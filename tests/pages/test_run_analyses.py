@@ -1,4 +1,4 @@
-"""Analyses on the page Run: submitted, waited for, failed, finished."""
+"""Analyses on the page Run: submitted, waited for, failed, damaged, finished; damaged ones on Compare too."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
-from fedcore.store.tasks import ARRAYS_NAME
+from fedcore.store.task_results import ARRAYS_NAME
 from tests.support import fill
 from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, keep_checkpoint
@@ -96,6 +96,52 @@ def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -
     assert "results are missing" in app.warning[0].value
     button(app, "Try again").click().run()
     assert Store(filled).tasks.recent()[0].status == "queued"
+
+
+@pytest.mark.parametrize(("tab", "what"), [("Predictions", "predictions"), ("Prompt words", "nearest_words")])
+def test_a_damaged_result_is_named_and_can_be_computed_again(
+    open_page: Opened, filled: Path, tab: str, what: analysis.AnalysisKind
+) -> None:
+    """The page ended in a raw error of zipfile, or in a KeyError."""
+    run = next(r for r in Store(filled).experiments.get(1).runs if r.method == "promptfl").id
+    one = np.array([1])
+    if what == "predictions":
+        answer(filled, run, what, {"model": one, "label": one, "predicted": one})
+        (task,) = Store(filled).tasks.recent()
+        file = task.folder / ARRAYS_NAME
+        file.write_bytes(file.read_bytes().replace(b"label", b"lapel"))
+    else:
+        analysis.submit(Store(filled), run, what, 1)
+        claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
+        claimed.begin()
+        claimed.finish("done", result={"round": 4, "rows": []})
+        fill.alter(filled, "UPDATE tasks SET result=replace(result, 'rows', 'cows')")
+    keep_checkpoint(filled, run, 4)
+    app = open_page("run", id=str(run), run_tab=tab)
+    assert not app.exception
+    assert app.error[0].value.startswith("Analysis\\: its result was changed on the disk")
+    button(app, "Try again").click().run()
+    assert Store(filled).tasks.recent()[0].status == "queued"
+
+
+def test_a_damaged_result_is_named_on_compare_and_can_be_computed_again(
+    open_page: Opened, filled: Path
+) -> None:
+    """The tab ended in a raw error of zipfile."""
+    runs = [r.id for r in Store(filled).experiments.get(1).runs if r.seed == 1]
+    one = np.array([1])
+    for run in runs:
+        keep_checkpoint(filled, run, 4)
+        columns = ("model", "test_set", "label", "predicted", "sample")
+        answer(filled, run, "predictions", dict.fromkeys(columns, one))
+    damaged = analysis.find(Store(filled), runs[0], "predictions")
+    (damaged.folder / ARRAYS_NAME).write_bytes(b"PK")
+    app = open_page("compare", ids=["1"], tab="Two runs")
+    assert not app.exception
+    (said,) = app.error
+    assert said.value.startswith(f"Predictions of run {runs[0]}\\: its result was changed on the disk")
+    button(app, "Compute predictions").click().run()
+    assert [Store(filled).tasks.get(i).status for i in (1, 2)] == ["queued", "done"]
 
 
 def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened, filled: Path) -> None:

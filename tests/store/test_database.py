@@ -148,6 +148,21 @@ def test_a_database_with_an_unknown_column_is_of_a_newer_version_and_can_be_merg
     assert len(new.imports.database(other).added) == 1 and new.integrity.findings() == []
 
 
+def test_a_database_of_an_earlier_version_is_not_called_damaged(db, queued, monkeypatch):
+    """The advice was to restore a backup, which lacks the column as well."""
+    queued()
+    other = shutil.copy(db, db.with_name("other.db"))
+    with closing(sqlite3.connect(other)) as connection:
+        connection.executescript("DROP TRIGGER copies_of_runs_update; DROP TRIGGER copies_of_runs_insert")
+        connection.execute("ALTER TABLE runs DROP COLUMN notes")
+    for refused in (Store(other).prepare, Store(other).experiments.all, lambda: back_up(other)):
+        with pytest.raises(FedLensError, match=r"earlier FedLens \(its table runs lacks the column 'notes'"):
+            refused()
+    monkeypatch.setattr(schema, "VERSION", 2)
+    with pytest.raises(FedLensError, match=r"earlier FedLens \(version 1 of the tables, here 2\); open it"):
+        Store(db).prepare()
+
+
 def test_a_database_without_a_version_is_refused(db):
     """Its tables must not be made again over those that are there."""
     with database.writing(db) as connection:
@@ -205,8 +220,8 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
 
     plain = database._opened
 
-    def limited(path, timeout):  # the limit belongs to a connection
-        manager = plain(path, timeout)
+    def limited(*options):  # the limit belongs to a connection
+        manager = plain(*options)
 
         class Limited:
             def __enter__(self):

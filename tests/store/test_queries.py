@@ -99,7 +99,7 @@ CHANGES = {
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
-    "integrity": {"findings", "require", "warning", "watched"},
+    "integrity": {"findings", "require", "require_rounds", "warning", "watched"},
     "saved_views": {"save", "delete"},
     "searches": {"add_draws", "conclude"},
 }

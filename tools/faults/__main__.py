@@ -22,9 +22,9 @@ from tools.faults.lab import Defect, Lab, warm_up
 from tools.faults.verdict import DEFECTS, Outcome, Verdict
 
 MODULES = (
-    "kill", "pair", "clock", "lock", "disk", "memory", "bits", "foreign", "pages", "caches", "restore",
-    "commands", "inputs", "hostile", "terminal", "accounts", "web", "network", "cluster", "cluster_runs",
-    "cluster_nodes", "cluster_workers",
+    "kill", "power", "pair", "clock", "lock", "disk", "memory", "bits", "decisions", "results", "foreign",
+    "pages", "caches", "restore", "commands", "inputs", "hostile", "terminal", "accounts", "web", "network",
+    "cluster", "cluster_runs", "cluster_nodes", "cluster_workers",
 )  # fmt: skip
 FAMILIES = {f.name: f for name in MODULES for f in importlib.import_module(f"tools.faults.{name}").FAMILIES}
 

@@ -19,7 +19,8 @@ import psutil
 from fedcore.cli.main import main as fedlens
 from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
-from fedcore.jobs.process import run_process
+from fedcore.jobs import analysis
+from fedcore.jobs.process import run_process, work
 from fedcore.papers.experiments import preset, published
 from fedcore.reports.checked import WRITERS, checked_comparison
 from fedcore.store import RunRow, Store
@@ -89,12 +90,16 @@ class Lab:
         store.experiments.create(parse(content))
         return folder
 
+    def encoded_as(self, name: str, content: dict[str, Any]) -> Path:
+        """Queue another experiment on the same data, which are encoded; returns its folder."""
+        folder = self._queue(name, content)
+        shutil.copytree(self.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
+        return folder
+
     @cached_property
     def pair(self) -> Path:
         """The experiment is queued with two seeds, and its data are encoded."""
-        folder = self._queue("pair", {**EXPERIMENT, "seeds": [1, 2]})
-        shutil.copytree(self.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
-        return folder
+        return self.encoded_as("pair", {**EXPERIMENT, "seeds": [1, 2]})
 
     @cached_property
     def pair_rows(self) -> dict[int, Rows]:
@@ -135,13 +140,37 @@ class Lab:
         return folder
 
     @cached_property
+    def searched(self) -> Path:
+        """A search whose draws have ended, and which nothing has followed yet."""
+        folder = self.encoded_as("searched", {**EXPERIMENT, "rounds": 1, "tuning": {"draws": 4}})
+        store = Store(folder / "runs.db")
+
+        def draw() -> int:
+            claim = store.jobs.claim(new_owner(), "cpu")
+            assert claim is not None, "the draws are queued"
+            return work(claim, "cpu", revive=lambda _: None) != "done"  # a worker would follow the search
+
+        assert Forked(draw, folder / "process.log").wait() == 0, tail(folder / "process.log")
+        assert store.searches.waiting() == [RUN], store.experiments.listed()
+        return folder
+
+    @cached_property
+    def analysed(self) -> Path:
+        """The finished run, whose predictions have been computed."""
+        folder = self.folder / "analysed"
+        store = Store(copy(self.done, folder))
+        number = analysis.submit(store, RUN, "predictions")
+        done = Forked(lambda: work(store.tasks.claim(number), "cpu") != "done", folder / "task.log")
+        assert done.wait() == 0, tail(folder / "task.log")
+        return folder
+
+    @cached_property
     def others(self) -> Path:
         """Four other runs with all their checkpoints: the first has the config of ours, the others do not."""
         other = {**EXPERIMENT["methods"][0], "label": "other", "config": {"lr": 0.01}}
         methods = [EXPERIMENT["methods"][0], other]
         content = {**EXPERIMENT, "methods": methods, "seeds": [1, 2], "keep_checkpoints": "all"}
-        folder = self._queue("others", content)
-        shutil.copytree(self.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
+        folder = self.encoded_as("others", content)
         db = folder / "runs.db"
         assert train(db).wait() == 0, tail(folder / "process.log")
         assert all(row.status == "done" for row in Store(db).runs.get([1, 2, 3, 4])), tail(

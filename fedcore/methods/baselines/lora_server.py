@@ -6,8 +6,6 @@ from fedcore.lazy import Tensor, torch
 
 TINY = 1e-100
 """Replaces a norm of 0 in a quotient whose numerator is 0 too."""
-REFINING_STEPS = 500
-"""Steps of ``refined``; the quotient of successive differences is about 1 - 1/cond(A A^T)."""
 
 
 def products(a: Tensor, b: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -47,7 +45,12 @@ def norm_weights(a: Tensor, b: Tensor, otherwise: Tensor) -> Tensor:
 def refined(a: Tensor, b: Tensor, target: Tensor, weight: float) -> Tensor:
     """Return B + D with D = argmin 1 - cos((B + D) A, target) + weight |D|, for each projection.
 
-    Solved by proximal gradient steps from D = 0, of a length that the largest eigenvalue of A A^T allows.
+    Of several minima it is the first on the way from D = 0 to larger cosines. That way is one of one number:
+    the shortest D with a given cosine is a projection onto a convex cone, (B + D)(I + beta G) = B + alpha M
+    with G = A A^T and M = target A^T, where alpha follows from beta. The objective's slope along it has the
+    sign of weight |target| alpha |(B + D) A| - |D|, whose first zero is found on a grid, then by halving.
+
+    A product of means with cos < 0 is left as it is unless that minimum, with cos > 0, is lower.
 
     Source: Bian et al., LoRA-FAIR: Federated LoRA Fine-Tuning with Aggregation and Initialization Refinement,
     ICCV 2025.
@@ -55,22 +58,44 @@ def refined(a: Tensor, b: Tensor, target: Tensor, weight: float) -> Tensor:
     Shape: a (3, r, width), b (3, width, r), target (3, width, width) -> (3, width, r), in float64.
     """
     a, b = a.double(), b.double()
-    gram, toward = a @ a.transpose(-1, -2), target @ a.transpose(-1, -2)
-    size = _norm(target).clamp(min=TINY)
-    start = (b @ gram * b).sum((-1, -2), keepdim=True).clamp(min=0)
-    largest = torch.linalg.eigvalsh(gram)[:, -1, None, None].clamp(min=TINY)
-    step = start / largest
-    added = torch.zeros_like(b)
-    for _ in range(REFINING_STEPS):
-        both = b + added
-        turned = both @ gram
-        length = (turned * both).sum((-1, -2), keepdim=True).clamp(min=TINY).sqrt()
-        along = (both * toward).sum((-1, -2), keepdim=True)
-        rise = (toward - along / length.square() * turned) / (length * size)
-        added = added + step * rise
-        # The proximal step of weight |D| shortens D, and leaves 0 of what is shorter than the step.
-        added = added * (1 - weight * step / _norm(added).clamp(min=TINY)).clamp(min=0)
-    return b + added
+    g, basis = torch.linalg.eigh(a @ a.transpose(-1, -2))
+    g = g.clamp(min=0)
+    size, turned = _norm(target).clamp(min=TINY)[:, 0], b @ basis
+    toward = target @ a.transpose(-1, -2) @ basis
+    # In this basis the columns are apart; each moves in the plane of its own B and M, which has two axes.
+    own = torch.linalg.vector_norm(turned, dim=1)
+    along = (turned * toward).sum(1) / own.clamp(min=TINY)
+    across = torch.linalg.vector_norm(toward - turned * (along / own.clamp(min=TINY))[:, None], dim=1)
+
+    def at(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return alpha, the objective, and whether it falls. Shape: beta (..., 3, 1), as each."""
+        q = beta * g
+        m = along.square() + across.square()
+        first = (m / (1 + q).square()).sum(-1, keepdim=True).clamp(min=TINY)
+        half = (own * along * (1 - q) / (1 + q).square()).sum(-1, keepdim=True) / 2
+        last = (q * (own / (1 + q)).square()).sum(-1, keepdim=True)
+        root = (half.square() + first * last).sqrt()
+        alpha = torch.where(half > 0, last / (half + root).clamp(min=TINY), (root - half) / first)
+        x, y = (own + alpha * along) / (1 + q), alpha * across / (1 + q)
+        moved = torch.stack([(alpha * along - q * own) / (1 + q), y]).square().sum((0, -1))[..., None].sqrt()
+        length = (g * (x.square() + y.square())).sum(-1, keepdim=True).sqrt().clamp(min=TINY)
+        cosine = (along * x + across * y).sum(-1, keepdim=True) / (length * size)
+        return alpha, 1 - cosine + weight * moved, moved > weight * alpha * size * length
+
+    grid = torch.logspace(-12, 16, 449, base=10, dtype=b.dtype, device=b.device)[:, None, None]
+    grid = grid / g[:, -1:].clamp(min=TINY)
+    first = at(grid)[2].int().cumprod(0).sum(0, keepdim=True).clamp(max=len(grid) - 1)
+    low, high = (grid.gather(0, (first - i).clamp(min=0))[0].log() for i in (1, 0))
+    for _ in range(60):
+        middle = (low + high) / 2
+        falls = at(middle.exp())[2]
+        low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
+    beta = low.exp()
+    alpha, value, _ = at(beta)
+    added = ((alpha[:, None] * toward - (beta * g)[:, None] * turned) / (1 + beta * g)[:, None]) @ basis.mT
+    length = (g * own.square()).sum(-1, keepdim=True).sqrt()
+    start = 1 - (own * along).sum(-1, keepdim=True) / (length * size).clamp(min=TINY)
+    return b + torch.where(((first[0] > 0) & (value < start))[:, None], added, 0)
 
 
 def _norm(x: Tensor) -> Tensor:

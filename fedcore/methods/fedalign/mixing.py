@@ -83,6 +83,10 @@ def mix(a: Tensor, b: Tensor, weights: Tensor, average: Average, rank: int) -> t
     of both stacks leaves an SVD of size r C for each mean. It runs on the CPU in float64, because the bits of
     an SVD differ between devices. "factors" averages the factors instead; these means have the factors' rank.
 
+    A product has many pairs of factors, from which Adam trains differently. The SVD's pair turns at the least
+    rounding where singular values are close to each other. So factors of the clients' rank, from which a
+    round starts, are turned until A is nearest to the mean of the clients' A.
+
     Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r), weights (means, clients)
     -> a (means, layers, 3, rank, width), b (means, layers, 3, width, rank).  Source: Eq. 13, 14.
     """
@@ -96,6 +100,9 @@ def mix(a: Tensor, b: Tensor, weights: Tensor, average: Average, rank: int) -> t
     u, s, vh = torch.linalg.svd((r_b * diagonal) @ r_a.transpose(-1, -2))
     mixed_a = ROW_NORM * vh[..., :rank, :] @ q_a.transpose(-1, -2)
     mixed_b = q_b @ (u[..., :rank] * s[..., None, :rank]) / ROW_NORM
+    if rank == a.shape[3]:
+        u, _, vh = torch.linalg.svd(blend(a64, weights) @ mixed_a.transpose(-1, -2))
+        mixed_a, mixed_b = u @ vh @ mixed_a, mixed_b @ (u @ vh).transpose(-1, -2)
     return resized(mixed_a.to(a.device, a.dtype), mixed_b.to(b.device, b.dtype), rank)
 
 

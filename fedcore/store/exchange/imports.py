@@ -120,7 +120,7 @@ def _damage_named(source: str, field: str) -> Iterator[None]:
         raise
     except (sqlite3.Error, *DAMAGE) as error:
         raise FedLensError(
-            f"{source} is damaged, or was written by a newer FedLens ({first_line(error)}); "
+            f"{source} is damaged, or was written by another version of FedLens ({first_line(error)}); "
             "nothing was recorded",
             field,
         ) from error

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
+from fedcore.methods.baselines.lora_server import refined as refined_by_the_method
 from tests.support.against import (
     NEAR,
     assert_predictions,
@@ -163,6 +164,42 @@ def refined(a, b, target) -> torch.Tensor:
 
     moves.step(objective)
     return b + added.detach()
+
+
+@pytest.mark.parametrize("condition", [1, 1e3, 1e6])
+def test_the_refinement_is_a_minimum_whatever_the_condition_of_a(condition):
+    """Steps of one length for all directions of A A^T would be far from it after hundreds of steps."""
+    draw = torch.Generator().manual_seed(0)
+    found = set()
+    for weight in (0.001, 0.01, 0.1, 1.0):
+        scale = torch.tensor([1.0, condition**-0.5], dtype=torch.float64)[:, None]
+        a, b = (torch.randn(5, 3, *shape, generator=draw).double() for shape in ((2, 12), (12, 2)))
+        a, b = (a[0] + 0.5 * a) * scale, 0.3 * (b[0] + 0.5 * b)
+        target = (b @ a).mean(0)
+        a, b = a.mean(0), b.mean(0)
+        for one, start, aim, got in zip(
+            a, b, target, refined_by_the_method(a, b, target, weight), strict=True
+        ):
+
+            def cosine(x, one=one, aim=aim):
+                return torch.nn.functional.cosine_similarity((x @ one).flatten(), aim.flatten(), 0)
+
+            added = got - start
+            slope = torch.func.grad(cosine)(got)
+            if added.any():
+                torch.testing.assert_close(slope, weight * added / added.norm(), atol=1e-9, rtol=1e-9)
+                assert cosine(got) - weight * added.norm() > cosine(start)
+            else:
+                assert slope.norm() <= weight
+            found.add(bool(added.any()))
+    assert found == {True, False}
+
+
+def test_nothing_is_refined_without_a_target():
+    a, b = torch.randn(3, 2, 12, dtype=torch.float64), torch.randn(3, 12, 2, dtype=torch.float64)
+    for factor in (0, 1):
+        got = refined_by_the_method(a, b * factor, torch.zeros(3, 12, 12, dtype=torch.float64), 0.01)
+        assert torch.equal(got, b * factor)
 
 
 @pytest.mark.parametrize("aggregation", ["fair", "hetero"])

@@ -179,8 +179,13 @@ def mix(uploads: list[Factors], weights: list[float], config: dict, served: bool
         for j in range(3):
             delta = sum(w * up[1][layer, j] @ up[0][layer, j] for w, up in zip(weights, uploads, strict=True))
             u, s, vh = torch.linalg.svd(delta)
-            a[layer, j] = vh[:rank] / math.sqrt(3)
-            b[layer, j] = u[:, :rank] @ torch.diag(s[:rank]) * math.sqrt(3)
+            turn = torch.eye(rank, dtype=delta.dtype)
+            if rank == uploads[0][0].shape[2]:  # of all A with this product, the nearest to the clients' mean
+                overlap = plain[0][layer, j] @ vh[:rank].T
+                values, vectors = torch.linalg.eigh(overlap @ overlap.T)
+                turn = vectors @ torch.diag(values**-0.5) @ vectors.T @ overlap
+            a[layer, j] = turn @ vh[:rank] / math.sqrt(3)
+            b[layer, j] = u[:, :rank] @ torch.diag(s[:rank]) @ turn.T * math.sqrt(3)
     return a, b, *plain[2:]
 
 

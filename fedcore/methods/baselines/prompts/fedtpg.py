@@ -6,8 +6,10 @@
     server: mean of Q and all weights
 
 One P serves all classes whose names are in E; other names get another P from the same network.
-Interpreted: all layers have a bias and start as torch.nn.Linear does. A client's label space is the run's.
+All layers have a bias. Interpreted: a client's label space is the run's.
 """
+
+from typing import Literal
 
 from fedcore.clip.prompts import class_features
 from fedcore.federation import LocalData, Problem
@@ -36,6 +38,13 @@ NORMS = ("norm_query", "norm_names", "norm_feed")
 class FedTPGConfig(PromptedConfig):
     context_length: PromptLength = hyper(
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
+    )
+    attention_init: Literal["xavier", "linear"] = hyper(
+        "xavier",
+        "First values of the attention's layers: xavier, as torch's MultiheadAttention (authors' code), or "
+        "linear, as torch's Linear",
+        title="first values of the attention",
+        words={"xavier": "Xavier, biases 0", "linear": "as linear layers"},
     )
     lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
     schedule: RateSchedule = hyper(
@@ -78,7 +87,9 @@ class FedTPG(Prompted):
         self.names = class_features(problem.backbone, problem.classes, "{}").to(problem.backbone.dtype)
 
     def init(self, generator: Generators) -> State:
-        """Return queries from N(0, 0.02), linear layers as torch draws them, and norms that change nothing.
+        """Return queries from N(0, 0.02), layers as torch draws them, and norms that change nothing.
+
+        torch's MultiheadAttention has q, k and v in one matrix, of 3 m rows, where their widths are equal.
 
         Shape: queries (M, m), weights (out, in), biases (out,).
         """
@@ -90,6 +101,10 @@ class FedTPG(Prompted):
             values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
         for layer, (rows, columns) in (sizes | {"down": (m, 4 * m)}).items():
             weight, bias = draw_linear(rows, columns, generator("fedtpg", layer))
+            if self.config.attention_init == "xavier" and layer in ("q", "k", "v", "out"):
+                bias = torch.zeros_like(bias)
+                if layer != "out":
+                    weight = weight * (6 * columns / (columns + (3 * m if m == d else m))) ** 0.5
             values |= {f"{layer}_w": weight, f"{layer}_b": bias}
         return State(shared=self.place(values))
 

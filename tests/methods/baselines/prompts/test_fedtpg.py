@@ -1,7 +1,8 @@
+import pytest
 import torch
 
 from tests.support.against import assert_predictions, build, global_logits, naive_clip, train_both
-from tests.support.tiny import tiny_federation
+from tests.support.tiny import drawn_backbone, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4, "schedule": "constant"}
 STILL = ("k_b",)
@@ -65,3 +66,23 @@ def test_a_single_class_name_is_enough():
     method = build("fedtpg", federation, **SETTINGS)
     state = method.init(federation.problem.generator)
     assert global_logits(method, state, federation).isfinite().all()
+
+
+@pytest.mark.parametrize("token_width", [16, 24])
+def test_the_attention_starts_as_torchs_own(token_width):
+    """It draws q, k and v as one matrix where their inputs are equally wide, and apart elsewhere."""
+    m, d = token_width, 16
+    federation = tiny_federation(drawn_backbone(token_width=m, vision_layers=3, text_layers=2))
+    ours = build("fedtpg", federation, **SETTINGS).init(federation.problem.generator).shared
+    theirs = torch.nn.MultiheadAttention(m, 4, kdim=d, vdim=d)
+    whole = theirs.in_proj_weight
+    apart = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+    for name, value in zip("qkv", apart if whole is None else whole.chunk(3), strict=True):
+        assert ours[f"{name}_w"].shape == value.shape
+        assert ours[f"{name}_w"].abs().max().item() == pytest.approx(value.abs().max().item(), rel=0.1)
+        assert not ours[f"{name}_b"].any()
+    assert not ours["out_b"].any() and ours["up_b"].all()
+    linear = build("fedtpg", federation, **SETTINGS, attention_init="linear")
+    plain = linear.init(federation.problem.generator).shared
+    assert torch.equal(plain["out_w"], ours["out_w"]) and plain["k_w"].abs().max() <= d**-0.5
+    assert all(plain[f"{name}_b"].all() for name in ("q", "k", "v", "out"))
