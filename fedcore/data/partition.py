@@ -315,7 +315,7 @@ def _ensure_one_each(
             if trained[c] and spare[:, c].any():
                 donor = int(np.argmax(spare[:, c]))
                 given = np.flatnonzero((owner == donor) & (splits == s) & (labels == c))
-                owner[max(given, key=keys.__getitem__)] = k
+                owner[max(given.tolist(), key=keys.__getitem__)] = k
                 held[donor, c], held[k, c] = held[donor, c] - 1, 1
                 break
         else:

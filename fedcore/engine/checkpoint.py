@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,7 +136,8 @@ class RunState:
         # A file's order is random; a method's sums over its parameters go on in the order of ``init``.
         for part in STATE_PARTS:
             first, loaded = getattr(self.state, part), getattr(state, part)
-            state = replace(state, **{part: {n: loaded[n] for n in first | loaded if n in loaded}})
+            ordered: Any = {part: {n: loaded[n] for n in first | loaded if n in loaded}}
+            state = replace(state, **ordered)
         self.state = self._with_rows(state)
         self._written.fill_(-1)
         if written is None:

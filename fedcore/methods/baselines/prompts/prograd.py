@@ -56,7 +56,7 @@ def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
     flat, guides = gradient.flatten(1), guide.flatten(1)
     unit = F.normalize(guides, dim=1)
     points = guides.norm(dim=1, keepdim=True) > NOTHING * flat.norm(dim=1, keepdim=True)
-    against = (flat * unit).sum(1, keepdim=True).clamp(max=0) * points
+    against: Tensor = (flat * unit).sum(1, keepdim=True).clamp(max=0) * points
     return (flat - weight * against * unit).view_as(gradient)
 
 
