@@ -116,6 +116,8 @@ def rerun(
     repeated = track(again.compare_runs(store, source, trained))
     for line in repeated.environments:
         common.print_note(f"other environment: {line}")
+    for line in repeated.uncompared:
+        common.print_note(f"not compared: {line}")
     for line in repeated.differences:
         print(f"! {line}")
     left_out = len(source.recipe.runs) - repeated.runs

@@ -28,6 +28,9 @@ def app(
     from click.exceptions import Abort
     from streamlit.web import cli
 
+    from fedcore.cli.own_settings import read_own_only
+
+    read_own_only()
     if db is not None:
         os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
     listen = [] if port is None else [f"--server.port={port}"]

@@ -34,6 +34,8 @@ PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = FILES
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
+LINK = r"(https?://[\w.~:/?#@!&+,;=%-]+)?"
+"""A paper's link, in which no character means anything in Markdown or HTML; may be empty."""
 SourceKind = Literal["paper", "README", "results file", "third party"]
 KINDS: dict[SourceKind, str] = {
     "paper": "the text of the paper",
@@ -197,6 +199,13 @@ class Paper(_PaperPart):
         if not text.strip():
             raise ValueError("is empty")
         return text.strip()
+
+    @field_validator("link")
+    @classmethod
+    def _plain_link(cls, link: str) -> str:
+        if not re.fullmatch(LINK, link, re.ASCII):
+            raise ValueError("is not a plain address that begins with https:// or http://")
+        return link
 
     @property
     def work(self) -> str:

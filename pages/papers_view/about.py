@@ -23,7 +23,7 @@ def notes(table: PrintedTable) -> None:
     """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
     paper = library.find(table.paper)
     with st.expander("Source, settings and notes", icon=":material/info:"):
-        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link.startswith("https://") else ""
+        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link else ""
         source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
         st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
         if paper.read_from:

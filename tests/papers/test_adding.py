@@ -74,6 +74,22 @@ def test_a_pasted_table_is_read_as_it_is_printed() -> None:
     assert [v.value for v in read(VALUES)] == [99.5], "the columns of values.csv need no mapping"
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://a.example) ![](https://b.example/i.png",
+        "javascript:alert(1)",
+        "arxiv.org/abs/1",
+        "https://a.example/<b>",
+        "https://a b",
+    ],
+)
+def test_a_link_that_is_more_than_an_address_is_refused(tmp_path: Path, link: str) -> None:
+    with pytest.raises(FedLensError, match="link: .*is not a plain address that begins with https"):
+        library.read_paper(folder(tmp_path, f"{PAPER}link = {link!r}\n"))
+    assert library.read_paper(folder(tmp_path, f"{PAPER}link = 'http://a.example/x_y?a=1&b=%20#c'\n")).link
+
+
 WRONG = (
     ("Method\tDTD", "paste a line of headings and at least one line of values"),
     ("Method,DTD\nA,1,2", "line 2 has 3 cells and the headings 2"),
