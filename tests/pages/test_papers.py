@@ -1,4 +1,4 @@
-"""The page Papers: tables, dialog, map and rehearsal, with made-up runs in the store."""
+"""The page Papers: tables, dialog, all papers and rehearsal, with made-up runs in the store."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 
 
 def grid(app: AppTest) -> str:
-    """The HTML of the table or map."""
+    """The HTML of the table."""
     found = [element.proto for element in app.get("bidi_component")]
     (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
     return str(json.loads(mine.json)["html"])
@@ -154,16 +154,14 @@ def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     assert not any(b.label.startswith("Queue") for b in app.button)
 
 
-def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> None:
-    app = open_page("papers", papers_view="Map", rehearsal="true")
+def test_all_papers_are_listed_with_the_share_of_their_values(open_page: Opened, filled_table: Store) -> None:
+    app = open_page("papers", papers_view="All papers", rehearsal="true")
     assert any("of 9,223 rehearsed" in text.value for text in app.markdown)
-    html = grid(app)
-    assert html.count('data-choice="table ') == len(all_tables())
-    app.session_state["as_tables"] = True
-    app.run()
-    table = app.dataframe[0].value
+    table = app.dataframe[0].value.set_index("paper")
     assert table["values"].sum() == 9223
-    assert table["rehearsed"].sum() == sum(s == "rehearsed" for s in _standings(filled_table))
+    rehearsed = sum(s == "rehearsed" for s in _standings(filled_table))
+    assert table["rehearsed"].sum() == table["rehearsed"]["FedDEAP"] == rehearsed
+    assert table["share"]["FedDEAP"] == f"{rehearsed / table['values']['FedDEAP']:.1%}"
 
 
 def _standings(store: Store) -> list[str]:
