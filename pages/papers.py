@@ -1,11 +1,11 @@
-"""The page Papers: the papers' tables as printed, with our values below each, and what each paper has of ours."""
+"""The page Papers: the tables as printed, with our values below each, and a row per paper."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.papers import adding, audits, library
+from fedcore.papers import adding, findings, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import export
 from fedcore.papers.tables.printed_layout import PrintedTable, tables
@@ -111,7 +111,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
             "papers_latex",
             help="Each cell contains the printed value, ours and the difference",
         )
-    chosen = draw_html(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
+    chosen = draw_html(table_html(table, by_value, snapshot.cost, findings.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     readings.section(table, snapshot)

@@ -103,7 +103,8 @@ def pair(
     db: common.Database = None,
 ) -> int:
     """Show what every source prints for a baseline on a data set, and in which setting."""
-    from fedcore.papers import audits, library, literature
+    from fedcore.papers import library, literature
+    from fedcore.papers.findings import findings_of
 
     _use(db)
     every = literature.pairs()
@@ -121,7 +122,7 @@ def pair(
             f"{value.text:>15}  {literature.quantity(value)}, {value.source} ({paper.kind}), "
             f"{value.backbone or 'backbone not stated'}; {setting or 'setting not stated'}"
         )
-        for finding in audits.findings_of(value):
+        for finding in findings_of(value):
             print(f"{'':>15}  {finding.kind}: {finding.text}")
     return common.DONE
 
@@ -131,20 +132,21 @@ def audit(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
     db: common.Database = None,
 ) -> int:
-    """List what the audits find; the exit status is 1 if they find something in the named paper."""
-    from fedcore.papers import audits, library
+    """List what the audits found; the exit status is 1 if that is a warning about the named paper."""
+    from fedcore.papers import library
+    from fedcore.papers.findings import KINDS, of_paper
 
     _use(db)
-    if name is not None:
-        library.find(name, "name")
-    found = [f for value, of in audits.findings().items() if name in (None, value.paper) for f in of]
+    papers = library.papers() if name is None else [library.find(name, "name").key]
+    found = [f for paper in papers for of_value in of_paper(paper).values() for f in of_value]
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
-    for kind, meaning in audits.KINDS.items():
+    for kind, meaning in KINDS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
-    return common.NOT_DONE if found and name is not None else common.DONE
+    warned = name is not None and any(finding.warns for finding in found)
+    return common.NOT_DONE if warned else common.DONE
 
 
 def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:

@@ -172,12 +172,15 @@ def _standings(store: Store) -> list[str]:
 
 
 def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Opened) -> None:
-    app = open_page("papers", table="fedmgp-14")
+    app = open_page("papers", table="fedmgp-11")
     assert any("FedLens cannot run this table: " in info.value for info in app.info)
     html = grid(app)
-    assert html.count("⚠ perhaps swapped") == 8 and "perhaps the columns are swapped" in html
+    assert html.count("⚠ far apart") == 5 and html.count("⚠ impossible ±") == 5
+    assert "prints 14.79 ± 14.18, and pFedMoAP" in html
     assert "no method" not in html and not [b for b in app.button if b.label == "Fill the table"]
-    assert any(e.label.startswith("Audits: 8 perhaps swapped") for e in app.expander)
+    assert any(e.label == "Audits: 5 impossible ±, 5 far apart" for e in app.expander)
+    quoted = open_page("papers", table="trip-Office-Home")
+    assert "⚠" not in grid(quoted) and any("quoted from" in e.label for e in quoted.expander)
 
 
 def test_a_baseline_on_a_data_set_shows_every_source(open_page: Opened) -> None:
