@@ -5,12 +5,10 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.papers import adding, findings, library
+from fedcore.papers import adding, export, findings, library
+from fedcore.papers.cells import MEASURED, STATUSES, CellStatus, TableCell, counts_text, has_runs
+from fedcore.papers.layout import PrintedTable, tables
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables import export
-from fedcore.papers.tables.printed_layout import PrintedTable, tables
-from fedcore.papers.tables.sources import has_runs
-from fedcore.papers.tables.status import MEASURED, STATUSES, CellStatus, TableCell, counts_text
 from fedcore.progress import counted
 from pages.papers_view import about, add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html

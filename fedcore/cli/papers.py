@@ -17,8 +17,8 @@ from fedcore.files import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
+    from fedcore.papers.layout import PrintedTable
     from fedcore.papers.published import PublishedValue
-    from fedcore.papers.tables.printed_layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 common.application.add_typer(papers, name="papers")
@@ -186,9 +186,10 @@ def readings(
     from fedcore.cli.experiments import train_in_process
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
-    from fedcore.papers.tables import filling, multiverse
-    from fedcore.papers.tables.printed_layout import all_tables
-    from fedcore.papers.tables.sources import Availability, find_available
+    from fedcore.papers import choices
+    from fedcore.papers.cells import Availability, fillings, find_available
+    from fedcore.papers.cells import queue as queue_runs
+    from fedcore.papers.layout import all_tables
     from fedcore.store import Store
 
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
@@ -200,7 +201,7 @@ def readings(
         )
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
     values = _printed(tables[table], named)
-    every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
+    every = [choices.multiverse(ranking, rehearsal, most) for ranking in choices.rankings(values)]
     spaces = [space for space in every if space.choices]
     if not spaces:
         raise FedLensError(
@@ -210,18 +211,18 @@ def readings(
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")
     store = Store(path)
     available = find_available(store) if path.exists() else Availability({})
-    recorded = multiverse.recorded_runs(store, rehearsal)
+    recorded = choices.recorded_runs(store, rehearsal)
     cells = [cell for space in spaces for cell in space.cells(recorded, available)]
-    fillings = filling.fillings(cells, available)
-    missing = sum(len(wanted.wanted) for wanted in fillings)
+    every_filling = fillings(cells, available)
+    missing = sum(len(wanted.wanted) for wanted in every_filling)
     count = sum(len(space.readings) for space in spaces)
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
     status = common.DONE
-    if (run or queue) and fillings:
+    if (run or queue) and every_filling:
         store = Store(common.writable(db))
-        if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
+        if lacks := [lack for f in every_filling for lack in f.lacks if lack.kind == "data"]:
             raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
-        for wanted in fillings:
+        for wanted in every_filling:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
                 _, ended = train_in_process(store, wanted.experiment, planned.runs, None, None, False)
@@ -229,12 +230,12 @@ def readings(
                     return common.INTERRUPTED
                 status = max(status, ended)
             else:
-                filling.queue(store, [(wanted, planned)])
+                queue_runs(store, [(wanted, planned)])
         if queue:
             jobs.ensure_worker(store)
             return common.DONE
-        recorded = multiverse.recorded_runs(store, rehearsal)
+        recorded = choices.recorded_runs(store, rehearsal)
     for space in spaces:
-        for line in multiverse.report(space.read(recorded)):
+        for line in choices.report(space.read(recorded)):
             print(line)
     return status

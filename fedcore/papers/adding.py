@@ -18,9 +18,10 @@ from fedcore.files import make_folder, sync_folder, write_whole
 from fedcore.papers import audits, choices, findings, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
+from fedcore.papers.experiments import experiments
 from fedcore.papers.findings import Finding, read_findings
+from fedcore.papers.layout import tables_of
 from fedcore.papers.library import Paper
-from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import (
     COLUMNS,
     LARGEST_VALUES,
@@ -29,7 +30,6 @@ from fedcore.papers.published import (
     values_from,
     values_of,
 )
-from fedcore.papers.tables.printed_layout import tables_of
 
 _FORMER = ".former"
 """End of the hidden name that the former edition of a paper has while another takes its place."""

@@ -1,7 +1,7 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
 A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings``) and, where
-they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``printed_runs``) and ``choices.toml``
+they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``experiments``) and ``choices.toml``
 (``choices``). docs/papers.md describes the format. The readers of these files raise a ``FedLensError`` that
 names the file, the place and the remedy.
 """
@@ -119,7 +119,7 @@ class ListedHeadings(_PaperPart):
 
 
 class TableNotes(_PaperPart):
-    """A table: its caption, and the headings of its panels, rows and columns (``tables.printed_layout``)."""
+    """A table: its caption, and the headings of its panels, rows and columns (``layout``)."""
 
     title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
     caption: str = ""

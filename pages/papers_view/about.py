@@ -5,9 +5,9 @@ from collections import Counter
 import streamlit as st
 
 from fedcore.papers import library, literature
+from fedcore.papers.cells import has_runs
 from fedcore.papers.findings import KINDS, findings_of
-from fedcore.papers.tables.printed_layout import PrintedTable
-from fedcore.papers.tables.sources import has_runs
+from fedcore.papers.layout import PrintedTable
 from fedcore.progress import counted
 from pages.widgets import markup
 

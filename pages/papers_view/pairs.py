@@ -5,11 +5,11 @@ from collections import Counter
 import streamlit as st
 
 from fedcore.papers import library, literature
+from fedcore.papers.cells import TableCell
 from fedcore.papers.findings import findings_of
+from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
-from fedcore.papers.tables.printed_layout import tables
-from fedcore.papers.tables.status import TableCell
 from fedcore.plots.chart import Chart
 from fedcore.plots.strip import SourceValue, strip
 from fedcore.progress import counted, first_few

@@ -7,11 +7,10 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.papers import library
+from fedcore.papers.cells import TableCell, has_runs
 from fedcore.papers.findings import Finding
+from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.printed_layout import Heads, PrintedPanel, PrintedTable, tables
-from fedcore.papers.tables.sources import has_runs
-from fedcore.papers.tables.status import TableCell
 from fedcore.progress import about, counted
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table

@@ -10,12 +10,10 @@ from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
 from fedcore.papers import adding
+from fedcore.papers.cells import Availability, TableCell, fillings, queue, table_cells
+from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables.filling import fillings, queue
-from fedcore.papers.tables.printed_layout import all_tables
-from fedcore.papers.tables.sources import Availability
-from fedcore.papers.tables.status import TableCell, measure, table_cells
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session
@@ -40,7 +38,7 @@ def shown(caption: Markdown) -> str:
 
 def rehearsed(store: Store) -> dict[object, TableCell]:
     recorded = RecordedRuns(store, {DATA})
-    return table_cells(recorded, TABLE.values, measure(recorded, TABLE.values, True), Availability({}), True)
+    return table_cells(recorded, TABLE.values, Availability({}), True)
 
 
 @pytest.fixture
@@ -167,7 +165,7 @@ def test_all_papers_are_listed_with_the_share_of_their_values(open_page: Opened,
 def _standings(store: Store) -> list[str]:
     values = tuple(value for table in all_tables() for value in table.values)
     recorded = RecordedRuns(store, {DATA})
-    found = table_cells(recorded, values, measure(recorded, values, True), Availability({}), True)
+    found = table_cells(recorded, values, Availability({}), True)
     return [found[value].status for value in values]
 
 

@@ -19,13 +19,12 @@ from fedcore.papers import (
     library,
     literature,
     pasted,
-    printed_runs,
     published,
 )
+from fedcore.papers.cells import source_of
 from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.layout import all_tables, tables_of
 from fedcore.papers.pasted import PastedColumn
-from fedcore.papers.tables.printed_layout import all_tables, tables_of
-from fedcore.papers.tables.sources import source_of
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -186,7 +185,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     )
     prompt, other = published.load("mine")
     source = source_of(prompt)
-    assert source.preset == "mine/table1" and source.config.method.config["context_length"] == 8
+    assert source.preset == "mine/table1" and source.variant.config.method.config["context_length"] == 8
     assert source_of(other) == NoEquivalent("method", "nobody has written it")
     assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
     assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().out
@@ -333,11 +332,11 @@ def test_a_bad_runs_file_is_refused_when_it_is_added(db, tmp_path) -> None:
 
 def test_names_of_an_added_paper_change_no_other_paper(db, tmp_path) -> None:
     made = folder(tmp_path, runs='[data]\nPACS = "food101"\n[domains.PACS]\nA = "sketch"\n')
-    before = printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]
+    before = experiments.data_names("fedot")["PACS"], experiments.domain_names("fedot")["PACS"]
     adding.add(made, db)
-    assert (printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]) == before
-    assert printed_runs.data_names("mine")["PACS"] == "food101"
-    assert printed_runs.domain_names("mine")["PACS"]["A"] == "sketch"
+    assert (experiments.data_names("fedot")["PACS"], experiments.domain_names("fedot")["PACS"]) == before
+    assert experiments.data_names("mine")["PACS"] == "food101"
+    assert experiments.domain_names("mine")["PACS"]["A"] == "sketch"
 
 
 def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
