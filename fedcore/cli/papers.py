@@ -17,8 +17,8 @@ from fedcore.files import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
+    from fedcore.papers.layout import PrintedTable
     from fedcore.papers.published import PublishedValue
-    from fedcore.papers.tables.printed_layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 common.application.add_typer(papers, name="papers")
@@ -103,7 +103,8 @@ def pair(
     db: common.Database = None,
 ) -> int:
     """Show what every source prints for a baseline on a data set, and in which setting."""
-    from fedcore.papers import audits, library, literature
+    from fedcore.papers import library, literature
+    from fedcore.papers.findings import findings_of
 
     _use(db)
     every = literature.pairs()
@@ -121,7 +122,7 @@ def pair(
             f"{value.text:>15}  {literature.quantity(value)}, {value.source} ({paper.kind}), "
             f"{value.backbone or 'backbone not stated'}; {setting or 'setting not stated'}"
         )
-        for finding in audits.findings_of(value):
+        for finding in findings_of(value):
             print(f"{'':>15}  {finding.kind}: {finding.text}")
     return common.DONE
 
@@ -131,20 +132,21 @@ def audit(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
     db: common.Database = None,
 ) -> int:
-    """List what the audits find; the exit status is 1 if they find something in the named paper."""
-    from fedcore.papers import audits, library
+    """List what the audits found; the exit status is 1 if that is a warning about the named paper."""
+    from fedcore.papers import library
+    from fedcore.papers.findings import KINDS, of_paper
 
     _use(db)
-    if name is not None:
-        library.find(name, "name")
-    found = [f for value, of in audits.findings().items() if name in (None, value.paper) for f in of]
+    papers = library.papers() if name is None else [library.find(name, "name").key]
+    found = [f for paper in papers for of_value in of_paper(paper).values() for f in of_value]
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
-    for kind, meaning in audits.KINDS.items():
+    for kind, meaning in KINDS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
-    return common.NOT_DONE if found and name is not None else common.DONE
+    warned = name is not None and any(finding.warns for finding in found)
+    return common.NOT_DONE if warned else common.DONE
 
 
 def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:
@@ -184,9 +186,10 @@ def readings(
     from fedcore.cli.experiments import train_in_process
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
-    from fedcore.papers.tables import filling, multiverse
-    from fedcore.papers.tables.printed_layout import all_tables
-    from fedcore.papers.tables.sources import Availability, find_available
+    from fedcore.papers import choices
+    from fedcore.papers.cells import Availability, fillings, find_available
+    from fedcore.papers.cells import queue as queue_runs
+    from fedcore.papers.layout import all_tables
     from fedcore.store import Store
 
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
@@ -198,7 +201,7 @@ def readings(
         )
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
     values = _printed(tables[table], named)
-    every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
+    every = [choices.multiverse(ranking, rehearsal, most) for ranking in choices.rankings(values)]
     spaces = [space for space in every if space.choices]
     if not spaces:
         raise FedLensError(
@@ -208,18 +211,18 @@ def readings(
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")
     store = Store(path)
     available = find_available(store) if path.exists() else Availability({})
-    recorded = multiverse.recorded_runs(store, rehearsal)
+    recorded = choices.recorded_runs(store, rehearsal)
     cells = [cell for space in spaces for cell in space.cells(recorded, available)]
-    fillings = filling.fillings(cells, available)
-    missing = sum(len(wanted.wanted) for wanted in fillings)
+    every_filling = fillings(cells, available)
+    missing = sum(len(wanted.wanted) for wanted in every_filling)
     count = sum(len(space.readings) for space in spaces)
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
     status = common.DONE
-    if (run or queue) and fillings:
+    if (run or queue) and every_filling:
         store = Store(common.writable(db))
-        if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
+        if lacks := [lack for f in every_filling for lack in f.lacks if lack.kind == "data"]:
             raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
-        for wanted in fillings:
+        for wanted in every_filling:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
                 _, ended = train_in_process(store, wanted.experiment, planned.runs, None, None, False)
@@ -227,12 +230,12 @@ def readings(
                     return common.INTERRUPTED
                 status = max(status, ended)
             else:
-                filling.queue(store, [(wanted, planned)])
+                queue_runs(store, [(wanted, planned)])
         if queue:
             jobs.ensure_worker(store)
             return common.DONE
-        recorded = multiverse.recorded_runs(store, rehearsal)
+        recorded = choices.recorded_runs(store, rehearsal)
     for space in spaces:
-        for line in multiverse.report(space.read(recorded)):
+        for line in choices.report(space.read(recorded)):
             print(line)
     return status

@@ -17,8 +17,8 @@ from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.experiments import data_names, data_sets
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.printed_runs import data_names, data_sets
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import STATES, Comparability, ComparabilityState

@@ -1,9 +1,9 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
-A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
-(``comparability``), ``runs.toml`` (``printed_runs``) and ``choices.toml`` (``choices``). docs/papers.md
-describes the format. The readers of these files raise a ``FedLensError`` that names the file, the place and
-the remedy.
+A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings``) and, where
+they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``experiments``) and ``choices.toml``
+(``choices``). docs/papers.md describes the format. The readers of these files raise a ``FedLensError`` that
+names the file, the place and the remedy.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml")
+FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml", "findings.csv")
 """The files of a paper's folder."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = FILES
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE = FILES
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -121,7 +121,7 @@ class ListedHeadings(_PaperPart):
 
 
 class TableNotes(_PaperPart):
-    """A table: its caption, and the headings of its panels, rows and columns (``tables.printed_layout``)."""
+    """A table: its caption, and the headings of its panels, rows and columns (``layout``)."""
 
     title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
     caption: str = ""

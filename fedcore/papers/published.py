@@ -13,8 +13,8 @@ from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.files import read_text, read_texts
 from fedcore.papers import library
+from fedcore.papers.experiments import printed_backbone
 from fedcore.papers.library import VALUES_FILE, Paper
-from fedcore.papers.printed_runs import printed_backbone
 from fedcore.results.metrics import Rule
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.papers.comparability import comparability_of_runs
-from fedcore.papers.equivalents import content, content_key
-from fedcore.papers.measures import RunReader, held_out_of
+from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of
 from fedcore.papers.published import PublishedValue
 from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
@@ -75,11 +74,7 @@ class RecordedRuns:
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
         self._cells: dict[tuple[int, int], list[NamedCell]] = {}
-        self._versions: dict[str, str] = {}
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
-
-    def has(self, key: str) -> bool:
-        return key in self._runs
 
     def done(self, key: str) -> dict[SeedAndDomain, RunRow]:
         """Return the finished runs of this content by seed and held-out domain."""
@@ -168,12 +163,6 @@ class RecordedRuns:
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
         elsewhere = stat is None and value.metric == "local" and not rehearsal
         return Measurement(stat, tuple(r.run.id for r in read), against, OTHER_TEST_SET if elsewhere else "")
-
-    def version(self, key: str) -> str:
-        """Return a text that changes when a run of this content finishes or is deleted."""
-        if key not in self._versions:
-            self._versions[key] = repr(sorted(r.version for r in self.done(key).values()))
-        return self._versions[key]
 
 
 def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:

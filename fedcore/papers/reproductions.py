@@ -8,9 +8,8 @@ from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import equivalents, library
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import NoEquivalent, VariantRun
+from fedcore.papers.equivalents import MEASURES, NoEquivalent, VariantRun, local_performance
 from fedcore.papers.experiments import followed_by
-from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, RowKey

@@ -3,11 +3,10 @@
 import streamlit as st
 
 from fedcore.papers import library
+from fedcore.papers.cells import TableCell
+from fedcore.papers.choices import Multiverse, Openness, multiverse, rankings
+from fedcore.papers.layout import PrintedTable
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.multiverse import Multiverse, Openness
-from fedcore.papers.tables.printed_layout import PrintedTable
-from fedcore.papers.tables.status import TableCell
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve
@@ -30,7 +29,7 @@ SIZE = (
 @st.cache_resource(max_entries=32, show_spinner=False)
 def spaces_of(table: str, rehearsal: bool, papers: int, _table: PrintedTable) -> dict[str, Multiverse]:
     """Return the readings of each ranking of a table by title; ``papers`` is the version of the library."""
-    every = [multiverse.multiverse(r, rehearsal) for r in multiverse.rankings(_table.values)]
+    every = [multiverse(r, rehearsal) for r in rankings(_table.values)]
     return {space.ranking.title: space for space in every if space.choices}
 
 

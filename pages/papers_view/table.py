@@ -7,11 +7,10 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.papers import library
-from fedcore.papers.audits import Finding
+from fedcore.papers.cells import TableCell, has_runs
+from fedcore.papers.findings import Finding
+from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.printed_layout import Heads, PrintedPanel, PrintedTable, tables
-from fedcore.papers.tables.sources import has_runs
-from fedcore.papers.tables.status import TableCell
 from fedcore.progress import about, counted
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
@@ -145,15 +144,14 @@ def _cell(
     ours, more = our_line(cell), cost_line(cell, seconds)
     where = ", ".join(filter(None, named))
     audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
+    warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
     said = ". ".join([f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}", *audited])
     return (
         f'<td class="{" ".join(css)}"{style} data-column="{column}">'
         f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
         f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{ours}</span>'
         + (f'<span class="cost">{esc(more)}</span>' if more else "")
-        + "".join(
-            f'<span class="audit">⚠ {esc(kind)}</span>' for kind in dict.fromkeys(f.kind for f in found)
-        )
+        + "".join(f'<span class="audit">⚠ {esc(kind)}</span>' for kind in warnings)
         + "</button></td>"
     )
 

@@ -28,7 +28,7 @@ VISITS = {
     "compare, export": "compare?ids=1&tab=Export",
     "leaderboard": "leaderboard",
     "papers": "papers?table=fedot-1",
-    "papers, map of rehearsals": "papers?papers_view=Map&rehearsal=true",
+    "papers, all of them": "papers?papers_view=All+papers&rehearsal=true",
     "papers, fill a table": "papers?table=feddeap-5&rehearsal=true",
     "data": "data",
     "encodings": "data?section=Encodings",

@@ -21,7 +21,7 @@ from fedcore.papers.comparability import (
     reasons_for,
 )
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.printed_runs import domain_names
+from fedcore.papers.experiments import domain_names
 from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
 from fedcore.results.printed import STATES, Comparability

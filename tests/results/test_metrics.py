@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedcore.papers import published
-from fedcore.papers.measures import MEASURES, RunReader
+from fedcore.papers.equivalents import MEASURES, RunReader
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Cell, Entity, RoundFinished, Started
 from fedcore.results.comparison import compare

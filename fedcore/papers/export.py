@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from fedcore.papers import library, published
+from fedcore.papers.cells import TableCell
+from fedcore.papers.layout import PrintedPanel, PrintedTable
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.printed_layout import PrintedPanel, PrintedTable
-from fedcore.papers.tables.status import TableCell
 from fedcore.results.latex import tex
 
 COLUMNS = (

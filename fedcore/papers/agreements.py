@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from fedcore.papers import library, literature
-from fedcore.papers.audits.kinds import Finding
+from fedcore.papers.findings import Finding
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
 from fedcore.results.statistics import group_by
@@ -22,7 +22,7 @@ CellPlace = tuple[str, str, str]
 LAST_DIGIT, NEIGHBOURHOOD = 0.01, 1.0
 """Difference up to which two printed values look equal, and points within which neighbours are counted."""
 BY_CHANCE = 0.01
-"""Rows count as identical if chance would give fewer such coincidences among all comparisons."""
+"""Rows count as quoted if chance would give fewer such coincidences among all comparisons."""
 FEWEST_SHIFTED, SHIFT_ROUNDING = 3, 0.011
 FAR_POINTS, FAR_SPREADS, FAR_ANYWAY = 3.0, 3.0, 8.0
 """Values are far apart if they differ by at least this many points and standard deviations. A difference of
@@ -122,11 +122,11 @@ def _tail(cells: int, equal: int, chance: float) -> float:
     return sum(math.comb(cells, k) * chance**k * (1 - chance) ** (cells - k) for k in range(equal, cells + 1))
 
 
-def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that equal another source's to the last digit, and rows that differ by a constant only.
 
-    A row counts as identical in two sources if chance would hardly give as many equal cells anywhere among
-    all compared rows; otherwise the finding says that the equality may be chance.
+    A row is quoted if chance would hardly give as many equal cells anywhere among all compared rows;
+    otherwise the finding says that the equality may be chance.
     """
     matches = _matches(values)
     certain = {
@@ -151,10 +151,9 @@ def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         best = min(by_title.values(), key=lambda m: m.expected)
         yield Finding(
             value,
-            "identical",
+            "quoted from",
             f"{value.mean_text} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
-            f"({len(best.equal)} of {best.shared} cells of the row are equal): quoted or copied, and not "
-            "measured again",
+            f"({len(best.equal)} of {best.shared} cells of the row are equal): not measured again",
         )
     for value, match in chance.items():
         if value not in copied:

@@ -1,23 +1,54 @@
-"""Values that a source prints together: means and their parts, repetitions, and the order of columns."""
+"""Contradictions between printed values and their table, source, test set, or other sources.
 
+An audit does not prove a mistake. It explains in a sentence what is impossible or unlikely about a cell.
+Audits run when a paper is added (``adding``) and, for those that ship, in ``python -m tools.docs``; pages and
+commands read what they found (``findings``).
+"""
+
+import csv
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations as pairs_of
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
-from fedcore.papers import library, literature
-from fedcore.papers.audits.kinds import Finding
-from fedcore.papers.library import Formula, MetricNotes
+from fedcore.papers import agreements, library, literature
+from fedcore.papers.findings import Finding
+from fedcore.papers.library import FOLDER, Formula, MetricNotes
 from fedcore.papers.literature import NUMBERS
-from fedcore.papers.published import WHOLE_SETS, PublishedValue, load
+from fedcore.papers.published import WHOLE_SETS, PublishedValue, load, load_all
 from fedcore.results.statistics import group_by
 
 HALF_DIGIT = 0.5
-MOSTLY = 0.9
-"""If at least this share of a source's rows have two columns in one order, the other order is odd."""
 SOURCE = "ImageNet"
 """Data set that models are trained on before a transfer; some averages over the others include it."""
 FEWEST_ROWS = 3
+POWER = 0.5
+"""Shares are not tested if a larger part of all values would pass, since that would say little."""
+SINGLE_ROUNDING = 0.005
+"""Half of the last digit with which logs print the accuracy of a single run, before averaging."""
 GroupKey = tuple[object, ...]
+
+
+def findings() -> dict[str, list[Finding]]:
+    """Return what the audits find in each paper, in the order of its values."""
+    papers = library.papers()
+    found = [finding for paper in papers for finding in inside(load(paper))]
+    found += [*agreements.equal(load_all()), *agreements.far_apart(load_all())]
+    place = {value: i for i, value in reversed([*enumerate(load_all())])}
+    by_paper = group_by(sorted(found, key=lambda f: place[f.value]), lambda f: f.value.paper)
+    return {paper: by_paper.get(paper, []) for paper in papers}
+
+
+def inside(values: Sequence[PublishedValue]) -> list[Finding]:
+    """Return the findings of the audits that need one source alone, whose values these are."""
+    return [
+        *means(values),
+        *combinations(values),
+        *unstated_averages(values),
+        *printed_twice(values),
+        *impossible_shares(values),
+        *impossible_spreads(values),
+    ]
 
 
 def is_average(dataset: str) -> bool:
@@ -257,51 +288,79 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 )
 
 
-def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield rows in which two metrics are in the other order than in the source's other tables.
-
-    A table is named if most of its rows of a method have the odd order, and those that have the usual one are
-    rows that another table prints too.
-    """
-    paper = library.find(values[0].paper)
-    rows: dict[GroupKey, dict[str, PublishedValue]] = defaultdict(dict)
-    for value in values:
-        if not paper.metric(value.metric).parts:
-            rows[_place(value)][value.metric] = value
-    for first, second in pairs_of(sorted({m for row in rows.values() for m in row}), 2):
-        both = [row for row in rows.values() if first in row and second in row]
-        for of_family in group_by(both, _family).values():
-            yield from _in_the_odd_order(first, second, of_family)
-
-
-def _family(row: Mapping[str, PublishedValue]) -> str:
-    """Return the method of a row without its variant: ``FedMGP`` for ``FedMGP (COS)``."""
-    return next(iter(row.values())).method.partition(" (")[0]
-
-
-def _in_the_odd_order(
-    first: str, second: str, rows: Sequence[Mapping[str, PublishedValue]]
-) -> Iterator[Finding]:
-    by_table = group_by(rows, lambda row: row[first].table)
-    for above, below in ((first, second), (second, first)):  # the usual order
-        odd = {
-            t: [r for r in of_table if r[above].value < r[below].value] for t, of_table in by_table.items()
+@cache
+def test_sets() -> dict[tuple[str, str, str], int]:
+    """Return the images of the test sets: name of the sets, data set and quantity -> number."""
+    with (FOLDER / "test_sets.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            (row["test_sets"], row["dataset"], row["quantity"]): int(row["images"])
+            for row in csv.DictReader(file)
         }
-        outside = [
-            r for t, of_table in by_table.items() if len(odd[t]) <= len(of_table) / 2 for r in of_table
-        ]
-        usual = [r for r in outside if r[above].value > r[below].value]
-        if len(usual) < max(FEWEST_ROWS, MOSTLY * len(outside)):
+
+
+def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield accuracies that no whole number of right answers gives in the stated number of runs.
+
+    An accuracy is a number of right answers over the size of the test set, and a mean over n runs one over n
+    times that size: the test of means for granularity (GRIM; Brown and Heathers, 2017).
+    """
+    for value in values:
+        stated = literature.protocol(value)
+        images = test_sets().get((stated.tested_on, literature.dataset(value), literature.quantity(value)))
+        if images is None or stated.runs is None:
             continue
-        printed = {(r[above].value, r[below].value) for r in usual}
-        for table, of_table in by_table.items():
-            rest = [(r[above].value, r[below].value) for r in of_table if r not in odd[table]]
-            if not (len(of_table) / 2 < len(odd[table]) < len(of_table)) or not printed.issuperset(rest):
-                continue
-            for row in odd[table]:
-                text = (
-                    f"{above} {row[above].mean_text} is below {below} {row[below].mean_text}, and above "
-                    f"it in {len(usual)} of {len(outside)} rows of the other tables, one of which this table "
-                    "repeats: perhaps the columns are swapped"
+        nearest = nearest_shares(value, images, stated.runs)
+        if nearest:
+            runs = "a run" if stated.runs == 1 else f"the mean of {stated.runs} runs"
+            low, high = nearest
+            yield Finding(
+                value,
+                "impossible share",
+                f"{value.value:g} cannot be the accuracy of {runs} on the {images:,} test images of these "
+                f"classes; the nearest are {low:.2f} and {high:.2f}",
+            )
+
+
+def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
+    """Return the possible accuracies around an impossible one; None if the printed one may be possible."""
+    step = 100 / (images * runs)
+    margin = rounding(value) + (SINGLE_ROUNDING if runs > 1 else 0) + 1e-9
+    if 2 * margin > POWER * step:
+        return None
+    below = math.floor(value.value / step) * step
+    possible = value.value - below <= margin or below + step - value.value <= margin
+    # logs that print one decimal give means of such numbers
+    tenths = value.value * 10 * runs
+    if possible or (runs > 1 and abs(tenths - round(tenths)) <= 10 * runs * rounding(value)):
+        return None
+    return below, below + step
+
+
+def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield spreads that are impossible for the stated number of runs, or for accuracies from 0 to 100 %."""
+    for value in values:
+        if value.std is None or not literature.is_accuracy(value):
+            continue
+        paper = library.find(value.paper)
+        stated, kind = paper.protocol_of(value.table, value.setting), paper.spread_of(value.table)
+        runs, mean = stated.runs if stated.seeds else None, value.value
+        if kind == "range":
+            if value.std > mean or mean + value.std > 100:
+                yield Finding(
+                    value,
+                    "impossible ±",
+                    f"prints {value.text}; as the distance to the smallest or largest accuracy, which the "
+                    "source says it is, it would leave the range from 0 to 100",
                 )
-                yield from (Finding(row[metric], "perhaps swapped", text) for metric in (above, below))
+        elif runs == 1 and value.std > 0:
+            yield Finding(value, "impossible ±", f"prints {value.text} for a single run, which has no spread")
+        else:
+            count = runs or 2
+            largest = math.sqrt(count / (count - 1) * mean * (100 - mean)) if 0 < mean < 100 else 0.0
+            if kind == "std" and value.std > largest + rounding(value) + SINGLE_ROUNDING:
+                yield Finding(
+                    value,
+                    "impossible ±",
+                    f"prints {value.text}; {count} accuracies between 0 and 100 with this mean have a "
+                    f"standard deviation of at most {largest:.2f}",
+                )
