@@ -18,9 +18,9 @@ _USED = ("server.address", "server.port", "server.sslCertFile", "server.sslKeyFi
 """Options that ``streamlit run`` has used before it imports app.py."""
 
 
-def own_files(name: str) -> list[str]:
+def own_files(file_name: str) -> list[str]:
     """Return the places of a file that Streamlit reads, in its order: the last one decides."""
-    return [str(PROJECT / ".streamlit" / name), str(state_folder() / name)]
+    return [str(PROJECT / ".streamlit" / file_name), str(state_folder() / file_name)]
 
 
 def read_own_only() -> None:

@@ -60,7 +60,7 @@ MORE = {
 ELSEWHERE = """() => [...document.querySelectorAll('a[href], img[src], iframe, [srcset]')]
   .filter(e => e.href !== 'https://evil.example/paper') // a paper's link is one
   .filter(e => !/^(data|blob):/.test(e.src ?? ''))
-  .filter(e => new URL(e.href || e.src, location).origin !== location.origin)
+  .filter(e => !String(e.href || e.src || location).startsWith(location.origin))
   .map(e => e.outerHTML.slice(0, 200))"""
 
 
