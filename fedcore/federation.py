@@ -99,12 +99,8 @@ class Pool:
         return flat.to(self.device, self.dtype).view(*index.shape, *self.values.shape[1:])
 
     def y(self, index: Tensor) -> Tensor:
-        """Return labels, on the device. Shape: index (...) -> (...).
-
-        Padding repeats row 0 of the pool, which in a label space may be a sample of another class (-1). It
-        then reads as the first class, so that what is masked can be computed too.
-        """
-        return self.labels[index.to(self.labels.device)].clamp(min=0)
+        """Return labels, on the device. Shape: index (...) -> (...)."""
+        return self.labels[index.to(self.labels.device)]
 
 
 @dataclass(frozen=True)

@@ -477,7 +477,6 @@ class Step:
             gradient; default: their sum. Shape: arguments and result (clients, ...).
         moved: new values of parameters that follow the batch and no gradient, such as the running statistics
             of batch normalisation. Shape: (clients, ...).
-        still: clients whose parameter of that name takes no step, nor does its optimiser. Shape: (clients,).
         record: per-sample values kept from the last local epoch for ``upload``. Shape: (clients, batch, ...).
         terms: parts of the loss to be stored as diagnostics (mean over the round's steps). Shape: (clients,).
     """
@@ -486,7 +485,6 @@ class Step:
     guides: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     combine: Callable[[Params, Params], Params] = _added
     moved: Params = field(default_factory=dict)
-    still: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcore.engine.clients.generalisation import entries_by_class
-from fedcore.federation import Federation, Rows
+from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, State, overrides
 from tests.support import tiny
@@ -46,8 +46,6 @@ TRAINED = [
     for name, cls in registry.load_all().items()
     if cls.__module__.startswith("fedcore.methods.") and cls.trains
 ]
-BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
-ROWS = ("train", "validation", "test")
 FOUR_AND_A_BASELINE = ("fedot", "sdfed", "fedalign", "feddeap", "promptfl")
 
 
@@ -59,8 +57,7 @@ def federation(name: str, dtype: torch.dtype = torch.float64, **options: object)
 
 
 def trained(name: str, held: Federation, **options: object):
-    trains = {"batch_size": 4} if registry.get(name).trains else {}
-    method = build(name, held, **trains, **SMALL.get(name, {}))
+    method = build(name, held, batch_size=4, **SMALL.get(name, {}))
     return tiny.run_rounds(method, held, 2, evaluate_every=2, **options)
 
 
@@ -143,25 +140,9 @@ def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
     assert [n for n, value in alike.items() if value.stride(0)] == []
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
-    """Padding repeats it: of a class that is new, of the last one, or of one that a client lacks."""
-    given = federation(name)
-    held = [given.test.held_by(i)[: 3 if i == 0 else None].numpy() for i in range(len(given.test.counts))]
-    given = replace(given, test=Rows.of(held))  # the first client is tested on fewer samples than the others
-    shifted = {part: replace(rows, flat=rows.flat + 1) for part, rows in vars(given).items() if part in ROWS}
-    values = torch.cat([given.pool.values[:1] * 3, given.pool.values])
-    cells = []
-    for label in (-1, len(tiny.CLASSES) - 1, 0):
-        labels = torch.cat([given.pool.labels.new_tensor([label]), given.pool.labels])
-        pool = replace(given.pool, values=values, labels=labels)
-        loop = trained(name, replace(given, pool=pool, **shifted))
-        cells.append([event.cells for event in loop.finished])
-    assert cells[0] == cells[1] == cells[2]
-
-
 # A trained model under other class names.
 
+OURS = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 VARIANTS = {
     "promptfl": {"class_specific": True},
     "clip-fc": {"init": "text"},
@@ -169,7 +150,7 @@ VARIANTS = {
     "taskres": {"share": "local"},
 }
 """Settings that give a method other entries by class than its defaults."""
-CASES = [(name, {}) for name in BUILT_IN] + list(VARIANTS.items())
+CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())
 NEW = ("green lamp", "dog")
 READ_ALL_NAMES = {"fedtpg"}
 """Methods whose prompt depends on the set of names, so that a name scores otherwise beside others."""

@@ -247,7 +247,7 @@ class FirstStep:
 
 def _check_parts_of_step(where: str, step: Step, batch: Batch, is_last: bool) -> None:
     """Refuse parts that are no dict, a last phase without a loss, and records that are not of samples."""
-    for part in ("losses", "guides", "moved", "still", "record", "terms"):
+    for part in ("losses", "guides", "moved", "record", "terms"):
         value: object = getattr(step, part)
         if not isinstance(value, dict):
             raise FedLensMethodError(

@@ -280,26 +280,10 @@ def _step(
     with torch.no_grad():
         if guides:
             gradients |= step.combine({n: gradients[n] for n in guides}, guides)
-        moved = {
-            n: _stepped(optimiser, n, active[n].detach(), gradient, rows, step.still.get(n))
-            for n, gradient in gradients.items()
-        }
+        moved = {n: optimiser.step(n, active[n].detach(), g, rows) for n, g in gradients.items()}
         for name, value in (moved | step.moved).items():
             params[name] = value if everyone else params[name].index_copy(0, rows, value)
     return step
-
-
-def _stepped(
-    optimiser: ClientOptimiser, name: str, value: Tensor, gradient: Tensor, rows: Tensor, still: Tensor | None
-) -> Tensor:
-    """Return a parameter after one step; clients that stand still keep value and moments.
-
-    Weight decay would move them, by a step of which their own experts, batch and loss know nothing.
-    """
-    if still is None:
-        return optimiser.step(name, value, gradient, rows)
-    (some,) = (~still).nonzero(as_tuple=True)
-    return value.index_copy(0, some, optimiser.step(name, value[some], gradient[some], rows[some]))
 
 
 def _gradients(losses: Mapping[tuple[str, ...], Tensor], leaves: Params, keep_graph: bool = False) -> Params:

@@ -52,10 +52,10 @@ class PFedMoAPConfig(PromptedConfig):
     experts: int = hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100
     )
-    selection: Literal["nearest", "random", "published-code"] = hyper(
+    selection: Literal["nearest", "random"] = hyper(
         "nearest",
-        "Prompts of others that a client gets: nearest to its own one (paper), drawn at random each round, "
-        "or the first ones of an order that is drawn once (what the authors' code runs)",
+        "Prompts of others that a client gets: nearest to its own one (paper), or drawn at random (what the "
+        "authors' code runs)",
         title="choice of experts",
     )
     local_weight: float = hyper(
@@ -155,6 +155,8 @@ class PFedMoAP(Prompted):
     @staticmethod
     def _experts(state: State, clients: Tensor) -> Tensor:
         """Return the prompts of others that were chosen for some clients. Shape: -> (some, n, M, m)."""
+        if "experts" in state.personal:  # in a checkpoint of 1.0 or before
+            return state.personal["experts"][clients.to(state.personal["experts"].device)]
         prompts = state.server["prompts"]
         chosen = state.personal["chosen"][clients.to(prompts.device)]
         experts = prompts[chosen.clamp(min=0)]
@@ -168,8 +170,8 @@ class PFedMoAP(Prompted):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         head = {**const, "text": F.normalize(self._text(params["context"]), dim=-1)}
         loss = cross_entropy(self.logits(params, head, batch.x), batch.labels, batch.mask)
-        if const["experts"].shape[1]:  # of anybody in the chunk; the gates of the others stand still
-            return Step({("context", *GATE): loss}, still=dict.fromkeys(GATE, ~const["present"]))
+        if const["experts"].shape[1]:
+            return Step({("context", *GATE): loss})
         return Step({("context",): loss}, moved={name: params[name].detach() for name in GATE})
 
     def lr_factors(self) -> dict[str, float]:
@@ -223,17 +225,14 @@ class PFedMoAP(Prompted):
     def _drawn(self, compared: Tensor, generator: Generators) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield random numbers in the place of distances, see ``_distances``.
 
-        They are drawn in the order of the names, so that the order of the clients does not matter. The
-        published code draws once, for all rounds and clients.
+        They are drawn in the order of the names, so that the order of the clients does not matter.
         """
-        names, once = self.problem.clients, self.config.selection == "published-code"
-        draw = self.problem.generator("pfedmoap", "order") if once else generator("experts")
+        names, draw = self.problem.clients, generator("experts")
         in_order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
         rank = in_order.argsort()[compared]
         place = {client: row for row, client in enumerate(compared.tolist())}
-        for turn, client in enumerate(in_order.tolist()):
-            if not (once and turn):
-                drawn = torch.rand(len(names), generator=draw, dtype=torch.float64)
+        for client in in_order.tolist():
+            drawn = torch.rand(len(names), generator=draw, dtype=torch.float64)
             if client in place:
                 yield torch.tensor([place[client]]), drawn[rank][None]
 

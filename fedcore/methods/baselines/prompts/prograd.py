@@ -44,19 +44,13 @@ class ProGradConfig(WordedConfig):
     batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
 
 
-NOTHING = 1e-4
-"""A guide shorter than this share of the gradient is zero but for rounding, and has no direction."""
-
-
 def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
     """Return g - weight <g, e> e with e = guide/|guide| where <g, guide> < 0, elsewhere g.
 
     Shape: gradient and guide (clients, ...) -> (clients, ...).
     """
-    flat, guides = gradient.flatten(1), guide.flatten(1)
-    unit = F.normalize(guides, dim=1)
-    points = guides.norm(dim=1, keepdim=True) > NOTHING * flat.norm(dim=1, keepdim=True)
-    against: Tensor = (flat * unit).sum(1, keepdim=True).clamp(max=0) * points
+    flat, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
+    against = (flat * unit).sum(1, keepdim=True).clamp(max=0)
     return (flat - weight * against * unit).view_as(gradient)
 
 
