@@ -54,10 +54,10 @@ def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
 
     Shape: gradient and guide (clients, ...) -> (clients, ...).
     """
-    flat, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
+    flat, other = gradient.flatten(1), guide.flatten(1)
+    least = NO_GUIDE * flat.norm(dim=1, keepdim=True)
+    unit = F.normalize(other * (other.norm(dim=1, keepdim=True) >= least), dim=1)
     against = (flat * unit).sum(1, keepdim=True).clamp(max=0)
-    lengths = (g.flatten(1).norm(dim=1, keepdim=True) for g in (guide, gradient))
-    against = against.where(next(lengths) >= NO_GUIDE * next(lengths), 0)
     return (flat - weight * against * unit).view_as(gradient)
 
 
