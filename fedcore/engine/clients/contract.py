@@ -210,11 +210,11 @@ class FirstStep:
             if clients > 1 and not built_in:
                 _check_isolated(where, names, loss, params)
         trained = {name for names in step.losses for name in names}
-        astray = sorted({name for names in step.guides for name in names} - trained)
+        astray = sorted({name for names in (*step.guides, *step.only) for name in names} - trained)
         if astray:
             raise FedLensMethodError(
-                f"{where}: a guide is for {quoted(astray)}, which no loss moves; guides change the gradients "
-                "of losses, so name parameters that a loss names"
+                f"{where}: a guide, or only, is for {quoted(astray)}, which no loss moves; they change the "
+                "steps of losses, so name parameters that a loss names"
             )
         moved = [*step.moved, *(name for names in step.losses for name in names)]
         twice = {name for name in moved if moved.count(name) > 1}
@@ -247,7 +247,7 @@ class FirstStep:
 
 def _check_parts_of_step(where: str, step: Step, batch: Batch, is_last: bool) -> None:
     """Refuse parts that are no dict, a last phase without a loss, and records that are not of samples."""
-    for part in ("losses", "guides", "moved", "record", "terms"):
+    for part in ("losses", "guides", "only", "moved", "record", "terms"):
         value: object = getattr(step, part)
         if not isinstance(value, dict):
             raise FedLensMethodError(

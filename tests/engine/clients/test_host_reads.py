@@ -57,7 +57,7 @@ LAUNCHES = {
     "pfedmoap": 155,
     "plot": 384,
     "proda": 659,
-    "prograd": 270,
+    "prograd": 275,
     "promptfl": 155,
     "promptfolio": 288,
     "promptsrc": 413,

@@ -31,8 +31,8 @@ from fedcore.records.presentation import About, DiagnosticChart
 class ProDAConfig(PromptedConfig):
     prompts: int = hyper(
         32,
-        "Number of shared prompts (N; paper: 32); in a quarter the class name stands first, in a quarter in "
-        "the middle, otherwise last",
+        "Number of shared prompts (N; paper: 32); in a quarter, rounded down, the class name stands first, "
+        "in as many in the middle, otherwise last",
         title="number of prompts",
         ge=1,
         le=128,
