@@ -155,8 +155,6 @@ class PFedMoAP(Prompted):
     @staticmethod
     def _experts(state: State, clients: Tensor) -> Tensor:
         """Return the prompts of others that were chosen for some clients. Shape: -> (some, n, M, m)."""
-        if "experts" in state.personal:  # in a checkpoint of 1.0 or before
-            return state.personal["experts"][clients.to(state.personal["experts"].device)]
         prompts = state.server["prompts"]
         chosen = state.personal["chosen"][clients.to(prompts.device)]
         experts = prompts[chosen.clamp(min=0)]

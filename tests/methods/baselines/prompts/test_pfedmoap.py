@@ -5,12 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcore.engine import checkpoint
-from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Uploads
 from fedcore.methods.baselines.prompts import pfedmoap
-from fedcore.records.events import RoundFinished
 from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd, text_features, weighted
@@ -241,34 +238,6 @@ def test_the_server_copies_no_prompt_of_a_client_that_never_took_part(monkeypatc
     assert 5 * 3 * 3 * 16 <= made.numbers < 200 * 3 * 16
     stored = after.shared | after.personal | {"gated": after.server["gated"]}
     assert sum(v.numel() for v in stored.values()) == 3 * 16 + 200 * 3 + 200
-
-
-def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
-    """It had the experts themselves, and the prompts of all clients whole beside the rows of clients."""
-    federation = tiny_federation(samples=(4,) * 6)
-    method = build("pfedmoap", federation, **SETTINGS, experts=3, local_epochs=1)
-    monkeypatch.setattr(checkpoint, "LARGE", 0)
-    loop = run_rounds(method, federation, 4, participation=0.5, folder=tmp_path)
-    again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
-    again.resume(tmp_path / "round-2.safetensors")
-    state, everyone = again.state, torch.arange(6)
-    tensors, _ = checkpoint.load(checkpoint.path_of(tmp_path, 2), "", torch.device("cpu"))
-    del tensors["personal/chosen"]
-    tensors["personal/experts"] = method.sends(state.server_side(), everyone)["experts"]
-    tensors["server/prompts"] = method.models(state).of(everyone)["context"]
-    assert not state.rounds_trained.all(), "a client without a prompt of its own has the mean"
-    checkpoint.write(checkpoint.path_of(tmp_path, 2), tensors, 2, "")
-    for round_ in (1, 2):
-        rows = checkpoint.load(checkpoint.row_file(tmp_path, round_), "", torch.device("cpu"))[0]
-        del rows["server/prompts"]
-        checkpoint.write(checkpoint.row_file(tmp_path, round_), rows, round_, "")
-    for round_ in (2, 3):  # the checkpoint after round 3 is this version's, made from that of the earlier one
-        again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
-        again.resume(checkpoint.path_of(tmp_path, round_))
-        resumed = [event for event in again.events() if isinstance(event, RoundFinished)]
-        assert [(e.cells, e.scalars_down) for e in resumed] == [
-            (e.cells, e.scalars_down) for e in loop.finished[round_ + 1 :]
-        ]
 
 
 def test_a_width_that_the_heads_cannot_share_is_refused():
