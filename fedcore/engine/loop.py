@@ -16,18 +16,11 @@ import numpy as np
 
 from fedcore.engine.checkpoint import RunState
 from fedcore.engine.clients.cohorts import Cohort, without_samples
-from fedcore.engine.clients.contract import (
-    check_aggregated,
-    check_diagnostics,
-    check_downloads,
-    check_round_log,
-    received_by,
-)
+from fedcore.engine.clients.contract import run
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker, after_aggregation
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, traffic
 from fedcore.engine.clients.generalisation import adapted_cells
-from fedcore.engine.clients.hooks import call
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
@@ -150,7 +143,7 @@ class Loop:
         clients, trains = self.participants(round_), self.method.trains
         self.run_state.need(clients)
         before, begin = self.state, time.perf_counter()
-        received = self.transport.down(received_by(self.method, before.server_side(), clients))
+        received = self.transport.down(run(self.method, "sends", before.server_side(), clients))
         data = self.federation.local_data(clients)
         apart = self.worker.mixed or self.cohorts[0].federation.part_of is not None
         data = without_samples(data, self.method) if apart else data
@@ -170,8 +163,7 @@ class Loop:
             cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
         path = self._save()
         saved_at = time.perf_counter()
-        crossing = call(self.method.downloads, before.server_side(), clients, received)
-        check_downloads(self.method, crossing, len(clients))
+        crossing = run(self.method, "downloads", before.server_side(), clients, received)
         down = traffic(crossing, len(clients))
         # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
         evaluating = min(gathered.seconds_evaluate / self.executor.width, gathered_at - begin)
@@ -190,7 +182,7 @@ class Loop:
             diagnostics=tuple(diagnostics),
             checkpoint=path,
         )
-        lines = check_round_log(self.method, call(self.method.round_log, uploads))
+        lines = run(self.method, "round_log", uploads)
         yield from (Notice(f"round {round_}: {text}") for text in lines)
 
     def _train_within_memory(
@@ -267,13 +259,13 @@ class Loop:
         if not self.method.trains:
             return before
         generator = self.federation.problem.generator
-        after = call(
-            self.method.aggregate,
+        after = run(
+            self.method,
+            "aggregate",
             before.server_side(),
             uploads,
             lambda *purpose: generator("server", uploads.round, *purpose),
         )
-        after = check_aggregated(self.method, after, before, len(uploads.clients))
         assert before.rounds_trained is not None, "set when the loop is made"
         rounds_trained = before.rounds_trained.clone()
         rounds_trained[uploads.clients] += 1
@@ -295,9 +287,9 @@ class Loop:
         with torch.no_grad():
             values = dict(trained.terms)
             if self.method.trains:
-                found = call(self.method.diagnostics, before, trained.params, uploads, data)
-                check_diagnostics(self.method, found, len(uploads.clients), values)
-                values |= found
+                values |= run(
+                    self.method, "diagnostics", before, trained.params, uploads, data, terms=trained.terms
+                )
         return [d for name, value in values.items() for d in _rows(name, value, codes)]
 
     def _save(self) -> str | None:

@@ -20,19 +20,8 @@ from typing import Protocol
 
 from fedcore.devices import keep_freed_memory
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import (
-    FirstStep,
-    GlobalModel,
-    check_after_training,
-    check_before_aggregation,
-    check_head,
-    check_models,
-    check_retargeted,
-    check_upload,
-    lr_factors,
-)
+from fedcore.engine.clients.contract import FirstStep, GlobalModel, run
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
-from fedcore.engine.clients.hooks import call
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.lazy import Tensor, torch
@@ -207,7 +196,7 @@ class Worker:
         )
         if chunk.lr is not None:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
-        optimiser.lr_factors = lr_factors(method, params)
+        optimiser.lr_factors = run(method, "lr_factors", held=params)
         trained = train_clients(
             method,
             params,
@@ -220,17 +209,14 @@ class Worker:
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
         )
         with torch.no_grad():
-            held = call(method.after_training, trained.params, received, data, chunk.round, writable={0})
-            trained = replace(trained, params=check_after_training(method, held, trained.params))
-            sent = call(method.upload, trained.params, trained.record, data)
-        check_upload(method, sent, received, len(chunk.clients))
+            held = run(method, "after_training", trained.params, received, data, chunk.round, writable=(0,))
+            trained = replace(trained, params=held)
+            sent = run(method, "upload", trained.params, trained.record, data)
         begin = time.perf_counter()
         cells: list[Cell] = []
         if chunk.evaluate:
             with torch.no_grad():
-                models = check_before_aggregation(
-                    method, call(method.before_aggregation, trained.params, received), len(chunk.clients)
-                )
+                models = run(method, "before_aggregation", trained.params, received, clients=len(everyone))
                 cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
         params = trained.params
@@ -251,10 +237,7 @@ class Worker:
                 return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
-                self._head = (
-                    part.model,
-                    check_head(evaluator.method, call(evaluator.method.head, given, None)),
-                )
+                self._head = part.model, run(evaluator.method, "head", given, None)
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
         correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
         return PartResult(correct=correct, loss=loss)
@@ -311,9 +294,8 @@ def after_aggregation(
             with torch.no_grad():
                 there = state
                 if whole is not home:
-                    moved = call(home.method.retarget, state, evaluator.method)
-                    there = check_retargeted(home.method, moved)
-                models = check_models(evaluator.method, call(evaluator.method.models, there))
+                    there = run(home.method, "retarget", state, evaluator.method)
+                models = run(evaluator.method, "models", there)
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)

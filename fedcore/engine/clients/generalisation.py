@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.contract import initial_state, received_by
+from fedcore.engine.clients.contract import initial_state, run
 from fedcore.engine.clients.executor import Chunk, Worker
 from fedcore.engine.clients.hooks import make, planned
 from fedcore.federation import Federation
@@ -96,7 +96,7 @@ def adapted_cells(
             cohort=0,
             clients=clients,
             round=1,
-            received=received_by(theirs, start, clients),
+            received=run(theirs, "sends", start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
             moments={},
             lr=method.config.lr if method.trains else None,
