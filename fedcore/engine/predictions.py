@@ -18,7 +18,7 @@ from fedcore.engine.clients.executor import (
     after_aggregation,
 )
 from fedcore.engine.inspect import RunSnapshot
-from fedcore.engine.loop import is_full
+from fedcore.engine.server import is_full
 from fedcore.lazy import Tensor, torch
 from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.records.events import Cell

@@ -150,7 +150,7 @@ def _factors(method: Method, factors: Mapping[str, object], held: Params) -> Fau
     for name, factor in factors.items():
         if name not in held:
             yield f"it has a factor for {name!r}, but the clients hold {quoted(held)}; take one"
-        if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 <= factor < float("inf"):
+        if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 <= float(factor) < float("inf"):
             yield f"the factor of '{name}' is {factor!r}; give a number that is not negative"
 
 
@@ -216,7 +216,7 @@ def _aggregated(method: Method, after: State, before: State, uploads: Any, gener
 
 
 def _diagnostics(
-    method: Method, values: Mapping[object, object], *given: Any, terms: Mapping[str, Tensor]
+    method: Method, values: Mapping[Any, Any], *given: Any, terms: Mapping[str, Tensor]
 ) -> Faults:
     """Find what cannot be stored: a value of another shape would get the names of other clients."""
     clients = len(given[-1].clients)
@@ -225,7 +225,7 @@ def _diagnostics(
             yield f"'{name}' is a term of the steps too, of which only one would be stored; rename one"
         number = isinstance(value, Real) or torch.is_tensor(value)
         number = number or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
-        if not isinstance(name, str) or not number or np.shape(value) not in ((), (clients,), (clients,) * 2):  # type: ignore[arg-type]
+        if not isinstance(name, str) or not number or np.shape(value) not in ((), (clients,), (clients,) * 2):
             yield (
                 f"{name!r} is {kind(value)}; return one number, or one for each of the {clients} "
                 f"participants, shape ({clients},), or for each pair, shape ({clients}, {clients})"

@@ -238,6 +238,6 @@ def shape(value: Tensor) -> str:
 def kind(value: object) -> str:
     """Return the kind of a value in words."""
     if "torch" in sys.modules and torch.is_tensor(value):
-        return f"a tensor of shape {shape(value)}"  # type: ignore[arg-type]
+        return f"a tensor of shape {shape(value)}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
