@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from fedcore.engine.clients.contract import run
 from fedcore.engine.clients.executor import adapted_cells
-from fedcore.engine.clients.gathering import Traffic, traffic
 from fedcore.engine.clients.local import Trained
-from fedcore.engine.server import Server
+from fedcore.engine.server import Server, Traffic, traffic
 from fedcore.lazy import Tensor
 from fedcore.records.events import ClientRound, Event, Notice, RoundFinished
 

@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import traffic
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.loop import Loop
+from fedcore.engine.server import traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
 from fedcore.records.codes import AFTER_AGGREGATION
