@@ -183,7 +183,7 @@ class _RunMaker:
     ) -> Work[tuple[str, RunSnapshot] | str]:
         """Predict a reported round again; returns the file and the round, or why there is no checkpoint."""
         from fedcore.engine import inspect
-        from fedcore.engine.predictions import predict_round
+        from fedcore.engine.inspect import predict_round
 
         files = [(r, p) for r, p in self.store.runs.checkpoints(self.run_id) if r == round_]
         checkpoint, damaged = newest_intact(files)
@@ -240,7 +240,7 @@ class _RunMaker:
 
         Returns: the spaces, and the space of each test set by its code.
         """
-        from fedcore.engine.predictions import label_spaces, samples_of_test_sets
+        from fedcore.engine.inspect import label_spaces, samples_of_test_sets
 
         classes, test_sets = label_spaces(snapshot), samples_of_test_sets(snapshot)
         marks: list[dict[int, list[str]]] = [{} for _ in classes]

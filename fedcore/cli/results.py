@@ -172,8 +172,8 @@ def flops(
     """
     from fedcore.cli.progress import track, with_preparation
     from fedcore.devices import default_device, torch_name
-    from fedcore.engine.flops import count_flops
     from fedcore.engine.plan import plan
+    from fedcore.engine.train import count_flops
     from fedcore.store import Store
 
     planned = with_preparation(lambda: plan(common.load_experiment(file, preset, db)))

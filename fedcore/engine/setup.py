@@ -14,19 +14,26 @@ from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.cohorts import Cohort, cohort_config
-from fedcore.engine.clients.generalisation import reason_without_adaptation, reason_without_value
+from fedcore.engine.clients.cohorts import Cohort, cohort_config, entries_by_class
+from fedcore.engine.clients.contract import initial_state
 from fedcore.engine.clients.hooks import make, planned
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.cross_class import cohorts_of_one, federation_of_all
 from fedcore.engine.environment import check_content
-from fedcore.engine.federations import adapted_entities, build_federation, entities, placed, with_transfer
+from fedcore.engine.federations import (
+    adapted_entities,
+    build_federation,
+    cohorts_of_one,
+    entities,
+    federation_of_all,
+    placed,
+    with_transfer,
+)
 from fedcore.engine.prepare import load_images, prepare_inputs, prepare_transfer, resolve
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation
 from fedcore.lazy import Tensor
 from fedcore.methods import registry
-from fedcore.methods.base import Method
+from fedcore.methods.base import Method, overrides
 from fedcore.methods.class_texts import Described
 from fedcore.progress import Progress, Work, prepare_then, relay
 from fedcore.records.codes import NO_VALUE
@@ -188,6 +195,38 @@ def _with_values(
         yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
         federations = {wanted: replace(f, newcomers=None) for wanted, f in federations.items()}
     return federations
+
+
+def reason_without_value(method: Method) -> str:
+    """Return why a trained model has no value on new classes; empty if it has one.
+
+    A method of the user's own may have forgotten ``class_axes``. Where as many classes are new as were
+    trained on, its scores would then have the right shape and mean nothing.
+    """
+    reason: str = planned(type(method), "bound_to_classes", method.config)
+    if reason:
+        return reason
+    if overrides(type(method), "retarget"):
+        return ""
+    undeclared = sorted(set(entries_by_class(method)) - set(method.class_axes))
+    if not undeclared:
+        return ""
+    names = ", ".join(f"'{name}'" for name in undeclared)
+    return f"its parameter {names} depends on the number of classes; name it in class_axes"
+
+
+def reason_without_adaptation(method: Method, newcomers: Federation) -> str:
+    """Return why a client that never took part cannot adapt the trained model; empty if it can."""
+    if not method.trains:
+        return ""
+    reason: str = planned(type(method), "bound_to_clients", method.config)
+    if reason:
+        return reason
+    ours, theirs = initial_state(method), initial_state(make(type(method), method.config, newcomers.problem))
+    if ours.personal:
+        return "the server makes parameters for each client that takes part"
+    other = [n for n, v in ours.shared.items() if v.shape != theirs.shared[n].shape]
+    return f"its shared parameter '{other[0]}' depends on the number of clients" if other else ""
 
 
 _TEXTS_IN_NOTICE = 12

@@ -14,8 +14,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
-from fedcore.engine.cross_class import cohorts_of_one, federation_of_all, federation_of_client
-from fedcore.engine.federations import entities
+from fedcore.engine.federations import cohorts_of_one, entities, federation_of_all, federation_of_client
 from fedcore.engine.inspect import restore
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, expand
 from fedcore.data import catalog
-from fedcore.engine.flops import FlopCount, count_flops
+from fedcore.engine.train import FlopCount, count_flops
 from fedcore.progress import result_of
 from tests.support.encoded import DIGITS
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fedcore.data.partition import withhold
-from fedcore.engine.clients.executor import Chunk
-from fedcore.engine.clients.generalisation import first_adapted_code, reason_without_adaptation
+from fedcore.engine.clients.executor import Chunk, first_adapted_code
 from fedcore.engine.federations import adapted_entities, entities
 from fedcore.engine.loop import Loop
+from fedcore.engine.setup import reason_without_adaptation
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, Rows
 from fedcore.methods import registry

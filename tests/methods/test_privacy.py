@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.gathering import Transport
 from fedcore.engine.loop import Loop
+from fedcore.engine.server import Transport
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged

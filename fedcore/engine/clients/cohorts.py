@@ -13,7 +13,7 @@ from typing import NoReturn
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.engine.clients.contract import initial_state
-from fedcore.engine.clients.hooks import planned
+from fedcore.engine.clients.hooks import make, planned
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, LocalData
 from fedcore.lazy import Tensor, torch
@@ -151,6 +151,18 @@ def differing_start(one: Cohort, other: Cohort) -> Iterator[tuple[str, str, Tens
             ours, theirs = left.get(name), right.get(name)
             if ours is None or theirs is None or not torch.equal(ours, theirs.to(ours)):
                 yield part, name, ours, theirs
+
+
+def entries_by_class(method: Method) -> tuple[str, ...]:
+    """Return the parameters that have an entry for each class: those whose shape one class fewer changes."""
+    problem = method.problem
+    fewer = replace(problem, classes=problem.classes[:-1], class_counts=problem.class_counts[:, :-1])
+    states = [initial_state(m) for m in (method, make(type(method), method.config, fewer))]
+    found = []
+    for part in STATE_PARTS:
+        one, other = (getattr(state, part) for state in states)
+        found += [name for name, value in one.items() if value.shape != other[name].shape]
+    return tuple(dict.fromkeys(found))
 
 
 def _shape(value: Tensor | None) -> str:

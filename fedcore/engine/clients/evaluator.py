@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.engine.clients.contract import check_head, check_logits
+from fedcore.engine.clients.contract import checked, run
 from fedcore.engine.clients.hooks import call
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, Pool, Problem, Rows
@@ -115,7 +115,8 @@ class Evaluator:
         if self.homes:
             (client,) = clients.tolist()
             home = self.homes[client]
-        return check_head(self.method, call(self.method.head, params, home.local_data(clients)))
+        head: Params = run(self.method, "head", params, home.local_data(clients))
+        return head
 
     @property
     def _in_batches(self) -> bool:
@@ -341,7 +342,7 @@ class Evaluator:
         passes = self.passes(index, models)
         with torch.no_grad():
             first = self._logits(params, head, passes[0], models)
-            check_logits(self.method, first, models, passes[0].shape[1])
+            checked(self.method, "logits", first, models, passes[0].shape[1])
             # Allocated once: small results left between the freed tensors of each pass fragment the heap,
             # which in runs of 10,000 clients grew to many times what is used.
             hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=first.device)

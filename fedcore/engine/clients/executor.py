@@ -20,23 +20,15 @@ from typing import Protocol
 
 from fedcore.devices import keep_freed_memory
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import (
-    FirstStep,
-    GlobalModel,
-    check_after_training,
-    check_before_aggregation,
-    check_head,
-    check_models,
-    check_retargeted,
-    check_upload,
-    lr_factors,
-)
+from fedcore.engine.clients.contract import FirstStep, GlobalModel, run
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
-from fedcore.engine.clients.hooks import call
+from fedcore.engine.clients.hooks import make
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
+from fedcore.federation import Federation
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Params, Ragged, State
+from fedcore.methods.base import Method, Params, Ragged, State
+from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.records.events import Cell
 
 
@@ -207,7 +199,7 @@ class Worker:
         )
         if chunk.lr is not None:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
-        optimiser.lr_factors = lr_factors(method, params)
+        optimiser.lr_factors = run(method, "lr_factors", held=params)
         trained = train_clients(
             method,
             params,
@@ -220,17 +212,14 @@ class Worker:
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
         )
         with torch.no_grad():
-            held = call(method.after_training, trained.params, received, data, chunk.round, writable={0})
-            trained = replace(trained, params=check_after_training(method, held, trained.params))
-            sent = call(method.upload, trained.params, trained.record, data)
-        check_upload(method, sent, received, len(chunk.clients))
+            held = run(method, "after_training", trained.params, received, data, chunk.round, writable=(0,))
+            trained = replace(trained, params=held)
+            sent = run(method, "upload", trained.params, trained.record, data)
         begin = time.perf_counter()
         cells: list[Cell] = []
         if chunk.evaluate:
             with torch.no_grad():
-                models = check_before_aggregation(
-                    method, call(method.before_aggregation, trained.params, received), len(chunk.clients)
-                )
+                models = run(method, "before_aggregation", trained.params, received, clients=len(everyone))
                 cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
         params = trained.params
@@ -251,10 +240,7 @@ class Worker:
                 return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
-                self._head = (
-                    part.model,
-                    check_head(evaluator.method, call(evaluator.method.head, given, None)),
-                )
+                self._head = part.model, run(evaluator.method, "head", given, None)
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
         correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
         return PartResult(correct=correct, loss=loss)
@@ -311,9 +297,8 @@ def after_aggregation(
             with torch.no_grad():
                 there = state
                 if whole is not home:
-                    moved = call(home.method.retarget, state, evaluator.method)
-                    there = check_retargeted(home.method, moved)
-                models = check_models(evaluator.method, call(evaluator.method.models, there))
+                    there = run(home.method, "retarget", state, evaluator.method)
+                models = run(evaluator.method, "models", there)
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)
@@ -358,3 +343,60 @@ def _divided(passes: Sequence[Tensor], count: int) -> list[list[Tensor]]:
         groups[min(count - 1, (before + part.shape[1] // 2) * count // max(1, total))].append(part)
         before += part.shape[1]
     return [group for group in groups if group]
+
+
+def adapted_cells(
+    method: Method,
+    federation: Federation,
+    state: State,
+    cells: list[Cell],
+    chunk: int,
+    should_stop: Callable[[], bool],
+) -> list[Cell]:
+    """Train each unseen client once, as a participant of one more round, and test its model on its samples.
+
+    It begins with the shared parameters and with local ones as before round 1, and trains at the method's
+    learning rate; nothing of it is uploaded.
+
+    Args:
+        cells: of the last round; of a method that trains nothing, the global model's accuracy stands again
+            if it has a global model.
+    """
+    new = federation.newcomers
+    if new is None:
+        return []
+    sets = [code for code, s in enumerate(federation.test_sets, start=1) if s.kind == "unseen"]
+    first = first_adapted_code(federation)
+    if not method.trains and method.models(state).global_model is not None:
+        of_set = {
+            c.test_set: c for c in cells if (c.model, c.split, c.stage) == (GLOBAL, TEST, AFTER_AGGREGATION)
+        }
+        return [of_set[s]._replace(model=first + i) for i, s in enumerate(sets) if s in of_set]
+    theirs = make(type(method), method.config, new.problem)
+    everyone = torch.arange(len(sets))
+    with torch.no_grad():
+        start = replace(state, local=theirs.init(new.problem.generator).local)
+    worker = Worker((Cohort(theirs, new, range(len(sets))),))
+    found: list[Cell] = []
+    for clients in everyone.split(chunk):
+        given = Chunk(
+            cohort=0,
+            clients=clients,
+            round=1,
+            received=run(theirs, "sends", start, clients),
+            local={name: value[clients.to(value.device)] for name, value in start.local.items()},
+            moments={},
+            lr=method.config.lr if method.trains else None,
+            evaluate=True,
+            only_means=False,
+        )
+        for c in worker.train(given, should_stop).cells:
+            client = c.model - 1
+            found.append(c._replace(stage=AFTER_AGGREGATION, model=first + client, test_set=sets[client]))
+    return found
+
+
+def first_adapted_code(federation: Federation) -> int:
+    """Return the entity code of the first unseen client's adapted model: after all test sets."""
+    class_sets = 0 if federation.class_sets is None else len(federation.problem.clients)
+    return 1 + len(federation.test_sets) + class_sets

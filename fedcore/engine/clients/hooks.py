@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from traceback import walk_tb
 from types import CodeType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -33,19 +33,18 @@ def make(cls: type[Method], config: BaseModel, problem: Problem) -> Method:
     """Make the method of a run, and check what its ``__init__`` has set."""
     recorded = config.model_copy(deep=True)
     method = cls(config, problem)
-    where = line_of(cls.__init__)
+    fault = None
     if not hasattr(method, "config") or not hasattr(method, "problem"):
-        raise FedLensMethodError(
-            f"{where}: the method has no config or no problem afterwards; begin with "
-            "super().__init__(config, problem)"
+        fault = (
+            "the method has no config or no problem afterwards; begin with super().__init__(config, problem)"
         )
-    if method.config != recorded:
-        raise FedLensMethodError(
-            f"{where}: the method has another config than the recorded one, under which its results would be "
-            "shown; keep config as it is, and what follows from it in another attribute"
+    elif method.config != recorded:
+        fault = (
+            "the method has another config than the recorded one, under which its results would be shown; "
+            "keep config as it is, and what follows from it in another attribute"
         )
-    if fault := declarations.fault_of_object(method):
-        raise FedLensMethodError(f"{where}: {fault}")
+    if fault := fault or declarations.fault_of_object(method):
+        raise FedLensMethodError(f"{line_of(cls.__init__)}: {fault}")
     _check_class_features(cls.__init__, problem)
     return method
 
@@ -136,9 +135,7 @@ def _global_draws() -> dict[str, object]:
 
 
 def planned(cls: type[Method], name: str, *given: Any) -> Any:
-    """Call a hook of planning by its name, and check the kind of its result.
-
-    ``check`` returns nothing, ``plan_warnings`` a list of texts, and every other such hook a text.
+    """Call a hook of planning by its name, and return its result once that is checked.
 
     Raises:
         FedLensMethodError: also if the hook raises another error than a ``FedLensError``.
@@ -146,22 +143,22 @@ def planned(cls: type[Method], name: str, *given: Any) -> Any:
     hook = getattr(cls, name)
     with faults_named(cls.name):
         result = hook(*given)
-    if name == "plan_warnings":
-        return check_texts(line_of(hook), result)
-    if name == "check" and result is not None:
-        raise FedLensMethodError(
-            f"{line_of(hook)}: it returns {kind(result)}; raise FedLensError to refuse a config"
-        )
-    if name != "check" and not isinstance(result, str):
-        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; return a text")
+    fits, remedy = _PLANNING.get(name, (lambda value: isinstance(value, str), "return a text"))
+    if not fits(result):
+        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; {remedy}")
     return result
 
 
-def check_texts(where: str, lines: object) -> list[str]:
-    """Check that a hook returned a list of texts, and return them."""
-    if not isinstance(lines, (list, tuple)) or not all(isinstance(line, str) for line in lines):
-        raise FedLensMethodError(f"{where}: it returns {kind(lines)}; return a list of texts")
-    return list(lines)
+def are_texts(lines: object) -> bool:
+    """Return whether a hook has returned a list of texts."""
+    return isinstance(lines, (list, tuple)) and all(isinstance(line, str) for line in lines)
+
+
+_PLANNING: dict[str, tuple[Callable[[object], bool], str]] = {
+    "check": (lambda value: value is None, "raise FedLensError to refuse a config"),
+    "plan_warnings": (are_texts, "return a list of texts"),
+}
+"""What hooks of planning must return, and what to do otherwise; all others return a text."""
 
 
 @contextmanager
@@ -233,10 +230,6 @@ def quoted(names: object) -> str:
     return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
 
 
-def _is_tensor(value: object) -> "TypeGuard[Tensor]":
-    return "torch" in sys.modules and torch.is_tensor(value)
-
-
 def shape(value: Tensor) -> str:
     """Return a shape as a sentence writes it."""
     return str(tuple(value.shape))
@@ -244,7 +237,7 @@ def shape(value: Tensor) -> str:
 
 def kind(value: object) -> str:
     """Return the kind of a value in words."""
-    if _is_tensor(value):
+    if "torch" in sys.modules and torch.is_tensor(value):
         return f"a tensor of shape {shape(value)}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fedcore.engine.clients.contract import FirstStep, constants
+from fedcore.engine.clients.contract import FirstStep, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
@@ -187,7 +187,7 @@ def train_clients(
         FedLensError: if a client's loss is no longer finite; names the client.
     """
     with torch.no_grad():
-        const = constants(method, params, data)
+        const = run(method, "round_constants", params, data)
         if method.trains and method.config.arithmetic != "fp32":
             # Computed when first read: in a step, they would have its arithmetic in a resumed run alone.
             _ = method.problem.class_features

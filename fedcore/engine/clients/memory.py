@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
-from fedcore.engine.clients.contract import constants, phases_of, received_by
+from fedcore.engine.clients.contract import phases_of, run
 from fedcore.engine.clients.local import StepSchedule
 from fedcore.federation import Federation
 from fedcore.files import make_folder
@@ -64,11 +64,11 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     client = federation.train.counts.argmax()[None]
     data = federation.local_data(client)
     params: Params = {
-        name: value.clone() for name, value in received_by(method, state.server_side(), client).items()
+        name: value.clone() for name, value in run(method, "sends", state.server_side(), client).items()
     }
     params |= {name: value[client.to(value.device)] for name, value in state.local.items()}
     with torch.no_grad():
-        const = constants(method, params, data)
+        const = run(method, "round_constants", params, data)
     (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0.0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import RunningMean
+from fedcore.engine.server import RunningMean
 from fedcore.methods import registry
 from fedcore.methods.base import FedLensMethodError, Method
 from fedcore.methods.tensors import weighted_mean

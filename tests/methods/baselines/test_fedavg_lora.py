@@ -295,7 +295,7 @@ def test_factors_averaged_apart_show_their_error_and_keep_their_bits(monkeypatch
 
     shown, (error,) = run()
     assert 1e-4 < error < 1
-    monkeypatch.setattr("fedcore.engine.clients.gathering._STORED_UPLOADS", 2)
+    monkeypatch.setattr("fedcore.engine.server._STORED_UPLOADS", 2)
     summed, nothing = run()
     assert nothing == [] and all(torch.equal(summed[name], value) for name, value in shown.items())
 

@@ -7,7 +7,7 @@ import torch
 
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
-from fedcore.engine.clients.gathering import Transport
+from fedcore.engine.server import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality

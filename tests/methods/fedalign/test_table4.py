@@ -8,7 +8,7 @@ import torch
 from fedcore import lazy
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec, config_files
-from fedcore.engine.clients.gathering import Transport, traffic
+from fedcore.engine.server import Transport, traffic
 from fedcore.federation import LocalData, Pool, Problem, Rows
 from fedcore.methods.base import State
 from fedcore.methods.fedalign.config import FedAlignConfig

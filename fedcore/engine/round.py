@@ -1,0 +1,107 @@
+"""One round of a run from beginning to end; what it calls is explained where that is defined.
+
+A round can be repeated after it ran out of memory, as nothing in the server changes until all of its chunks
+have been gathered. The checkpoint is on the disk before ``RoundFinished`` is yielded, so a round that the
+reader has recorded can always be resumed. A round that was stopped or not recorded is discarded and trained
+again from the checkpoint before it, with the same draws.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fedcore.engine.clients.contract import run
+from fedcore.engine.clients.executor import adapted_cells
+from fedcore.engine.clients.local import Trained
+from fedcore.engine.server import Server, Traffic, traffic
+from fedcore.lazy import Tensor
+from fedcore.records.events import ClientRound, Event, Notice, RoundFinished
+
+
+def before_training(server: Server) -> Iterator[Event]:
+    """Run round 0, which only evaluates."""
+    begin = time.perf_counter()
+    cells = server.evaluate(0)
+    server.run_state.done = 0
+    checkpoint = server.save()
+    yield RoundFinished(
+        round=0,
+        seconds_train=0.0,
+        seconds_aggregate=0.0,
+        seconds_evaluate=time.perf_counter() - begin,
+        scalars_up=0,
+        scalars_down=0,
+        bytes_up=0,
+        bytes_down=0,
+        cells=tuple(cells),
+        checkpoint=checkpoint,
+    )
+
+
+def train_round(server: Server, round_: int) -> Iterator[Event]:
+    """Run one round with training."""
+    method = server.method
+    # Sample the clients that take part.
+    clients = server.participants(round_)
+    server.run_state.need(clients)
+    begin = time.perf_counter()
+    # Broadcast what the server sends to them.
+    before = server.state
+    received = server.transport.down(run(method, "sends", before.server_side(), clients))
+    # Train locally, in chunks of clients.
+    gathered = yield from server.train(received, clients, round_)
+    trained, up = gathered.trained, gathered.traffic
+    gathered_at = time.perf_counter()
+    # Aggregate the uploads.
+    uploads = replace(gathered.uploads, round=round_, rounds=server.rounds)
+    after = server.aggregate(before, uploads)
+    aggregated_at = time.perf_counter()
+    diagnostics = server.diagnostics(before, trained, uploads)
+    # Apply in place what the server and the clients made: the former rows in ``before`` are lost.
+    server.run_state.advance(round_, after, clients, trained.params if method.trains else {})
+    # Evaluate all models, and in the last round those that unseen clients adapt.
+    cells = gathered.cells
+    if server.is_evaluated(round_):
+        cells = [*server.evaluate(round_), *cells]
+    if round_ == server.rounds:
+        cells += adapted_cells(
+            method, server.federation, server.state, cells, server.chunk, server.should_stop
+        )
+    # Record.
+    checkpoint = server.save()
+    saved_at = time.perf_counter()
+    down = traffic(run(method, "downloads", before.server_side(), clients, received), len(clients))
+    # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
+    evaluating = min(gathered.seconds_evaluate / server.executor.width, gathered_at - begin)
+    yield RoundFinished(
+        round=round_,
+        train_loss=float(trained.loss.mean()) if method.trains else None,
+        seconds_train=gathered_at - begin - evaluating,
+        seconds_aggregate=aggregated_at - gathered_at,
+        seconds_evaluate=saved_at - aggregated_at + evaluating,
+        scalars_up=int(up.scalars.sum()),
+        scalars_down=int(down.scalars.sum()),
+        bytes_up=int(up.bytes.sum()),
+        bytes_down=int(down.bytes.sum()),
+        clients=_client_rounds(clients, trained, down, up) if method.trains else (),
+        cells=tuple(cells),
+        diagnostics=tuple(diagnostics),
+        checkpoint=checkpoint,
+    )
+    for text in run(method, "round_log", uploads):
+        yield Notice(f"round {round_}: {text}")
+
+
+def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:
+    columns = (t.tolist() for t in (clients + 1, trained.steps, trained.loss, up.bytes, down.bytes))
+    return tuple(
+        ClientRound(
+            client=client,
+            steps=steps,
+            train_loss=loss if math.isfinite(loss) else None,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+        )
+        for client, steps, loss, bytes_up, bytes_down in zip(*columns, strict=True)
+    )
