@@ -44,7 +44,7 @@ def test_the_index_names_every_method_with_its_title_and_module() -> None:
         importlib.import_module(info.name)
     classes = {n: cls for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.")}
     found = {name: (cls.about.title, cls.__module__) for name, cls in classes.items()}
-    assert found == {name: tuple(listed) for name, listed in built_in().items()}
+    assert found == {name: (listed.title, listed.module) for name, listed in built_in().items()}
 
 
 def test_a_launch_runs_no_file_of_another_method(

@@ -208,8 +208,6 @@ class FedDEAP(Method[FedDEAPConfig]):
     about = About(
         title="FedDEAP",
         source="Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025",
-        bibtex="@misc{zheng2025feddeap, author = {Zheng and others}, title = {{FedDEAP}: Adaptive Dual-"
-        "Prompt Tuning for Multi-Domain Federated Learning}, year = {2025}}",
         summary="CLIP stays frozen; every class gets two learned prompts, one shared by all clients and "
         "one of the client's own, which is scaled by the mean image embedding of its domain. "
         "Two small networks read semantics and domain out of CLIP's embeddings: each is trained to turn "

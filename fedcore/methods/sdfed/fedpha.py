@@ -73,9 +73,6 @@ class FedPHA(TwoPrompts):
         title="FedPHA",
         source="Fang et al., FedPHA: Federated Prompt Learning for Heterogeneous Client Adaptation, "
         "ICML 2025",
-        bibtex="@inproceedings{fang2025fedpha, author = {Fang, Chengying and Huang, Wenke and Wan, Guancheng "
-        "and Yang, Yihao and Ye, Mang}, title = {{FedPHA}: Federated Prompt Learning for Heterogeneous "
-        "Client Adaptation}, booktitle = {ICML}, year = {2025}}",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
         "averages, and its own, which never leaves it and may have any length. "
         "The local prompt is projected onto the weaker directions of the shared one. "

@@ -149,8 +149,6 @@ class SDFed(TwoPrompts):
         title="SDFed",
         source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
         "Federated Prompt Learning, 2026",
-        bibtex="@misc{sdfed2026, title = {{SDFed}: Bridging Local-Global Discrepancy via Subspace "
-        "Refinement and Divergence Control in Federated Prompt Learning}, year = {2026}}",
         summary="Every client learns two prompts: a shared one of one length, which the server averages, "
         "and its own, which never leaves it and has a length that suits the client. "
         "The shared prompt's dominant directions are filtered out of the local prompt (subspace "

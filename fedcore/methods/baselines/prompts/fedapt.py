@@ -73,9 +73,6 @@ class FedAPT(Prompted):
         title="FedAPT",
         source="Su et al., Federated Adaptive Prompt Tuning for Multi-Domain Collaborative Learning, AAAI "
         "2024",
-        bibtex="@inproceedings{su2024fedapt, author = {Su and others}, title = {Federated Adaptive "
-        "Prompt Tuning for Multi-Domain Collaborative Learning}, booktitle = {AAAI}, year = "
-        "{2024}}",
         summary="CLIP stays frozen; all clients learn one meta prompt, a context for each class. "
         "Each client has a fixed random key, which scales the vectors of the meta prompt and so gives the "
         "client its own prompt. "

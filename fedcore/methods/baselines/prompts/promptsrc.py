@@ -63,10 +63,6 @@ class PromptSRC(IVLP):
         title="PromptSRC",
         source="Khattak et al., Self-regulating Prompts: Foundational Model Adaptation without Forgetting, "
         "ICCV 2023",
-        bibtex="@inproceedings{khattak2023promptsrc, author = {Khattak, Muhammad Uzair and Wasim, Syed Talal "
-        "and Naseer, Muzammal and Khan, Salman and Yang, Ming-Hsuan and Khan, Fahad Shahbaz}, title = "
-        "{Self-regulating Prompts: Foundational Model Adaptation without Forgetting}, booktitle = {ICCV}, "
-        "year = {2023}}",
         summary="CLIP stays frozen; prompts are learned in the first layers of both encoders, as in IVLP. "
         "Three further losses keep what the prompted model computes near what CLIP computes without prompts: "
         "class features near the mean over 60 templates, image embeddings, and class scores. "
