@@ -20,7 +20,6 @@ from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Params, Step, rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.sdfed.subspaces import removed_directions, weaker_directions
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -28,6 +27,8 @@ from fedcore.methods.sdfed.two_prompts import (
     TwoPrompts,
     TwoPromptsConfig,
     distances,
+    removed_directions,
+    weaker_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart

@@ -32,7 +32,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.sdfed.subspaces import projectors, removed_directions
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -40,6 +39,8 @@ from fedcore.methods.sdfed.two_prompts import (
     TwoPrompts,
     TwoPromptsConfig,
     distances,
+    projectors,
+    removed_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
