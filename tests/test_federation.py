@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from fedcore.federation import Rows
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

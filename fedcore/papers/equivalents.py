@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -57,7 +57,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     if not rules:
         return NoEquivalent("method", paper.why_not(value.table))
     rule = next((rule for rule in rules if rule.is_about(value)), PrintedMethod())
-    if rule.name not in _method_names():
+    if registry.find(rule.name) is None:
         return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
     if value.metric not in MEASURES:
         return NoEquivalent("no run", f"FedLens measures no '{value.metric}'")
@@ -66,11 +66,6 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
         reason = f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
         return NoEquivalent("no run", reason)
     return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
-
-
-@cache
-def _method_names() -> frozenset[str]:
-    return frozenset(registry.load_all())
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class VariantRun:
     @property
     def title(self) -> str:
         """The method's name in its experiment."""
-        return self.config.method.label or registry.get(self.config.method.name).about.title
+        return self.config.method.label or registry.title(self.config.method.name)
 
     def is_printed(self, method: Equivalent) -> bool:
         """Return whether this is a printed method: it has its name and fields."""

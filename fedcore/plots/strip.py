@@ -6,9 +6,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape, rounds_as_python, short_name
-from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_layout, hover
+from fedcore.plots.theme import STYLES, Theme, apply_layout, hover
 
-STYLES = (*METHOD_STYLES.values(), *BASELINE_STYLES.values())
 ROW_HEIGHT, OTHER_HEIGHT, NAME_LETTERS = 26, 130, 24
 """Pixels of a row, and of the axis and legend; letters of a source's name."""
 

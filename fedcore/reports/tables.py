@@ -207,13 +207,8 @@ def notices(report: Report) -> list[str]:
 
 def sources(report: Report) -> list[tuple[str, str]]:
     """Return title and paper of each method that has a row."""
-    methods = registry.load_all()
-    names = dict.fromkeys(g.method for g in report.comparison.rows)
-    return [
-        (methods[n].about.title, methods[n].about.source)
-        for n in names
-        if n in methods and methods[n].about.source
-    ]
+    found = map(registry.find, dict.fromkeys(g.method for g in report.comparison.rows))
+    return [(m.about.title, m.about.source) for m in found if m is not None and m.about.source]
 
 
 def _texts(*titles: str) -> list[tuple[str, bool]]:

@@ -17,6 +17,8 @@ for page in (examples.TUTORIAL, examples.OWN_METHOD):
     rewrite(page, examples.render)
 for page in sorted(methods.PAGES.glob("*.md")):
     rewrite(page, methods.render)
+rewrite(methods.README, methods.readme)
+rewrite(methods.NAVIGATION, methods.navigation)
 rewrite(rooms.PICTURE, lambda _: rooms.picture())
 write_texts(DIGESTS, values.digests())
 for file, text in values.audited().items():

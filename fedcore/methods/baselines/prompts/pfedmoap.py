@@ -80,9 +80,6 @@ class PFedMoAP(Prompted):
         title="pFedMoAP",
         source="Luo et al., Mixture of Experts Made Personalized: Federated Prompt Learning for "
         "Vision-Language Models, ICLR 2025",
-        bibtex="@inproceedings{luo2025pfedmoap, author = {Luo, Jun and Chen, Chen and Wu, Shandong}, title = "
-        "{Mixture of Experts Made Personalized: Federated Prompt Learning for Vision-Language Models}, "
-        "booktitle = {ICLR}, year = {2025}}",
         summary="CLIP stays frozen and every client learns a prompt. "
         "The server keeps each client's last prompt and sends a client some of the others, the nearest to "
         "its own. "

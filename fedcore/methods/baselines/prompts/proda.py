@@ -90,9 +90,6 @@ class ProDA(Prompted):
     about = About(
         title="ProDA",
         source="Lu et al., Prompt Distribution Learning, CVPR 2022",
-        bibtex="@inproceedings{lu2022proda, author = {Lu, Yuning and Liu, Jianzhuang and Zhang, Yonggang and "
-        "Liu, Yajing and Tian, Xinmei}, title = {Prompt Distribution Learning}, booktitle = {CVPR}, "
-        "year = {2022}}",
         summary="CLIP stays frozen; many contexts are learned, with the class name behind them, in their "
         "middle or before them. "
         "A class is then a distribution of text features, and training takes its covariance into account. "

@@ -69,9 +69,6 @@ class ProGrad(Prompted):
     about = About(
         title="ProGrad",
         source="Zhu et al., Prompt-aligned Gradient for Prompt Tuning, ICCV 2023",
-        bibtex="@inproceedings{zhu2023prograd, author = {Zhu, Beier and Niu, Yulei and Han, Yucheng and Wu, "
-        "Yue and Zhang, Hanwang}, title = {Prompt-aligned Gradient for Prompt Tuning}, booktitle = {ICCV}, "
-        "year = {2023}}",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
         "Each step has a second gradient: the one that would bring the predictions nearer to those of "
