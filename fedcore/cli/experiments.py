@@ -51,9 +51,8 @@ def run(
     """Train an experiment here, with progress bars."""
     from fedcore import config, devices, jobs
     from fedcore.cli.progress import with_preparation
-    from fedcore.cluster import choice
     from fedcore.engine.plan import plan
-    from fedcore.jobs import cluster_nodes, forecast, process
+    from fedcore.jobs import elsewhere, forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
     from fedcore.store import Store
@@ -93,7 +92,8 @@ def run(
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
-    on_cluster = cluster_nodes.read(store) is not None or choice.chosen(store.path) is not None
+    cluster = elsewhere.cluster()
+    on_cluster = cluster is not None and cluster.is_used(store)
     if device is not None and not on_cluster and device not in devices.accepted_devices():
         common.print_note(
             f"the runs wait, since no worker of this machine has a device {device!r}; start "

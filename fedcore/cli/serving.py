@@ -77,24 +77,22 @@ def worker(
     --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over and
     without --ray, one run trains at a time.
     """
-    from fedcore.cluster import choice
-    from fedcore.jobs import cluster
+    from fedcore.jobs import elsewhere
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
-    from fedcore.store import Store
 
     whole = "with --over a run takes whole devices; leave out --slots"
     common.refuse_if(over is not None and slots is not None, whole, "over")
     if ray is not None:
-        return cluster.serve_on_cluster(
+        return elsewhere.required().serve(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
     no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
     common.refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
-    chosen = choice.chosen(Store(db).path)
-    if over is None and chosen is not None:
-        over = choice.chosen_over(Store(db).path)
-        return cluster.serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
+    if (cluster := elsewhere.cluster()) is not None:
+        served = cluster.serve_chosen(db, slots=slots, idle=idle, on_finish=on_finish, over=over)
+        if served is not None:
+            return served
     return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
 
 

@@ -2,8 +2,7 @@
 
 There is a pool per device, whose memory its runs share, and one for tasks. ``LocalLauncher`` starts a process
 of this machine for each job. The supervisor uses only the protocols ``Pools``, ``Launcher`` and
-``LaunchedJob``. ``fedcore.jobs.cluster`` implements them with a thread that passes the events of a remote
-task to ``job.execute``.
+``LaunchedJob``, which a package for a cluster implements too (``fedcore.jobs.elsewhere``).
 """
 
 from __future__ import annotations
@@ -35,16 +34,11 @@ TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
-NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
-"""Kinds of devices of a cluster's nodes; the device of a run on the node ``alpha`` is ``alpha/gpu``."""
-NODES = "nodes"
-"""In the settings of the number of runs at once, ``nodes/gpu`` is each GPU of a cluster."""
 
 
-def is_on_a_node(device: str | None) -> bool:
-    """Return whether a run's device belongs to a node of a cluster, not to this machine."""
-    name, _, kind = (device or "").rpartition("/")
-    return bool(name) and kind in NODE_KINDS
+def is_elsewhere(device: str | None) -> bool:
+    """Return whether a run's device belongs to another machine, as ``alpha/gpu`` of a cluster's node."""
+    return (device or "").endswith(("/gpu", "/cpu"))
 
 
 class Pools(Protocol):
@@ -320,22 +314,22 @@ def force_stop(store: Store, run_id: int) -> bool:
     stop, so that the row is marked as stopped afterwards and not as interrupted.
 
     If the run has not begun, because its process still trains another run, it is only taken from that
-    process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.
+    process. If it is on another machine, it is taken from the worker, which then kills the process there.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
         raise FedLensError(
             f"run {run_id} has ended, or was not asked to stop; stop it first, and kill it only if it goes on"
         )
-    on_a_node = is_on_a_node(row["device"])
+    on_another = is_elsewhere(row["device"])
     if row["pid"] is None:
         with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
                 "stopped",
-                "killed on its node" if on_a_node else "stopped before it began",
+                "killed on its node" if on_another else "stopped before it began",
                 patience=BUSY_SECONDS,
             )
-        return on_a_node
+        return on_another
     process = process_of(store.path, row)
     if process is not None:
         process.kill()

@@ -13,7 +13,7 @@ import psutil
 from fedcore import devices
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain
-from fedcore.jobs import handlers
+from fedcore.jobs import elsewhere, handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
@@ -216,9 +216,7 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
     from fedcore.engine.parallel import over_devices
 
     if ray is not None:
-        from fedcore.cluster.on_node import over_nodes
-
-        spread = over_nodes(ray, count, device)
+        spread = elsewhere.required().spread(ray, count, device)
     else:
         gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
         if gpus and count > len(gpus):

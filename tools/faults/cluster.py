@@ -12,8 +12,8 @@ from unittest import mock
 
 import numpy as np
 import psutil
+from fedlens_ray import connection
 
-from fedcore.cluster import connection
 from fedcore.config import parse
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT

@@ -15,20 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcore import devices
-from fedcore.cluster import choice, connection
-from fedcore.cluster.connection import Node
-from fedcore.cluster.node import in_words
-from fedcore.cluster.reservations import Request, Reservation, Reservations
-from fedcore.cluster.stream import RemoteEngine
 from fedcore.errors import Elsewhere, FedLensError
-from fedcore.jobs import cluster_nodes, handlers
-from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
+from fedcore.jobs import handlers
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import (
-    CPU_OF_NODE,
-    GPU_OF_NODE,
-    NODE_KINDS,
-    NODES,
     TASK_POOL,
     UNMEASURED_SHARE,
     LaunchedJob,
@@ -41,6 +31,12 @@ from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.queue import QueuedRun
+from fedlens_ray import choice, connection, nodes
+from fedlens_ray.connection import Node
+from fedlens_ray.node import in_words
+from fedlens_ray.nodes import CPU_OF_NODE, GPU_OF_NODE, NODE_KINDS, NODES, ClusterWatch, NodeState
+from fedlens_ray.reservations import Request, Reservation, Reservations
+from fedlens_ray.stream import RemoteEngine
 
 POOL = "cluster"
 AHEAD = 16
@@ -163,18 +159,18 @@ class Cluster:
                 break
         self._wanted = wanted
         self.reservations.reconcile([request for _, request in wanted])
-        nodes = [state.node for state in states if state.problem is None]
+        usable = [state.node for state in states if state.problem is None]
         for run, request in wanted:
             there = [
-                node.gpus if request.gpus else node.cpus for node in nodes if node.id not in request.without
+                node.gpus if request.gpus else node.cpus for node in usable if node.id not in request.without
             ]
-            if not nodes:
+            if not usable:
                 waits[run.id] = "a node that can be used"
             elif sum(there) < request.parts:  # Ray sees that each part fits, and not that they do not all fit
                 waits[run.id] = f"{request}; the nodes that can train it have {sum(there)}"
             else:
                 waits[run.id] = self.reservations.waits_for(request)
-        cluster_nodes.write(self._store, states, self._over, self._shared, waits)
+        nodes.write(self._store, states, self._over, self._shared, waits)
 
     def _next_runs(self) -> Iterator[QueuedRun]:
         order = self._store.queue.in_turns(self._served)
@@ -211,8 +207,8 @@ class Cluster:
             return self._local.launch(claim, pool)
         reservation = self._taken.pop(claim.owner)
         try:
-            nodes = [state.node for state in self._watch.states()]
-            places = [node for i in reservation.node_ids for node in nodes if node.id == i]
+            found = [state.node for state in self._watch.states()]
+            places = [node for i in reservation.node_ids for node in found if node.id == i]
             if len(places) < len(reservation.node_ids):
                 raise ConnectionResetError("a node of its reservation has left")
             failed = partial(self._failed, claim.id, places[0])
@@ -315,7 +311,7 @@ def serve_on_cluster(
     store = Store(db)
     store.prepare()
     watch = ClusterWatch(address, needs=lambda: tuple(store.queue.needs()), shared=shared)
-    before = cluster_nodes.read(store)
+    before = nodes.read(store)
 
     def make(store: Store, **options: Any) -> Supervisor:
         if before is not None and before.shared is not None and shared is None:
@@ -335,7 +331,7 @@ def serve_on_cluster(
         return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
         watch.close()
-        cluster_nodes.clear(store)
+        nodes.clear(store)
 
 
 def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:

@@ -2,6 +2,6 @@
 
 import os
 
-from fedcore.cluster.connection import SETTINGS
+from fedlens_ray.connection import SETTINGS
 
 os.environ.update(SETTINGS)

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
+from fedlens_ray import choice, nodes
+from fedlens_ray.nodes import NODES
 from streamlit.testing.v1 import AppTest
 
-from fedcore.cluster import choice
-from fedcore.jobs import cluster_nodes, supervisor
-from fedcore.jobs.launcher import NODES
+from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from pages.experiments_view import queue
-from tests.cluster.test_view import LARGE, SMALL
+from tests.support.cluster import LARGE, SMALL
 from tests.support.web.pages import Opened, button
 
 HEAD = "10.0.0.1:6379"
@@ -70,7 +70,7 @@ def test_without_ray_the_page_says_how_to_get_it(
 
 def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, filled: Path):
     store = Store(filled)
-    cluster_nodes.write(store, [SMALL, LARGE])
+    nodes.write(store, [SMALL, LARGE])
     store.queue.set_slots(f"{NODES}/cpu", 5)
     assert "A node trains no more runs at once than it has CPUs: small has 4." in said(
         open_page("experiments", queue="true")
@@ -78,7 +78,7 @@ def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, fi
 
 
 def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
-    cluster_nodes.write(Store(filled), [SMALL], over=2)
+    nodes.write(Store(filled), [SMALL], over=2)
     app = open_page("experiments", queue="true")
     assert "Each run is spread over 2 devices; now: " in said(app)
     assert not [n for n in app.number_input if n.label.startswith("Runs at once")]

@@ -21,11 +21,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fedcore import devices
-from fedcore.cluster import transit
-from fedcore.cluster.connection import connect, list_nodes
-from fedcore.cluster.node import can_read, in_words
-from fedcore.cluster.reservations import Request
-from fedcore.cluster.transit import Files, Payload, run_folder
 from fedcore.config import RunConfig, TransferConfig, backbones
 from fedcore.config.models import WEIGHTS, FurtherDataConfig
 from fedcore.engine.clients.executor import Worker
@@ -36,6 +31,11 @@ from fedcore.files import cache_folder
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress, counted
 from fedcore.records.events import Event, RoundFinished
+from fedlens_ray import transit
+from fedlens_ray.connection import connect, list_nodes
+from fedlens_ray.node import can_read, in_words
+from fedlens_ray.reservations import Request
+from fedlens_ray.transit import Files, Payload, run_folder
 
 if TYPE_CHECKING:
     import torch

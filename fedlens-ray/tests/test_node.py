@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fedlens_ray import node, on_node, stream, transit
+from fedlens_ray.reservations import Request, Reservation
 
-from fedcore.cluster import node, on_node, stream, transit
-from fedcore.cluster.reservations import Request, Reservation
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
@@ -22,8 +22,7 @@ from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
 from fedcore.files import PROJECT
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.records.events import Finished, RoundFinished, Started
-from tests.cluster.test_view import SMALL
-from tests.support.cluster import OWN_METHOD
+from tests.support.cluster import OWN_METHOD, SMALL
 from tests.support.encoded import DIGITS
 
 RESERVED = Reservation(Request(1), group=None, node_ids=(SMALL.node.id,))
@@ -191,7 +190,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedcore.cluster import transit
+from fedlens_ray import transit
 shared = Path(sys.argv[1])
 with transit.marked(shared), transit.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()

@@ -6,9 +6,9 @@ The worker that the dashboard starts reads them. Each function takes the path of
 from contextlib import suppress
 from pathlib import Path
 
-from fedcore.cluster.connection import AUTO
 from fedcore.errors import FedLensError
 from fedcore.files import read_texts, write_texts
+from fedlens_ray.connection import AUTO
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
 MAX_PORT = 65535

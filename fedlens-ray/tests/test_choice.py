@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fedlens_ray import choice, connection, runs
 
-from fedcore.cluster import choice, connection
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 
@@ -89,7 +88,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     def refuse(address: str) -> None:
         raise FedLensError(f"nothing answers at {address}", "ray")
 
-    class Watched(cluster.LocalPools):
+    class Watched(runs.LocalPools):
         def claim(self, store, pool, running):
             started.append(pool)
             problems.append(choice.problem_of(store.path))
@@ -97,8 +96,8 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
-    monkeypatch.setattr(cluster, "LocalPools", Watched)
-    assert cluster.serve_choice(db, HEAD, idle=600.0) == 0
+    monkeypatch.setattr(runs, "LocalPools", Watched)
+    assert runs.serve_choice(db, HEAD, idle=600.0) == 0
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
     assert SupervisorLock(db).is_free()

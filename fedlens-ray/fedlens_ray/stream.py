@@ -9,11 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcore.cluster import on_node, transit
-from fedcore.cluster.connection import Node
-from fedcore.cluster.on_node import ACTOR_SHARE, Division, Failed, RunRequest, Sent
-from fedcore.cluster.reservations import REMOVED, Reservation
-from fedcore.cluster.transit import Files, run_folder
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
@@ -23,6 +18,11 @@ from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
 from fedcore.files import make_folder, publish
 from fedcore.methods import FedLensMethodError
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
+from fedlens_ray import on_node, transit
+from fedlens_ray.connection import Node
+from fedlens_ray.on_node import ACTOR_SHARE, Division, Failed, RunRequest, Sent
+from fedlens_ray.reservations import REMOVED, Reservation
+from fedlens_ray.transit import Files, run_folder
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""

@@ -17,17 +17,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedcore.cluster import connection, node
-from fedcore.cluster.connection import Node
-from fedcore.cluster.node import NodeReport
-from fedcore.cluster.transit import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import Elsewhere, first_line
-from fedcore.jobs.launcher import NODE_KINDS
 from fedcore.store import Store
+from fedlens_ray import connection, node
+from fedlens_ray.connection import Node
+from fedlens_ray.node import NodeReport
+from fedlens_ray.transit import marked
 
 NAME = "nodes.json"
+NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
+"""Kinds of devices of nodes; the device of a run on the node ``alpha`` is ``alpha/gpu``."""
+NODES = "nodes"
+"""In the settings of the number of runs at once, ``nodes/gpu`` is each GPU of a cluster."""
 FRESH_SECONDS = 20.0
 LOOK_SECONDS = 0.5
 REPORT_SECONDS = 5.0
