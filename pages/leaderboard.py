@@ -10,6 +10,7 @@ from fedcore.config import RunConfig
 from fedcore.config.field_names import seeds_text
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
+from fedcore.papers.reproductions import printed_values
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.progress import about, counted, first_few
 from fedcore.results import curves
@@ -29,7 +30,6 @@ from fedcore.results.leaderboard import Board, BoardSetting, board, board_settin
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text as tuning_budget
-from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import MIN_PAIRS, signed, tests_made
 from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
@@ -147,8 +147,8 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     columns = [("Rank", "name"), ("Method", "wide"), (f"Mean, {METRICS[made.metric].unit}", "num")]
     columns += COLUMNS if tuned else COLUMNS[:-3]
     st.html(markup.table_html(columns, [row[: len(columns)] for row in cells], "Leaderboard"))
-    if protocols := protocol_text(made.comparison, made.rows):
-        st.caption(markup.md(protocols))
+    if presets := printed_values(made.comparison, ()).presets_text(made.rows):
+        st.caption(markup.md(presets))
     if made.budgets:
         said = markup.md(made.budgets[:1].upper() + made.budgets[1:])
         st.caption(f"{said}. With its search: one run and all draws that selected its hyper-parameters.")

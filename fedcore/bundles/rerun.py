@@ -14,7 +14,6 @@ from fedcore.bundles.evidence import COUNTS, SUMMARY, first_difference, read_cou
 from fedcore.bundles.folders import Folders, data_of, read_folders, with_folders, without_folder
 from fedcore.bundles.make import make
 from fedcore.bundles.verify import sound_content
-from fedcore.clip.products import PLAIN
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import read_text
@@ -33,8 +32,8 @@ _REUSED = ("threads", "chunk")
 _MOST_REUSED = 1024
 _REPORTED = (
     "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
-    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "products",
-    "precision", "data", "pixels", "weights", "weights_digest",
+    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "precision",
+    "data", "pixels", "weights", "weights_digest",
 )  # fmt: skip
 """Parts of the environment that may explain other numbers."""
 _HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.DOTALL)
@@ -154,7 +153,7 @@ def _reused(environment: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if not isinstance(value, int) or not 1 <= value <= _MOST_REUSED:
             raise FedLensError(f"its {name} are {value!r:.40}, not a number up to {_MOST_REUSED:,}", "bundle")
-    return {**found, "products": environment.get("products", PLAIN)}
+    return found
 
 
 def handler(recipes: Sequence[RunRecipe]) -> Handler:

@@ -58,17 +58,12 @@ def presets(
 ) -> int:
     """List the experiments that come with FedLens, or write them."""
     from fedcore import config
-    from fedcore.config import identity
     from fedcore.papers import experiments
 
-    wanted = names or [experiments.DEMO, *experiments.protocols(), *experiments.published()]
+    wanted = names or experiments.names()
     if write is None:
         for name in wanted:
-            title, numbers = experiments.title(name), identity.protocol_versions().get(name, ())
-            number = f"@{len(numbers)}" if numbers else ""
-            print(f"{name + number:<42} {title}")
-            for version in numbers[1:]:
-                print(f"    @{version.number} corrects @{version.number - 1}: {version.erratum}")
+            print(f"{name:<42} {experiments.title(name)}")
         return common.DONE
     folder = common.file_output(write, "name a folder", "write")
     files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}

@@ -212,7 +212,7 @@ def import_results(
     """
     from fedcore.config import expand
     from fedcore.papers.experiments import preset
-    from fedcore.results.sharing import protocol_of_board
+    from fedcore.results.sharing import preset_of_board
     from fedcore.store import Store
 
     if file.suffix.lower() in (".json", ".zip"):
@@ -228,12 +228,12 @@ def import_results(
         return _print_merged(import_bundle(open_bundle(file), Store(db)))
     if experiment is not None:
         created = Store(db).imports.csv(file, experiment, dataset or "own data")
-    elif protocol := protocol_of_board(file):
+    elif name := preset_of_board(file):
         common.refuse_if(
-            dataset is not None, f"leave this out: the file follows the protocol {protocol}", "dataset"
+            dataset is not None, f"leave this out: the file follows the preset {name}", "dataset"
         )
-        setting = expand(preset(protocol).model_copy(update={"held_out": ()}))[0]
-        created = Store(db).imports.csv(file, f"{protocol}, imported", None, protocol, setting)
+        setting = expand(preset(name).model_copy(update={"held_out": ()}))[0]
+        created = Store(db).imports.csv(file, f"{name}, imported", None, name, setting)
     else:
         raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
@@ -252,14 +252,14 @@ def leaderboard(
 ) -> int:
     """Write the rows of one setting as CSV for another FedLens.
 
-    `fedlens import` reads it; the column protocol says which numbered protocol a row follows.
+    `fedlens import` reads it; the column preset says which preset a row follows.
     """
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.results.sharing import leaderboard_csv
     from fedcore.store import Store
 
     with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
-        text = leaderboard_csv(checked.store, checked.comparison)
+        text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
     _write_or_print(output, text)
     return common.DONE
 

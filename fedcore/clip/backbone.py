@@ -13,7 +13,6 @@ from PIL import Image
 
 from fedcore import lazy
 from fedcore.clip import tags
-from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.errors import FedLensError, first_line
@@ -33,7 +32,6 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
-        packed: whether the image tower has packed weights (``fedcore.clip.packed``).
     """
 
     spec: BackboneSpec
@@ -45,7 +43,6 @@ class Backbone:
     encode_dtype: "torch.dtype"
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
-    packed: bool = False
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -128,19 +125,8 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
     return f"{name}:{digest.hexdigest()[:16]}"
 
 
-def load(
-    name: str,
-    pretrained: str | None = None,
-    device: str = "cpu",
-    precision: str = "fp32",
-    products: str = PLAIN,
-) -> Backbone:
-    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them.
-
-    Args:
-        products: the way of products with its weights, see ``fedcore.clip.products``; on a GPU and in other
-            precisions than fp32 it is the plain one.
-    """
+def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
+    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
     open_clip = lazy.open_clip()
     files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
@@ -151,12 +137,6 @@ def load(
         raise FedLensError(
             f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
         )
-    packed = False
-    if products == PACKED and device == "cpu" and precision == "fp32":
-        from fedcore.clip.packed import pack
-
-        pack(model)
-        packed = any(hasattr(parameter, "packed") for parameter in model.visual.parameters())
     settings = model.visual.preprocess_cfg
     # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
     tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
@@ -175,7 +155,6 @@ def load(
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
-        packed=packed,
     )
 
 

@@ -170,7 +170,6 @@ def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
     parts += [backbone.tag_content] if backbone.tag_content else []
     parts += ["cast"] if _casts_tower(backbone, reads) else []
-    parts += ["packed"] if backbone.packed else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -303,7 +302,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
         "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),
         "decode": images.decode,
         "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
-        "device": f"{backbone.device}{threads}{', packed weights' if backbone.packed else ''}",
+        "device": f"{backbone.device}{threads}",
         "content": images.fingerprint[:8],
         "weights_digest": backbone.files.digest,
     }

@@ -16,9 +16,9 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from fedcore.clip.products import linear
 from fedcore.clip.towers import TextTower
 from fedcore.lazy import Tensor, torch
+from fedcore.lazy import functional as F
 
 _FEWEST_NUMBERS = 2**16
 """Size of a client's matrix (tokens x width) from which on it keeps the processor busy by itself."""
@@ -200,10 +200,10 @@ class _Layer:
         n, mean, rstd = _norm(self.block.ln_1, x)
         weight, bias = attn.in_proj_weight, attn.in_proj_bias
         if self.pooled is None:
-            q, kv = linear(n, weight, bias).split([width, 2 * width], -1)
+            q, kv = F.linear(n, weight, bias).split([width, 2 * width], -1)
         else:
-            q = linear(n[self.pooled], weight[:width], bias[:width])
-            kv = linear(n, weight[width:], bias[width:])
+            q = F.linear(n[self.pooled], weight[:width], bias[:width])
+            kv = F.linear(n, weight[width:], bias[width:])
         return q, kv, mean, rstd
 
     def forward(self, x: Tensor, projected: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -222,8 +222,8 @@ class _Layer:
         """Return the gradient of the layer's input, or only of its ``first`` rows."""
         x, mean, rstd, q, kv, weights, middle, mean_2, rstd_2, inner = saved
         mlp, attn, width = self.block.mlp, self.block.attn, x.shape[-1]
-        back = linear(gradient, mlp.c_proj.weight.T)
-        back = linear(_activation_backward(self.block, back, inner), mlp.c_fc.weight.T)
+        back = F.linear(gradient, mlp.c_proj.weight.T)
+        back = F.linear(_activation_backward(self.block, back, inner), mlp.c_fc.weight.T)
         back = _norm_backward(self.block.ln_2, back, middle, mean_2, rstd_2).add_(gradient)
         # With queries for all tokens, q, k and v are views of one matrix, so that one product with the
         # projection's weights gives the gradient of the norm. With pooled queries there are fewer rows of q.
@@ -231,14 +231,14 @@ class _Layer:
         of_q = x.new_empty(len(q), width) if of_qkv is None else of_qkv[:, :width]
         of_kv = x.new_empty(len(x), 2 * width) if of_qkv is None else of_qkv[:, width:]
         to = self._heads(of_q, of_kv)
-        of_attended = linear(back, attn.out_proj.weight.T)
+        of_attended = F.linear(back, attn.out_proj.weight.T)
         self.attention.backward(of_attended, weights, *self._heads(q, kv), to)
         if of_qkv is not None:
-            of_norm = linear(of_qkv[:first], attn.in_proj_weight.T)
+            of_norm = F.linear(of_qkv[:first], attn.in_proj_weight.T)
         else:
             assert self.pooled is not None
-            of_norm = linear(of_kv, attn.in_proj_weight[width:].T)
-            of_norm.index_add_(0, self.pooled, linear(of_q, attn.in_proj_weight[:width].T))
+            of_norm = F.linear(of_kv, attn.in_proj_weight[width:].T)
+            of_norm.index_add_(0, self.pooled, F.linear(of_q, attn.in_proj_weight[:width].T))
         of_x = _norm_backward(self.block.ln_1, of_norm, x[:first], mean[:first], rstd[:first])
         return of_x.add_(back[:first]) if self.pooled is None else of_x.index_add_(0, self.pooled, back)
 

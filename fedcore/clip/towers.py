@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedcore.clip.adapters import Adapters, Lora
-from fedcore.clip.products import linear
 from fedcore.errors import FedLensError
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
@@ -25,9 +24,9 @@ def _project(
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
     distinct, weight = x[:1] if _is_repeated(x) else x, block.attn.in_proj_weight
-    if lora is not None and len(x) == 1 and not (lora.is_learned or hasattr(weight, "packed")):
+    if lora is not None and len(x) == 1 and not lora.is_learned:
         weight, lora = lora.merged(layer, weight), None  # one model on many samples
-    qkv = linear(distinct, weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
+    qkv = F.linear(distinct, weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
     if lora is None:
         parts: Sequence[Tensor] = (packing.unpack(qkv) if packing else qkv).chunk(3, -1)
     else:

@@ -132,8 +132,7 @@ class RunState:
         if written is not None:
             # Row files hold only the clients that have trained. The others get their initial rows, which
             # follow from the seed, before the stored rows are copied over them.
-            first = self._rows_of(initial_state(self._method))
-            state = _replaced(state, {name: rows for name, rows in first.items() if name not in tensors})
+            state = _replaced(state, self._rows_of(initial_state(self._method)))
         self.state = self._with_rows(state)
         self._written.fill_(-1)
         if written is None:
@@ -143,10 +142,6 @@ class RunState:
         for round_ in sorted(set(self._written[self._written >= 0].tolist())):
             # One file at a time is read and copied: together they may not fit into memory twice.
             self._put_rows(round_, load(row_file(path.parent, round_), run, device)[0])
-        if tensors.keys() & self._rows.values.keys():
-            # An earlier version kept some of these rows whole in the checkpoint and not in row files, so the
-            # next checkpoint writes all rows.
-            self._written.fill_(-1)
 
     def _put_rows(self, round_: int, content: Params) -> None:
         """Copy the rows of a row file that no later one has."""

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -13,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
-from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import backbone_spec
-from fedcore.clip.speed import bf16_gain, can_pack, way
 from fedcore.config import RunConfig, backbones
-from fedcore.devices import CPU
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.errors import Elsewhere, FedLensError
 from fedcore.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
+from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import consent, registry
 from fedcore.records.events import Notice
@@ -30,7 +29,7 @@ THREADS = "FEDLENS_THREADS"
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
 _AFFECT_BITS = ("device_name", "processor_features", "fedlens", "code", *_PACKAGES, "platform", "tf32",
-                "precision", "products")  # fmt: skip
+                "precision")  # fmt: skip
 """Recorded properties that affect the last bits of a number."""
 _MAY_DIFFER = ("device_name", "processor_features", "torch", "code")
 """Those of them in which the processes of one run may differ; ``code`` only where the user allows it."""
@@ -65,11 +64,6 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     # The thread count is part of the numbers: torch splits a sum among its threads, and the order of the
     # partial sums decides the last bits.
     threads = int(earlier.get("threads") or _wanted_threads() or torch.get_num_threads())
-    if earlier:  # this machine may lack the packed products; a run that recorded none had the plain ones
-        packed = earlier.get("products") == PACKED and (device != CPU or can_pack())
-        products = PACKED if packed else PLAIN
-    else:
-        products = way([(b.name, b.precision) for b in backbones(run)], device)
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.startswith("cuda"):
@@ -81,7 +75,6 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
-        "products": products,
         "tf32": run.method.config.get("arithmetic") == "tf32",
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
@@ -280,8 +273,34 @@ def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str)
         )
 
 
+def bf16_gain(width: int) -> float:
+    """Return how many times as fast as in fp32 two layers of a tower's MLP are in bf16, with their gradient.
+
+    Args:
+        width: of the tower.
+    """
+    up, down = torch.ones(4 * width, width), torch.ones(width, 4 * width)
+    x = torch.ones(128, width, requires_grad=True)
+
+    def seconds(bf16: bool) -> float:
+        begun = time.thread_time()
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            y = F.linear(F.gelu(F.linear(x, up)), down)
+        torch.autograd.grad(y, x, torch.ones_like(y))
+        return time.thread_time() - begun
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # where several wait for each other on a busy machine, times say little
+    try:
+        turns = [(seconds(False), seconds(True)) for _ in range(3)]
+    finally:
+        torch.set_num_threads(threads)
+    singles, halves = zip(*turns[1:], strict=True)  # the first turn warms up
+    return float(min(singles) / min(halves))
+
+
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to compute a part of a run with other versions than the recorded ones, or without its products.
+    """Refuse to compute a part of a run with other versions than the recorded ones.
 
     Builds of one version of torch for different devices count as equal.
     """
@@ -294,8 +313,6 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name in ("fedlens", *_PACKAGES)
         if name in recorded and version(recorded, name) != version(now, name)
     ]
-    if recorded.get("products", PLAIN) != now["products"]:
-        other.append(f"a torch without the {recorded['products']} products (oneDNN)")
     if other:
         raise FedLensError(
             f"{platform.node()} cannot train a part of the run: it has {', '.join(other)}; install the same",

@@ -47,7 +47,6 @@ def count_flops(run: RunConfig, artifacts: Path, device: str) -> Work[FlopCount]
     # Round 1 must not be evaluated: it is neither a multiple of this nor the last one.
     run = run.model_copy(update={"evaluate_every": run.rounds + 2, "rounds": run.rounds + 1})
     resolved = resolve_environment(run, device, None)
-    # Its products are the plain ones: torch's counter does not know the packed ones.
     setup = yield from set_up_again(run, artifacts, device)
     loop = make_loop(run, setup, int(resolved["chunk"]))
     events = loop.events()

@@ -147,7 +147,7 @@ def restore(
     if run.data.training_classes == "own":
         raise FedLensError(CROSS_CLASS_NOT_ANALYSED)
     resolved = resolve_environment(run, device, environment)
-    setup = yield from set_up_again(run, artifacts, device, environment, resolved["products"])
+    setup = yield from set_up_again(run, artifacts, device, environment)
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
     loop.run_state.need()

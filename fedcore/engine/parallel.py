@@ -359,5 +359,5 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     # would divide and order its sums differently, and a chunk's bits would depend on where it is computed.
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
-    setup = result_of(set_up_again(run, artifacts, device, environment, resolved["products"]))
+    setup = result_of(set_up_again(run, artifacts, device, environment))
     return Worker(setup.cohorts, numerics(resolved))

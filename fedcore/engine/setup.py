@@ -12,8 +12,6 @@ from fedcore.cache import integrity
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.products import PLAIN
-from fedcore.clip.speed import way
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
@@ -81,13 +79,11 @@ def set_up(
     device: str,
     should_stop: Callable[[], bool] = lambda: False,
     before: Mapping[str, Any] | None = None,
-    products: str = PLAIN,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
         before: environment of the attempt that is resumed; the content must be the same.
-        products: the way of products with frozen weights, as the run's environment has it.
 
     Raises:
         FedLensError: if the data, weights or method are not available, or differ from those before.
@@ -115,7 +111,7 @@ def set_up(
     config = registry.build_config(run.method.name, run.method.config, "method.config")
     yield from (Notice(line) for line in planned(cls, "plan_warnings", config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
-    loaded = load_backbones(backbones(run), device, products)
+    loaded = load_backbones(backbones(run), device)
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
@@ -158,14 +154,10 @@ def set_up(
 
 
 def set_up_again(
-    run: RunConfig,
-    artifacts: Path,
-    device: str,
-    before: Mapping[str, Any] | None = None,
-    products: str = PLAIN,
+    run: RunConfig, artifacts: Path, device: str, before: Mapping[str, Any] | None = None
 ) -> Work[RunSetup]:
     """Set up a run as ``set_up`` does, without its notices, for callers that do not train it."""
-    steps = set_up(run, artifacts, device, before=before, products=products)
+    steps = set_up(run, artifacts, device, before=before)
     return (yield from relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[misc]
 
 
@@ -234,14 +226,12 @@ def content_hash(images: ImageSet) -> str:
     return digest.hexdigest()[:16]
 
 
-_LOADED: dict[tuple[str, str | None, str, str, str], Backbone] = {}
+_LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
 
 
-def load_backbones(
-    wanted: tuple[BackboneConfig, ...], device: str, products: str = PLAIN
-) -> dict[BackboneConfig, Backbone]:
+def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
     """Load the backbones of a run; they stay in memory for the next run of the process, others are freed."""
-    keys = {b: (b.name, b.pretrained, device, b.precision, products) for b in wanted}
+    keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
         del _LOADED[key]  # an unused ViT-L would only take memory
     for key in keys.values():
@@ -253,4 +243,4 @@ def load_backbones(
 def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> Backbone:
     """Load one backbone as new runs do; it stays in memory as with ``load_backbones``."""
     wanted = BackboneConfig(name=name, pretrained=pretrained, precision=precision)
-    return load_backbones((wanted,), device, way([(name, precision)], device))[wanted]
+    return load_backbones((wanted,), device)[wanted]

@@ -53,7 +53,7 @@ def train(
     with faults_named(run.method.name):
         resolved = resolve_environment(run, device, environment)
         before = environment if resume_from is not None else None
-        setup = yield from set_up(run, artifacts, device, should_stop, before, resolved["products"])
+        setup = yield from set_up(run, artifacts, device, should_stop, before)
         loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
         loop.whole_checkpoints = whole_checkpoints
         if resume_from is not None:

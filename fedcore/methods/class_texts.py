@@ -125,7 +125,7 @@ def with_texts(config: ConfigT, context: RunContext) -> ConfigT:
     """Return a config with changeable descriptions written out and without unused ones.
 
     So stored, the run can be repeated from its config alone. Texts that come with FedLens never change and
-    are not written out; older runs have none either, so that both stay in one group.
+    are not written out.
     """
     if not isinstance(config, ClassTextConfig):
         return config

@@ -9,6 +9,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import equivalents, library
 from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.equivalents import NoEquivalent, VariantRun
+from fedcore.papers.experiments import followed_by
 from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
@@ -138,7 +139,23 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
             except FedLensError:
                 continue
     present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
-    return PrintedValues(values, {m: reason for m, reason in missing.items() if m not in present})
+    missing = {m: reason for m, reason in missing.items() if m not in present}
+    return PrintedValues(values, missing, _presets(comparison))
+
+
+def _presets(comparison: Comparison) -> dict[RowKey, tuple[str, ...]]:
+    """Return the presets that the experiments of each row follow."""
+    followed = {
+        (experiment.id, trained): followed_by(experiment.config, trained)
+        for experiment in comparison.experiments
+        for trained in {row.trained_by_fedlens for row in comparison.rows}
+    }
+    found = {}
+    for row in comparison.rows:
+        behind = dict.fromkeys(result.run.experiment_id for result in row.runs)
+        names = dict.fromkeys(n for number in behind for n in followed[number, row.trained_by_fedlens])
+        found[row.setting, row.key] = tuple(names)
+    return {key: names for key, names in found.items() if names}
 
 
 def _add(

@@ -11,7 +11,7 @@ from fedcore.reports.checked import CheckedComparison, ComparisonChoices, availa
 from fedcore.reports.recipe import Recipe, recipe_of
 from fedcore.reports.views import Figure, ViewSource
 from fedcore.results.comparison import Comparison
-from fedcore.results.setting_text import protocol_text, setting_paragraph
+from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.summary import Summary, SummaryTable
 
 PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")
@@ -88,7 +88,7 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> W
             yield Progress("reading the results", done, len(chosen) * len(checked.summary.tables))
             figures += view.figures(source, table.setting)
         rows = compared.rows_in(table.setting)
-        paragraph = f"{setting_paragraph(store, rows)} {protocol_text(compared, rows)}".rstrip()
+        paragraph = f"{setting_paragraph(store, rows)} {checked.printed.presets_text(rows)}".rstrip()
         sections.append(Section(table, tuple(figures), paragraph))
     environments = {run.id: store.runs.environment(run.id) for run in compared.runs}
     recipe = recipe_of(checked, wording.title)

@@ -25,7 +25,6 @@ from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import SEARCH_COLUMNS, search_costs
-from fedcore.results.setting_text import row_protocols
 from fedcore.results.statistics import Stat, group_by
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
@@ -40,7 +39,7 @@ ROW_COLUMNS = (
 SUMMARY_COLUMNS = (
     *ROW_COLUMNS, "metric", "rule", "rounds", "mean", "std", "n", "seeds", "runs", "baseline", "difference",
     "test", "pairs", "p", "p_holm", "remark", "printed", "printed_std", "printed_in", "comparability",
-    "reasons_against_comparing", "protocol", *SEARCH_COLUMNS,
+    "reasons_against_comparing", "preset", *SEARCH_COLUMNS,
 )  # fmt: skip
 BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n", "remark")
 COST_COLUMNS = (
@@ -58,8 +57,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
     comparison, rows = summary.comparison, []
     for table in summary.tables:
         baseline = table.baseline.label if table.baseline is not None else None
-        protocols = row_protocols(comparison, [row.row for row in table.rows])
-        for row, followed in zip(table.rows, protocols, strict=True):
+        for row in table.rows:
             shared = _shared(row.row, comparison.names)
             for metric, cell in row.means.items():
                 difference = row.differences.get(metric, DifferenceCell())
@@ -73,7 +71,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "baseline": baseline,
                     "difference": _rounded(difference.points),
                     "remark": "; ".join(row.remarks) or None,
-                    "protocol": "; ".join(followed) or None,
+                    "preset": "; ".join(summary.printed.presets_of(row.row)) or None,
                     **search_costs(row.row.config),
                 }
                 if (test := difference.test) is not None:

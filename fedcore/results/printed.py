@@ -1,8 +1,8 @@
-"""Values that papers print for the rows of a comparison; ``fedcore.papers`` reads and matches them."""
+"""What papers print for the rows of a comparison; ``fedcore.papers`` reads and matches it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -78,15 +78,17 @@ class PrintedValue:
 
 @dataclass(frozen=True)
 class PrintedValues:
-    """The values that papers print for the rows of one comparison.
+    """The values that papers print for the rows of one comparison, and the presets that the rows follow.
 
     Attributes:
         values: row -> metric -> printed values, in the order in which the experiments name them.
         missing: printed methods without a row in the comparison -> the reason, in the papers' order.
+        presets: row -> names of presets, for rows that follow one.
     """
 
     values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    presets: dict[RowKey, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, group: ComparisonRow, metric: Metric) -> tuple[PrintedValue, ...]:
         return self.values.get((group.setting, group.key), {}).get(metric, ())
@@ -97,7 +99,22 @@ class PrintedValues:
     def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:
         rows = {(g.setting, g.key) for g in groups}
         values = {row: by_metric for row, by_metric in self.values.items() if row in rows}
-        return PrintedValues(values, self.missing)
+        return PrintedValues(values, self.missing, self.presets)
+
+    def presets_of(self, group: ComparisonRow) -> tuple[str, ...]:
+        return self.presets.get((group.setting, group.key), ())
+
+    def presets_text(self, groups: Sequence[ComparisonRow]) -> str:
+        """Return which rows follow which preset, in sentences; empty if none does."""
+        labels: dict[tuple[str, ...], list[str]] = {}
+        for group in groups:
+            labels.setdefault(self.presets_of(group), []).append(group.label)
+        return " ".join(
+            f"Preset {' and '.join(names)}: "
+            f"{'all rows' if len(following) == len(groups) else ', '.join(following)}."
+            for names, following in labels.items()
+            if names
+        )
 
     @property
     def all(self) -> list[PrintedValue]:

@@ -17,7 +17,6 @@ from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
-    "products": "Products with frozen weights",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "common_model": "All clients predict with the global model",
@@ -81,14 +80,13 @@ def environment_texts(environment: Mapping[str, object]) -> dict[str, str]:
 def repeat_command(file: str, environment: Mapping[str, object]) -> str:
     """Return the command that repeats a run from its experiment file.
 
-    For a run on the CPU it names the number of threads and packed products, which decide the last bits of a
-    sum and are not in the file, and the device, since a machine with a GPU would use that.
+    For a run on the CPU it names the number of threads, which decides the last bits of a sum and is not in
+    the file, and the device, since a machine with a GPU would use that.
     """
     if environment.get("device") != "cpu":
         return f"fedlens run {file}"
     threads = environment.get("threads")
     chosen = f"FEDLENS_THREADS={shlex.quote(str(threads))} " if threads else ""
-    chosen += "FEDLENS_PRODUCTS=packed " if environment.get("products") == "packed" else ""
     return f"{chosen}fedlens run {file} --device cpu"
 
 

@@ -1,13 +1,12 @@
-"""The setting of a comparison in whole sentences, and the numbered protocols that its rows follow."""
+"""The setting of a comparison in whole sentences."""
 
 from collections.abc import Iterable, Sequence
 
-from fedcore.config import RunConfig, backbones, identity
+from fedcore.config import RunConfig, backbones
 from fedcore.config.field_names import data_title, seeds_text
 from fedcore.data import catalog
 from fedcore.methods import registry
 from fedcore.progress import counted, listed
-from fedcore.results.comparison import Comparison
 from fedcore.results.rows import ComparisonRow
 from fedcore.store import EntityRow, Store
 
@@ -139,35 +138,3 @@ def _training(rows: Sequence[ComparisonRow]) -> str:
 def _is_trained(row: ComparisonRow) -> bool:
     method = registry.loaded().get(row.method) if row.trained_by_fedlens else None
     return method is None or method.trains
-
-
-def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
-    """Return the numbered protocols of the experiments of each row."""
-    configs = {e.id: e.config for e in comparison.experiments}
-    behind = [
-        dict.fromkeys((r.run.experiment_id, r.run.origin == "engine") for r in row.runs) for row in rows
-    ]
-    followed = {
-        (number, trained_by_fedlens): identity.protocols_of(configs[number], trained_by_fedlens)
-        for number, trained_by_fedlens in {one for of_row in behind for one in of_row}
-    }
-    return [tuple(dict.fromkeys(name for one in of_row for name in followed[one])) for of_row in behind]
-
-
-def protocol_text(comparison: Comparison, rows: Sequence[ComparisonRow]) -> str:
-    """Return which rows follow which numbered protocol, in sentences; empty if none does."""
-    labels: dict[tuple[str, ...], list[str]] = {}
-    for row, names in zip(rows, row_protocols(comparison, rows), strict=True):
-        labels.setdefault(names, []).append(row.label)
-    return " ".join(
-        f"Protocol {' and '.join(map(_with_erratum, names))}: "
-        f"{'all rows' if len(of_it) == len(rows) else ', '.join(of_it)}."
-        for names, of_it in labels.items()
-        if names
-    )
-
-
-def _with_erratum(name: str) -> str:
-    base, number = identity.split_number(name)
-    later = [version for version in identity.protocol_versions()[base] if version.number > (number or 0)]
-    return f"{name} (@{later[0].number} corrects it: {later[0].erratum})" if later else name

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names
@@ -29,18 +30,6 @@ follows from a search."""
 _OTHER_ROOT = re.compile(r"(transfer|further_data)\.\d+\.root")
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
-LATER = {
-    "data.classes": "all", "data.training_classes": "all", "data.class_order": "label",
-    "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "further_data": (),
-    "held_out_share": "test", "test_sample": None,
-    "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
-    "method.config.fair_weight": 0.01, "method.config.lowest_rank": 1,
-    "method.config.stretch_mean": "classes",
-}  # fmt: skip
-"""Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
-
-A new field of the data, of the partition, of all methods or of a method that was there before belongs here.
-"""
 OF_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer", "further_data")
 """Beginnings of the fields that rows of one setting have in common."""
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
@@ -49,33 +38,34 @@ _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None) -> str:
     """Return a key that is equal for runs of the same data, partition, backbone and held-out protocol.
 
+    Values that are defaults are left out of this key and of ``row_key``, so that a field which FedLens gains
+    later changes neither, and links stay valid.
+
     Args:
         environment: recorded with the run. Its fingerprints ``data`` and ``transfer`` distinguish data sets
             of one name, wherever they are stored; runs without them are distinguished by their folders.
             Embedded data is the same everywhere.
     """
-    part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
+    places: dict[str, Any] = {
+        "data": {"root"},
+        "transfer": {"__all__": {"root"}},
+        "further_data": {"__all__": {"root"}},
+    }
+    part = config.model_dump(
+        mode="json",
+        include={*places, "partition", "backbone", "cohorts"},
+        exclude=places,
+        exclude_defaults=True,
+    )
     unused = unused_fields(config.partition)
-    part["partition"] = {n: v for n, v in part["partition"].items() if n not in unused}
-    for table in ("data", "partition"):
-        part[table] = {n: v for n, v in part[table].items() if not _is_later_default(f"{table}.{n}", v)}
-    root = part["data"].pop("root")
-    if config.transfer:
-        part["transfer"] = []
-        for other in config.transfer:  # its name alone if all else is as usual
-            changed = other.model_dump(mode="json", exclude={"root"}, exclude_defaults=True)
-            part["transfer"].append(other.name if changed == {"name": other.name} else changed)
-        if {other.name for other in config.transfer} - _EMBEDDED:
-            fingerprint = (environment or {}).get("transfer")
-            roots = [other.root for other in config.transfer]
-            part["transfer_content"] = {"root": roots} if fingerprint is None else {"data": fingerprint}
-    if config.further_data:
-        part["further_data"] = [
-            other.model_dump(mode="json", exclude={"root"}) for other in config.further_data
-        ]
+    part["partition"] = {n: v for n, v in part.get("partition", {}).items() if n not in unused}
+    if {other.name for other in config.transfer} - _EMBEDDED:
+        fingerprint = (environment or {}).get("transfer")
+        roots = [other.root for other in config.transfer]
+        part["transfer_content"] = {"root": roots} if fingerprint is None else {"data": fingerprint}
     if not _is_embedded(config):
         fingerprint = (environment or {}).get("data")
-        part["content"] = {"root": root} if fingerprint is None else {"data": fingerprint}
+        part["content"] = {"root": config.data.root} if fingerprint is None else {"data": fingerprint}
     part["lodo"] = config.held_out is not None
     if config.held_out is not None and config.held_out_share == "all":
         part["held_out_share"] = "all"
@@ -102,22 +92,16 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     Args:
         trained_by_fedlens: False for results of other code, which do not count as seeds of our methods.
     """
-    flat = config_for_display(config, trained_by_fedlens)
-    # a missing root and its value None would give two keys, and links have the one with None
-    flat |= {n: None for n in flat if _OTHER_ROOT.fullmatch(n)}
-    content = {n: v for n, v in flat.items() if n not in NOT_COMPARED and not _is_later_default(n, v)}
-    content["here"] = trained_by_fedlens
-    content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
+    values = _hyper_parameters(config, trained_by_fedlens, exclude_defaults=True)
+    method = config.method.model_copy(update={"config": values})
+    flat = flatten(config.model_copy(update={"method": method}), exclude_defaults=True)
+    content = [trained_by_fedlens, {n: v for n, v in flat.items() if is_compared(n)}]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def is_compared(field: str) -> bool:
     """Return whether a field can make rows differ, see ``NOT_COMPARED``."""
     return field not in NOT_COMPARED and not _OTHER_ROOT.fullmatch(field)
-
-
-def _is_later_default(name: str, value: object) -> bool:
-    return name in LATER and value == LATER[name]
 
 
 def setting_title(config: RunConfig) -> str:
@@ -173,7 +157,7 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
     return titles
 
 
-def flatten(config: RunConfig) -> dict[str, Any]:
+def flatten(config: RunConfig, *, exclude_defaults: bool = False) -> dict[str, Any]:
     """Return a config with dotted names, lists as tuples, cohorts by number (``cohorts.0.clients``).
 
     Texts by class become one short text. Fields that the partition ignores are left out, and those of a
@@ -191,7 +175,8 @@ def flatten(config: RunConfig) -> dict[str, Any]:
         else:
             yield prefix, _plain(value)
 
-    return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in unused}
+    content = config.model_dump(mode="json", exclude_defaults=exclude_defaults)
+    return {name: v for name, v in walk(content, "") if name not in unused}
 
 
 def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str, Any]:
@@ -199,15 +184,18 @@ def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str,
 
     Those of a method that is not known here, such as one from a user's file, are as recorded.
     """
-    flat = flatten(config)
-    try:
-        config_of_method = (
-            registry.build_config(config.method.name, config.method.config) if trained_by_fedlens else None
-        )
-    except FedLensError:
-        return flat
-    resolved = config_of_method.model_dump(mode="json") if config_of_method else {}
-    return flat | {f"method.config.{name}": _plain(value) for name, value in resolved.items()}
+    values = _hyper_parameters(config, trained_by_fedlens)
+    return flatten(config) | {f"method.config.{name}": _plain(value) for name, value in values.items()}
+
+
+def _hyper_parameters(
+    config: RunConfig, trained_by_fedlens: bool, *, exclude_defaults: bool = False
+) -> dict[str, Any]:
+    if trained_by_fedlens:
+        with suppress(FedLensError):
+            known = registry.build_config(config.method.name, config.method.config)
+            return known.model_dump(mode="json", exclude_defaults=exclude_defaults)
+    return config.method.config
 
 
 def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fedcore
-from fedcore.config import backbones, identity
+from fedcore.config import backbones
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
@@ -16,17 +16,17 @@ from fedcore.methods import registry
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric
+from fedcore.results.printed import PrintedValues
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.setting_text import row_protocols
 from fedcore.results.summary import Summary
 from fedcore.store import Store
 
 BOARD_FIELDS = (
-    "protocol", "method", "seed", "round", "model", "test_set", "correct", "total", "domain",
+    "preset", "method", "seed", "round", "model", "test_set", "correct", "total", "domain",
 )  # fmt: skip
 
 
-def leaderboard_csv(store: Store, comparison: Comparison) -> str:
+def leaderboard_csv(store: Store, comparison: Comparison, printed: PrintedValues) -> str:
     """Return the counts of the reported round of each row, in the columns that an import reads."""
     comparison.check_rows()
     if comparison.rule == "mean10" or any(r.run.held_out for row in comparison.rows for r in row.runs):
@@ -41,9 +41,8 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
         )
 
     def rows() -> Iterable[list[object]]:
-        protocols = row_protocols(comparison, comparison.rows)
-        for row, names in zip(comparison.rows, protocols, strict=True):
-            protocol = "; ".join(names)
+        for row in comparison.rows:
+            preset = "; ".join(printed.presets_of(row))
             for result in row.runs:
                 cells = store.cells.own_and_global({result.run.id: result.rounds})
                 clients = {c.test_set for c in cells if c.test_set_kind == "client"}
@@ -54,7 +53,7 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
                     sampled = c.size not in (None, c.total)
                     if c.test_set_kind in ("client", "domain") and not twice and not sampled:
                         yield [
-                            protocol,
+                            preset,
                             row.label,
                             result.run.seed,
                             c.round,
@@ -68,19 +67,16 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
     return csv_text(BOARD_FIELDS, rows())
 
 
-def protocol_of_board(file: Path) -> str:
-    """Return the numbered protocol that all lines of a CSV file share; empty if they share none."""
+def preset_of_board(file: Path) -> str:
+    """Return the preset that all lines of a CSV file share; empty if they share none."""
     lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
     try:
-        names = {(line.get("protocol") or "").partition(";")[0].strip() for line in lines}
+        names = {(line.get("preset") or "").partition(";")[0].strip() for line in lines}
     except csv.Error as error:
         raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "file") from error
     if len(names) > 1:
-        raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
-    name = next(iter(names), "")
-    if name and identity.split_number(name)[1] is None:
-        raise FedLensError(f"{file} names the protocol '{name}' without its number, as in {name}@1", "file")
-    return name
+        raise FedLensError(f"{file} names {len(names)} presets; import those of each by themselves", "file")
+    return next(iter(names), "")
 
 
 def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, task: str, url: str = "") -> str:
@@ -103,13 +99,13 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
             "row",
         )
     ((table, row),) = found
-    stat, (protocols,) = row.means[metric].stat, row_protocols(summary.comparison, [row.row])
+    stat = row.means[metric].stat
     seeds = "1 seed" if stat.n == 1 else f"mean over {stat.n} seeds"
     spread = "" if stat.std is None else f" ± {stat.std:.2f}"
     notes = [
         f"{METRICS[metric].title} of {label}, {RULES[summary.comparison.rule]}, {seeds}{spread}",
         table.title,
-        *(f"protocol {name}" for name in protocols),
+        *(f"preset {name}" for name in summary.printed.presets_of(row.row)),
         *row.remarks,
         f"FedLens {fedcore.__version__}",
     ]

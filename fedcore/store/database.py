@@ -305,14 +305,8 @@ def writing(
         try:
             yield database
             database.commit()
-        except BaseException as error:
+        except BaseException:
             database.rollback()
-            if str(error).startswith("CHECK constraint failed") and not schema.has_our_tables(database):
-                raise FedLensError(
-                    f"{path} was made by an earlier development version of FedLens, whose tables refuse what "
-                    f"is recorded now; `fedlens merge {path} --db NEW.db` moves its experiments to a new one",
-                    "db",
-                ) from error
             raise
 
 

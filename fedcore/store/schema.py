@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.store import from_0_1
 from fedcore.store.damage import create_triggers
 
 VERSION = 1
@@ -147,13 +146,6 @@ def tables(connection: sqlite3.Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
 
 
-def has_our_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether all tables are defined as here; development versions had fewer kinds of entities."""
-    made = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE type='table'")}
-    statements = map(str.strip, SCHEMA.split(";\n"))
-    return {s for s in statements if s.startswith("CREATE TABLE")} <= made
-
-
 @cache
 def _expected_columns() -> dict[str, set[str]]:
     """Return the columns of each of our tables."""
@@ -184,8 +176,6 @@ def require_current(path: Path, connection: sqlite3.Connection) -> None:
 def require_version(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
     """Refuse a database of another program or version, or one that has lost its version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version != VERSION and from_0_1.steps(connection):
-        raise FedLensError(from_0_1.refusal(path), field)
     if not {"experiments", "runs", "accuracy"} <= tables(connection):
         raise FedLensError(
             f"{path} is not a database of FedLens; choose another one with --db or FEDLENS_DB", field

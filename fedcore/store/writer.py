@@ -22,7 +22,7 @@ from fedcore.methods import consent, registry
 from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.store.damage import rounds_without, write_digests
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.schema import RUN_TABLES, has_our_tables
+from fedcore.store.schema import RUN_TABLES
 
 _MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,
@@ -143,14 +143,13 @@ def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, objec
 
 def insert_record(
     database: sqlite3.Connection, record: ExperimentRecord[Tables | AttachedRun], text: str
-) -> list[int]:
-    """Insert an experiment with its runs and all of their rows; return the new ids of the runs.
+) -> None:
+    """Insert an experiment with its runs and all of their rows.
 
     Args:
         text: status text of runs that had not ended; they become ``stopped``, since no process trains them.
     """
     experiment_id = insert_row(database, "experiments", record.row)
-    run_ids = []
     for row, recorded in record.runs:
         values = row | {"experiment_id": experiment_id}
         if row["status"] in ("queued", "running", "stopping"):
@@ -165,8 +164,6 @@ def insert_record(
         _check_means(database, run_id)
         update_summary(database, run_id)
         write_digests(database, run_id, rounds_without(database, run_id))
-        run_ids.append(run_id)
-    return run_ids
 
 
 def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
@@ -182,7 +179,7 @@ def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) ->
 def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
     """Copy the rows of a run of the attached database, and the digests that were compared with them."""
     # the attached database has passed the same CHECK constraints, which take as long as all else here
-    database.execute(f"PRAGMA ignore_check_constraints={int(has_our_tables(database))}")
+    database.execute("PRAGMA ignore_check_constraints=ON")
     try:
         for table in RUN_TABLES:
             names = [row["name"] for row in database.execute(f"PRAGMA table_info({table})")]

@@ -214,7 +214,7 @@ class ClusterWatch:
             return NodeState(place, problem=f"FedLens does not answer there ({why})")
         theirs = report.versions
         try:
-            other_code("it", theirs.get("code", "of an earlier version"))
+            other_code("it", theirs["code"])
         except Elsewhere as refused:
             return NodeState(place, report, str(refused))
         return NodeState(place, report, report.problem, tuple(node.differences(self._ours, theirs)))

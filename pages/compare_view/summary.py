@@ -17,7 +17,6 @@ from fedcore.results.metrics import (
 from fedcore.results.printed import PrintedValue
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text
-from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
 from pages.compare_view import table as tables
@@ -82,8 +81,8 @@ def draw(shown: ShownComparison) -> None:
         if labels:
             hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
             st.caption(f"Hidden, but counted for best values and p: {hidden}.")
-        if protocols := protocol_text(shown.comparison, [row.row for row in table.rows]):
-            st.caption(markup.md(protocols))
+        if presets := table.printed.presets_text([row.row for row in table.rows]):
+            st.caption(markup.md(presets))
         if choice.baseline is not None and table.baseline is None:
             label = markup.md(markup.clipped(choice.baseline))
             st.caption(f"The baseline {label} has no run in this setting.")

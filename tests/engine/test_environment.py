@@ -48,7 +48,6 @@ CONDITIONS = {
     "platform": "x",
     "tf32": False,
     "precision": "fp32",
-    "products": "plain",
     "code": "0123",
     "fedlens": "1",
 } | dict.fromkeys(environment._PACKAGES, "2.14")
@@ -66,6 +65,14 @@ def test_a_resume_says_what_differs_from_what_was_recorded(two_threads):
         "resumed after round 3 with another device name: Xeon before, EPYC now",
         "resumed after round 3 with another processor features: AVX512 before, AVX2 now",
     ]
+
+
+def test_a_resume_ignores_what_only_an_earlier_version_recorded():
+    (run,) = config.expand(config.loads(TOML))
+    earlier = {"threads": 1, "chunk": 2, "products": "packed"}
+    now = environment.resolve_environment(run, "cpu", earlier)
+    assert (now["threads"], now["chunk"], "products" in now) == (1, 2, False)
+    assert list(environment_differences(earlier, now, 3)) == []
 
 
 def test_torch_and_numpy_are_recorded_by_their_own_versions():

@@ -105,13 +105,13 @@ def test_a_database_that_takes_the_place_of_another_is_read(open_page: Opened, t
         assert label in compared and other not in compared
 
 
-def test_a_line_below_the_table_names_the_protocol_here_and_on_compare(
+def test_a_line_below_the_table_names_the_preset_here_and_on_compare(
     open_page: Opened, tmp_path: Path
 ) -> None:
     file = tmp_path / "board.csv"
     file.write_text(
-        "protocol,method,seed,round,model,test_set,correct,total\ndemo@1,Ours,1,10,global,a,9,10\n", "utf-8"
+        "preset,method,seed,round,model,test_set,correct,total\ndemo,Ours,1,10,global,a,9,10\n", "utf-8"
     )
     assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 0
     for app in (open_page("leaderboard", by="global"), open_page("compare", ids=["1"])):
-        assert "Protocol demo@1: all rows." in [c.value.replace("\\", "") for c in app.caption]
+        assert "Preset demo: all rows." in [c.value.replace("\\", "") for c in app.caption]

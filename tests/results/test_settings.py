@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import Field
 
 from fedcore.config import (
     BackboneConfig,
@@ -194,48 +195,75 @@ def test_embedded_data_is_the_same_wherever_it_ran() -> None:
 
 
 ROW_KEYS = {
-    "clip-fc": "cc6a411b86903f05",
-    "cocoop": "38d6227f409e0ff4",
-    "coop": "bea0ec17db33b911",
-    "facmic": "91f5aac6e7156ec4",
-    "fedakt": "3a91547a412c3d82",
-    "fedalign": "9aaddafacfb79a08",
-    "fedapt": "3b0d5c5c8015584a",
-    "fedavg-lora": "3d235f076313d48c",
-    "fedavg-vision": "4d8e0398973b2c51",
-    "fedclip": "7cd83d6dcc3f6182",
-    "feddeap": "884e7be6312fd06c",
-    "fedgh": "96cd06608c17d252",
-    "fedmaple": "b694049695bfc27f",
-    "fedot": "e9802cc0231caa7a",
-    "fedotp": "946a6baf4e6ae1c5",
-    "fedpgp": "a0e4e3b2b1bcf0b1",
-    "fedprox-lora": "ca5965b5912df955",
-    "promptfl": "7a76256dfaac69b9",
-    "sdfed": "32ee4f567b6f2ce3",
-    "vpt": "3cf3469b1a8c2886",
-    "zero-shot": "cb5a658b844b9110",
+    "clip-fc": "25ddc8c33c9f388e",
+    "cocoop": "bc7dbe0df2b0fd2f",
+    "coop": "3c30ced4109d5a21",
+    "facmic": "c8bd2f787354fdc1",
+    "fedakt": "d7ed2243113f1c7b",
+    "fedalign": "5e8dd6513c3c9884",
+    "fedapt": "6231c06c572ca340",
+    "fedavg-lora": "407e124a46deb808",
+    "fedavg-vision": "7f7401a5a6b4aa7b",
+    "fedclip": "0a024feca6b52a10",
+    "feddeap": "b2ba2c8072d37b9d",
+    "fedgh": "6076d831607633e7",
+    "fedmaple": "ae17e872f8688eed",
+    "fedot": "5561e79755b53ae9",
+    "fedotp": "52fd272d3b88c999",
+    "fedpgp": "565aea6ba59fb068",
+    "fedprox-lora": "2c94a87152a8d97e",
+    "promptfl": "01a0534b77e6e1a0",
+    "sdfed": "fbbf1c851489b1dd",
+    "vpt": "f9f0fa4b4a2c9607",
+    "zero-shot": "0ffbbf9ca20b094b",
 }
-"""Keys of rows as the links of version 1.0 have them, by method."""
+"""Keys of rows as links have them, by method."""
 
 
-def test_a_new_field_leaves_the_keys_of_links_as_they_were() -> None:
-    runs = {
-        method: RunConfig(
-            data=DataConfig(name="shapes", shots=8),
-            partition=PartitionConfig(),
-            backbone=BackboneConfig(),
-            method=MethodEntry(name=method),
-            rounds=10,
-            participation=1.0,
-            held_out=None,
-            seed=1,
-        )
-        for method in ROW_KEYS
-    }
-    assert {setting_key(run) for run in runs.values()} == {"1bd8c3b8056d"}
+def run_of(method: str, **config: object) -> RunConfig:
+    return RunConfig(
+        data=DataConfig(name="shapes", shots=8),
+        partition=PartitionConfig(),
+        backbone=BackboneConfig(),
+        method=MethodEntry(name=method, config=config),
+        rounds=10,
+        participation=1.0,
+        held_out=None,
+        seed=1,
+    )
+
+
+def test_the_keys_of_links_stay_as_they_are() -> None:
+    runs = {method: run_of(method) for method in ROW_KEYS}
+    assert {setting_key(run) for run in runs.values()} == {"ac0d71f9bb9b"}
     keys = {method: settings.row_key(run) for method, run in runs.items()}
-    assert keys == ROW_KEYS, "name the new field and its default in LATER (fedcore/results/settings.py)"
+    assert keys == ROW_KEYS, "the default of a field has changed"
+
+
+class _LaterData(DataConfig):
+    sizes: tuple[int, ...] = Field((1, 2), description="a field of a later version")
+
+
+class _LaterRun(RunConfig):
+    data: _LaterData
+    depth: int = 3
+
+
+def test_a_later_field_changes_a_key_only_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(registry.get("fedot").Config):
+        spice: float = Field(0.5, description="a field of a later version")
+
+    run = run_of("fedot")
+    usual = setting_key(run), settings.row_key(run)
+    monkeypatch.setattr(registry.get("fedot"), "Config", Later)
+    later = _LaterRun.model_validate(run.model_dump())
+    assert (setting_key(later), settings.row_key(later)) == usual
+    changed = later.model_copy(update={"data": later.data.model_copy(update={"sizes": (1,)})})
+    assert setting_key(changed) != usual[0]
+    spiced = run_of("fedot", spice=0.6)
+    others = [settings.row_key(r) for r in (changed, later.model_copy(update={"depth": 4}), spiced)]
+    assert len({usual[1], *others}) == 4
+    assert settings.row_key(run_of("fedot", spice=0.5)) == usual[1]
 
 
 NEEDED = {"clients": 6, "alpha": 0.3, "classes_per_client": 1}

@@ -1,20 +1,20 @@
-"""A leaderboard goes to another FedLens and stands there in its protocol; a result goes to a model hub."""
+"""A leaderboard goes to another FedLens and follows its preset there; a result goes to a model hub."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from fedcore.config import identity, parse
 from fedcore.errors import FedLensError
-from fedcore.papers.experiments import DEMO, preset
+from fedcore.papers.experiments import DEMO, followed_by, names, preset
+from fedcore.papers.reproductions import printed_values
 from fedcore.progress import result_of
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
-from fedcore.results.setting_text import protocol_text
+from fedcore.results.printed import PrintedValues
 from fedcore.results.sharing import eval_results, leaderboard_csv
 from fedcore.store import Store
 from tests.support import command_line, fill
@@ -22,17 +22,17 @@ from tests.support import command_line, fill
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demonstration with other seeds and another name, which is still its protocol."""
+    """The demonstration with other seeds and another name, which still follows it."""
     path = tmp_path_factory.mktemp("board") / "runs.db"
     fill.done(path, preset(DEMO).model_copy(update={"name": "Mine", "seeds": (4, 5, 6), "rounds": 10}))
     return path
 
 
-def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path) -> None:
+def test_an_imported_leaderboard_follows_its_preset(db: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
-    assert file.read_text("utf-8").splitlines()[1].startswith("demo@1,Zero-shot CLIP,4,")
-    assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the protocol's"
+    assert file.read_text("utf-8").splitlines()[1].startswith("demo,Zero-shot CLIP,4,")
+    assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the preset's"
     assert command_line.run("import", file, "--db", other) == 0
     ours, theirs = compare(Store(db), [1]), compare(Store(other), [1])
     assert list(ours.settings) == list(theirs.settings), "of the same setting, so that they can be ranked"
@@ -41,7 +41,7 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     )
     assert not any(row.trained_by_fedlens or row.other_tests for row in theirs.rows)
     with checked_comparison(Store(other), [1]) as checked:
-        assert {row["protocol"] for row in summary_rows(checked.summary)} == {"demo@1"}
+        assert {row["preset"] for row in summary_rows(checked.summary)} == {"demo"}
     assert command_line.run("import", file, "--db", other) == 2, "once only"
 
 
@@ -65,30 +65,42 @@ def test_a_leaderboard_has_no_counts_of_sampled_domains(tmp_path: Path) -> None:
         )
     writer.claim.finish("done")
     for rule, domains in (("best", []), ("last", ["8,60,d"])):
-        lines = leaderboard_csv(Store(path), compare(Store(path), [1], rule)).splitlines()[1:]
+        lines = leaderboard_csv(Store(path), compare(Store(path), [1], rule), PrintedValues()).splitlines()[
+            1:
+        ]
         assert [line.partition(",d,")[2] for line in lines if ",d," in line] == domains
         assert len(lines) == 2 + len(domains)
 
 
-def test_the_protocols_of_rows_are_named_with_their_errata(db: Path, tmp_path: Path) -> None:
-    compared = compare(Store(db), [1])
-    assert protocol_text(compared, compared.rows) == "Protocol demo@1: all rows."
+def test_the_presets_of_rows_are_named(db: Path, tmp_path: Path) -> None:
     with checked_comparison(Store(db), [1]) as checked:
         (section,) = result_of(read_report(checked, Wording(parts=()))).sections
-    assert section.paragraph.endswith(". Protocol demo@1: all rows.")
+    assert section.paragraph.endswith(". Preset demo: all rows.")
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     file.write_text(
-        "protocol,method,seed,round,model,test_set,correct,total\n"
-        "fedmgp/table2-cifar10@1,FedTPG,1,100,global,a,9,10\n",
+        "preset,method,seed,round,model,test_set,correct,total\n"
+        "fedmgp/table2-cifar10,FedTPG,1,100,global,a,9,10\n",
         "utf-8",
     )
     assert command_line.run("import", file, "--db", other) == 0
     fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     compared = compare(Store(other), [1, 2])
-    assert protocol_text(compared, compared.rows).startswith(
-        "Protocol fedmgp/table2-cifar10@1 (@2 corrects it: FedMGP, the paper's own method, was missing"
-    )
-    assert protocol_text(compared, compared.rows).endswith("): FedTPG."), "FedOT follows none"
+    text = printed_values(compared, ()).presets_text(compared.rows)
+    assert text == "Preset fedmgp/table2-cifar10: FedTPG.", "FedOT follows none"
+
+
+def test_an_experiment_follows_a_preset_while_its_config_is_equal() -> None:
+    for name in names():
+        theirs = preset(name)
+        entries = tuple(entry.model_copy(update={"label": "Mine"}) for entry in theirs.methods)
+        free = {
+            "seeds": (9,),
+            "name": "x",
+            "data": theirs.data.model_copy(update={"root": "/a"}),
+            "methods": entries,
+        }
+        assert followed_by(theirs.model_copy(update=free), True) == (name,)
+        assert followed_by(theirs.model_copy(update={"rounds": theirs.rounds + 1}), True) == ()
 
 
 def test_a_second_leaderboard_hides_no_run_of_the_first(
@@ -118,25 +130,25 @@ def test_names_that_a_spreadsheet_would_run_come_back_as_they_were(tmp_path: Pat
     assert {r.label for r in compare(Store(other), [1]).rows} == {m.label for m in methods}
 
 
-def test_a_csv_file_of_two_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_csv_file_of_two_presets_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "board.csv"
-    lines = ["protocol,method,seed,round,model,test_set,correct,total"]
-    lines += [f"{name},a,1,1,c,c,1,2" for name in ("demo@1", "fedot/table1-pacs@1")]
+    lines = ["preset,method,seed,round,model,test_set,correct,total"]
+    lines += [f"{name},a,1,1,c,c,1,2" for name in ("demo", "fedot/table1-pacs")]
     file.write_text("\n".join(lines), "utf-8")
     assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
-    assert "names 2 protocols" in capsys.readouterr().err
+    assert "names 2 presets" in capsys.readouterr().err
 
 
-def test_a_protocol_needs_its_number_and_a_csv_file_its_fields(
+def test_a_preset_must_exist_and_a_csv_file_needs_its_fields(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "board.csv"
-    for protocol, method, said in (
-        ("demo", "a", "names the protocol 'demo' without its number, as in demo@1"),
-        ("demo@1", "a" * 200_000, "line 2: field larger than field limit"),
+    for name, method, said in (
+        ("demo@1", "a", "unknown preset 'demo@1'; did you mean 'demo'"),
+        ("demo", "a" * 200_000, "line 2: field larger than field limit"),
     ):
         file.write_text(
-            f"protocol,method,seed,round,model,test_set,correct,total\n{protocol},{method},1,1,c,c,1,2\n",
+            f"preset,method,seed,round,model,test_set,correct,total\n{name},{method},1,1,c,c,1,2\n",
             "utf-8",
         )
         assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
@@ -145,9 +157,9 @@ def test_a_protocol_needs_its_number_and_a_csv_file_its_fields(
     assert said in capsys.readouterr().err
 
 
-def test_a_tag_makes_no_protocol_and_joined_results_follow_none(tmp_path: Path) -> None:
+def test_a_tag_makes_no_preset_and_joined_results_follow_none(tmp_path: Path) -> None:
     """The first has other rounds than the demonstration; what joins the second may differ in all."""
-    for name, rounds, tags, followed in (("other", 1, ("demo@1",), set()), ("demo", 10, (), {"demo@1"})):
+    for name, rounds, tags, followed in (("other", 1, ("demo",), set()), ("demo", 10, (), {"demo"})):
         db, file = tmp_path / f"{name}.db", tmp_path / "own.csv"
         changes = {"rounds": rounds, "seeds": (1,), "tags": tags, "name": "one"}
         fill.done(db, preset(DEMO).model_copy(update=changes))
@@ -155,16 +167,16 @@ def test_a_tag_makes_no_protocol_and_joined_results_follow_none(tmp_path: Path) 
         assert command_line.run("import", file, "--experiment", "one", "--db", db) == 0
         with checked_comparison(Store(db), [1]) as checked:
             rows = summary_rows(checked.summary)
-        assert {r["protocol"] for r in rows if r["label"] != "mine"} - {None} == followed
+        assert {r["preset"] for r in rows if r["label"] != "mine"} - {None} == followed
         if not tags:
-            assert {r["protocol"] for r in rows if r["label"] == "mine"} == {None}
+            assert {r["preset"] for r in rows if r["label"] == "mine"} == {None}
 
 
 def test_a_leaderboard_with_a_held_out_domain_is_refused(tmp_path: Path) -> None:
     held = tmp_path / "runs.db"
     fill.done(held, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=("0°",)))
     with pytest.raises(FedLensError, match="write a bundle"):
-        leaderboard_csv(Store(held), compare(Store(held), [1]))
+        leaderboard_csv(Store(held), compare(Store(held), [1]), PrintedValues())
 
 
 def test_without_a_finished_run_nothing_is_shared(tmp_path: Path) -> None:
@@ -173,11 +185,11 @@ def test_without_a_finished_run_nothing_is_shared(tmp_path: Path) -> None:
     store.experiments.create(fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     with checked_comparison(store, [1]) as checked:
         with pytest.raises(FedLensError, match="has finished; wait for one"):
-            leaderboard_csv(store, checked.comparison)
+            leaderboard_csv(store, checked.comparison, checked.printed)
         with pytest.raises(FedLensError, match="has finished; wait for one"):
             eval_results(checked.summary, "FedOT", "personal", "me/digits", "default")
     with pytest.raises(FedLensError, match="passes the filter"):
-        leaderboard_csv(store, compare(store, [1], where="seed = 2"))
+        leaderboard_csv(store, compare(store, [1], where="seed = 2"), PrintedValues())
 
 
 def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
@@ -197,40 +209,4 @@ def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
     ]
     assert lines[5:7] == ["  source:", '    url: "https://x.org/b.zip"']
     notes = json.loads(lines[-1].removeprefix("  notes: "))
-    assert "mean over 3 seeds ±" in notes and "protocol demo@1" in notes
-
-
-def test_every_preset_of_a_paper_is_as_it_was_frozen() -> None:
-    """After a correction: `python -m tools.freeze NAME ERRATUM`; a new preset: `python -m tools.freeze`."""
-    for name, versions in identity.protocol_versions().items():
-        assert identity.protocol_digest(preset(name)) == versions[-1].digest, name
-        assert preset(f"{name}@{versions[-1].number}") == preset(name)
-        assert all(v.erratum for v in versions[1:]) and not versions[0].erratum
-
-
-def test_a_corrected_protocol_keeps_its_former_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedcore.config import dumps
-
-    corrected = preset(DEMO)
-    before = parse({**corrected.model_dump(), "rounds": 9})
-    listed = [
-        {"digest": identity.protocol_digest(before)},
-        {"digest": identity.protocol_digest(corrected), "erratum": "nine rounds instead of ten"},
-    ]
-    (tmp_path / "frozen.json").write_text(json.dumps({DEMO: listed}), "utf-8")
-    (tmp_path / f"{DEMO}@1.toml").write_text(dumps(before), "utf-8")
-    monkeypatch.setattr(identity, "PROTOCOLS", tmp_path / "frozen.json")
-    monkeypatch.setattr(identity, "FORMER_PROTOCOLS", tmp_path)
-    for cached in (identity.protocol_versions, identity._by_digest):
-        cached.cache_clear()
-    try:
-        assert (preset("demo@1").rounds, preset("demo@2").rounds, preset("demo").rounds) == (9, 10, 10)
-        assert identity.protocols_of(before) == ("demo@1",)
-        assert identity.protocols_of(corrected) == ("demo@2",)
-        with pytest.raises(FedLensError, match="unknown protocol 'demo@3'; there are: demo@1, demo@2"):
-            preset("demo@3")
-    finally:
-        for cached in (identity.protocol_versions, identity._by_digest):
-            cached.cache_clear()
+    assert "mean over 3 seeds ±" in notes and "preset demo" in notes

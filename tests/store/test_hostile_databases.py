@@ -215,22 +215,6 @@ def test_a_run_with_damaged_texts_stays_listed(ours):
     assert store.runs.configs([run.id], skip_damaged=True) == {}
 
 
-def test_a_database_with_fewer_kinds_of_entities_says_how_its_experiments_move(ours: Path, theirs: Path):
-    """Development versions before 1.0 made the tables of version 1 with fewer kinds."""
-    rebuilt(theirs, "entities", ",'base','new','transfer','unseen','adapted'", "")
-    statement = "INSERT INTO entities(run_id, entity, kind, name) SELECT max(id), 900, ?, 'x' FROM runs"
-    with (
-        pytest.raises(FedLensError, match=r"earlier development version .*merge .*theirs\.db --db NEW\.db"),
-        database.writing(theirs) as connection,
-    ):
-        connection.execute(statement, ["new"])
-    assert Store(ours).imports.database(theirs).added == ("Theirs",)
-    with database.writing(ours) as connection:
-        connection.execute(statement, ["new"])
-    with pytest.raises(sqlite3.IntegrityError), database.writing(ours) as connection:
-        connection.execute(statement, ["none of ours"])
-
-
 def damage(db: Path, table: str, column: str, value: str) -> None:
     """Write a value that the table forbids into its second row, as a flipped bit does: no trigger sees it."""
     with closing(sqlite3.connect(db, isolation_level=None)) as connection:

@@ -15,7 +15,6 @@ from typing import Annotated
 import torch
 import typer
 
-from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.files import ASSETS
@@ -41,19 +40,15 @@ def main(
     print(f"{method}, classes of {classes}: {spent:.2f} CPU-s, {more:,} MiB more, loss {loss!r}")
 
 
-def step_of(
-    method: str, clients: int, classes: str, personal: bool, backbone: Backbone | None = None
-) -> Callable[[], Trained]:
+def step_of(method: str, clients: int, classes: str, personal: bool) -> Callable[[], Trained]:
     """Return a function that takes a step from the same parameters each time.
 
     Args:
         personal: as in ``main``.
-        backbone: instead of the drawn one, in its sizes.
     """
     names = json.loads((ASSETS / "classes.json").read_text(encoding="utf-8"))[classes]
     federation = drawn.federation(clients, len(names), train=32, reads=drawn.reads_of(method))
-    backbone = backbone or federation.problem.backbone
-    problem = replace(federation.problem, classes=tuple(names), backbone=backbone)
+    problem = replace(federation.problem, classes=tuple(names))
     federation = replace(federation, problem=problem)
     built, everyone = drawn.build(method, federation), torch.arange(clients)
     with torch.no_grad():

@@ -6,27 +6,18 @@ Another database is read through a copy with our own schema: nothing in it but v
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedcore.config import RunConfig
 from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.progress import counted
-from fedcore.store import from_0_1, schema
+from fedcore.store import schema
 from fedcore.store.damage import round_differences
-from fedcore.store.database import (
-    Queries,
-    artifacts_folder,
-    reading_as_it_is,
-    remove_folder,
-    resolve,
-    run_folder_name,
-    writing,
-)
+from fedcore.store.database import Queries, reading_as_it_is, resolve, writing
 from fedcore.store.exchange.records import check, read_attached, read_records
 from fedcore.store.own_results.csv_file import import_csv
 from fedcore.store.writer import ATTACHED, AttachedRun, Created, ExperimentRecord, Tables, insert_record
@@ -71,8 +62,7 @@ class Imports(Queries):
 
         It can be repeated: an experiment that exists, by its uuid, stays as it is, without newer rounds. Runs
         that were queued or running become ``stopped``. Checkpoints are not copied, so such a run can be
-        resumed in the other database only, or be restarted here. The exception is a database of FedLens 0.1,
-        which this version cannot open: its checkpoints and logs are copied.
+        resumed in the other database only, or be restarted here.
         """
         self._file.prepare_for_writing()
         source = resolve(other)
@@ -82,10 +72,7 @@ class Imports(Queries):
             ids = [row["id"] for row in copy.rows.execute("SELECT id FROM experiments ORDER BY id")]
             records = (read_attached(copy.rows, i) for i in ids)
             return self._insert_missing(
-                records,
-                "merged from another database before it had ended",
-                copy.path,
-                partial(self._copy_files, copy.rows, artifacts_folder(source)) if copy.with_files else None,
+                records, "merged from another database before it had ended", copy.path
             )
 
     def file(self, file: Path, experiment: str = "", dataset: str = "", name: str | None = None) -> str:
@@ -106,61 +93,22 @@ class Imports(Queries):
             raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 
     def _insert_missing(
-        self,
-        records: Iterable[AnyRecord],
-        text: str,
-        attached: Path | None = None,
-        copy_files: Callable[[AnyRecord, list[int], list[Path]], None] | None = None,
+        self, records: Iterable[AnyRecord], text: str, attached: Path | None = None
     ) -> Merged:
         added, present = [], []
-        folders: list[Path] = []
-        try:
-            # without a query of ``runs`` for each row: every row gets the id of a run that was just inserted
-            with writing(self._file.path, references=False) as database:
-                if attached is not None:
-                    database.execute(f"ATTACH ? AS {ATTACHED}", [str(attached)])
-                existing = {row["uuid"] for row in database.execute("SELECT uuid FROM main.experiments")}
-                for record in records:
-                    if record.row["uuid"] in existing:
-                        present.append(record.row["name"])
-                        continue
-                    check(record)
-                    run_ids = insert_record(database, record, text)
-                    if copy_files is not None:
-                        copy_files(record, run_ids, folders)
-                    added.append(record.row["name"])
-        except BaseException:
-            for folder in folders:
-                remove_folder(folder)
-            raise
+        # without a query of ``runs`` for each row: every row gets the id of a run that was just inserted
+        with writing(self._file.path, references=False) as database:
+            if attached is not None:
+                database.execute(f"ATTACH ? AS {ATTACHED}", [str(attached)])
+            existing = {row["uuid"] for row in database.execute("SELECT uuid FROM main.experiments")}
+            for record in records:
+                if record.row["uuid"] in existing:
+                    present.append(record.row["name"])
+                    continue
+                check(record)
+                insert_record(database, record, text)
+                added.append(record.row["name"])
         return Merged(tuple(added), tuple(present))
-
-    def _copy_files(
-        self,
-        rows: sqlite3.Connection,
-        source: Path,
-        record: AnyRecord,
-        run_ids: list[int],
-        made: list[Path],
-    ) -> None:
-        """Copy the folders of an experiment's runs; ``made`` gets each before it is filled."""
-        uuid, target = record.row["uuid"], artifacts_folder(self._file.path)
-        former_ids = rows.execute(
-            "SELECT r.id FROM runs r JOIN experiments e ON e.id=r.experiment_id WHERE e.uuid=? ORDER BY r.id",
-            [uuid],
-        )
-        for (former_id,), run_id, (row, _) in zip(former_ids, run_ids, record.runs, strict=True):
-            folder, former = target / run_folder_name(run_id, uuid), source / run_folder_name(former_id, uuid)
-            if not former.is_dir():
-                continue
-            if folder.exists():
-                raise FedLensError(
-                    f"{folder} exists, so the files of a run cannot be copied; merge into a database in "
-                    "another folder (--db FOLDER/runs.db)",
-                    "other",
-                )
-            made.append(folder)
-            from_0_1.copy_files(former, folder, RunConfig.model_validate_json(row["config"]))
 
 
 @contextmanager
@@ -193,12 +141,10 @@ class Copy:
 
     Attributes:
         path: of the temporary file that holds them.
-        with_files: whether the folders of its runs are merged too.
     """
 
     path: Path
     rows: sqlite3.Connection
-    with_files: bool
 
 
 @contextmanager
@@ -215,11 +161,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
     with reading_as_it_is(path) as source, TemporaryDirectory(prefix="fedlens-merge-") as folder:
         source.execute("PRAGMA trusted_schema=OFF")
         source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
-        steps = from_0_1.steps(source)
-        if not steps:
-            schema.require_version(path, source, "other")
-        elif from_0_1.LAST_STEP not in steps:
-            raise FedLensError(from_0_1.too_early(path), "other")
+        schema.require_version(path, source, "other")
         file = Path(folder) / "copy.db"
         with closing(sqlite3.connect(file)) as copy:
             copy.row_factory = sqlite3.Row
@@ -229,9 +171,6 @@ def copy_of(path: Path) -> Iterator[Copy]:
             _copy_rows(source, file, schema.tables(copy).difference(REBUILT))
             if copy.execute("PRAGMA foreign_key_check").fetchone():
                 raise ValueError("rows refer to runs or experiments that do not exist")
-            if steps:
-                with copy:
-                    from_0_1.convert(copy, steps)
             copy.execute("BEGIN")  # otherwise each of thousands of queries locks the file
             runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]
             for finding in round_differences(copy, runs):
@@ -239,7 +178,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
             _clear_infinity(copy)
             copy.commit()
             copy.execute("BEGIN")
-            yield Copy(file, copy, with_files=bool(steps))
+            yield Copy(file, copy)
 
 
 def _copy_rows(source: sqlite3.Connection, file: Path, tables: Iterable[str]) -> None:
