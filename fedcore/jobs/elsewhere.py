@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcore.store import Store
 
 GROUP = "fedlens.cluster"
-HOW_TO_INSTALL = "pip install fedlens-ray"
+HOW_TO_INSTALL = "pip install ./fedlens-ray"
 
 
 class Cluster(Protocol):
@@ -77,5 +77,6 @@ def required() -> Cluster:
     """Return what the package offers, or say how to install it."""
     found = cluster()
     if found is None:
-        raise FedLensError(f"the package for Ray clusters is not installed; {HOW_TO_INSTALL}", "ray")
+        message = f"the package for Ray clusters is missing; in a checkout of FedLens: {HOW_TO_INSTALL}"
+        raise FedLensError(message, "ray")
     return found

@@ -1,7 +1,6 @@
 """The connection of this process to a Ray cluster: token, address, versions and nodes."""
 
 import importlib
-import importlib.util
 import logging
 import os
 import socket
@@ -20,7 +19,6 @@ from fedcore.errors import FedLensError, first_line
 
 AUTO = "auto"
 """The address of a cluster that already runs on this machine."""
-HOW_TO_INSTALL = 'pip install "ray[default]>=2.52,<3"'
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -63,15 +61,8 @@ class Node:
     free_gpus: float | None = None
 
 
-def is_installed() -> bool:
-    """Return whether Ray can be imported, without importing it."""
-    return importlib.util.find_spec("ray") is not None
-
-
 def load_ray() -> Any:
     """Import Ray with token authentication on and its usage reports off."""
-    if not is_installed():
-        raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
     os.environ.update(SETTINGS)
     if not os.environ.get("RAY_AUTH_TOKEN"):
         _check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / _TOKEN_FILE))

@@ -10,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
-from pages.experiments_view import queue
 from tests.support.cluster import LARGE, SMALL
 from tests.support.web.pages import Opened, button
 
@@ -22,7 +21,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The databases for which the page has started a worker."""
     paths: list[Path] = []
     monkeypatch.setattr(supervisor, "start_follower", lambda store: paths.append(store.path))
-    monkeypatch.setattr(queue, "is_installed", lambda: True)
     return paths
 
 
@@ -57,15 +55,6 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     assert choice.chosen(store.path) is None
     assert button(app, "Connect")
     worker.release()
-
-
-def test_without_ray_the_page_says_how_to_get_it(
-    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(queue, "is_installed", lambda: False)
-    app = open_page("experiments", queue="true")
-    assert 'pip install "ray[default]' in said(app)
-    assert not [b for b in app.button if b.label == "Connect"]
 
 
 def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, filled: Path):

@@ -59,7 +59,9 @@ def _elsewhere() -> Mapping[int, str] | None:
     cluster = elsewhere.cluster()
     if cluster is not None:
         return cluster.draw(_slots)
-    st.caption(f"To train on more machines: `{elsewhere.HOW_TO_INSTALL}` (docs/cluster.md).")
+    st.caption(
+        f"To train on more machines: `{elsewhere.HOW_TO_INSTALL}` in a checkout of FedLens (docs/cluster.md)."
+    )
     return None
 
 

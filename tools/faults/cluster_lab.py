@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
-from fedlens_ray import connection, nodes
+from fedlens_ray import nodes
 from fedlens_ray.connection import SETTINGS
 
 from fedcore.config import parse
@@ -216,11 +216,6 @@ class Cluster:
         given = {**self.variables, **variables}
         with worker(db, self.address, *options, variables=given) as process:
             yield replace(self, db=db, worker=process, variables=given)
-
-
-def has_ray() -> str | None:
-    """Return why families that need Ray cannot be tried; None if they can."""
-    return None if connection.is_installed() else "Ray is not installed"
 
 
 def title(process: psutil.Process) -> str:
