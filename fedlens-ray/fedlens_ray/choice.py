@@ -5,6 +5,7 @@ The worker that the dashboard starts reads them. Each function takes the path of
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from fedcore.errors import FedLensError
 from fedcore.files import read_texts, write_texts
@@ -16,28 +17,44 @@ MAX_OVER = 64
 """Devices over which a run can be spread from the page."""
 
 
-def chosen(db: Path) -> str | None:
-    """Return the address of the chosen cluster, ``host:port`` or ``auto``; None for this machine alone."""
-    return read_texts(_file(db, CHOICE)).get("address")
+class Choice(NamedTuple):
+    """A head's address, or ``auto``, and the devices over which each run is spread (None: one trains it)."""
+
+    address: str
+    over: int | None = None
 
 
-def chosen_over(db: Path) -> int | None:
-    """Return the number of devices over which each run is spread; None: one device trains each run."""
-    over = read_texts(_file(db, CHOICE)).get("over", "")
-    return int(over) if over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER else None
+def chosen(db: Path) -> Choice | None:
+    """Return the chosen cluster; None for this machine alone."""
+    found = read_texts(_file(db, CHOICE))
+    if "address" not in found:
+        return None
+    over = found.get("over", "")
+    is_number = over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER
+    return Choice(found["address"], int(over) if is_number else None)
 
 
 def choose(db: Path, address: str, over: int | None = None) -> None:
-    """Let the worker of this database use the nodes of a cluster, and forget the problem of an earlier one.
+    """Let the worker of this database use a cluster, and forget the problem of an earlier one.
 
     Args:
         address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
-        over: devices over which each run is spread; None: one device trains each run.
     """
-    address = checked(address)
-    with suppress(OSError):
-        _file(db, PROBLEM).unlink()
-    _write(db, CHOICE, {"address": address} | ({} if over is None else {"over": str(over)}))
+    address = address.strip() or AUTO
+    host, _, port = address.rpartition(":")
+    is_port = port.isdecimal() and port.isascii() and 0 < int(port) <= MAX_PORT
+    if address != AUTO and (not host or not is_port or any(c.isspace() or c == "/" for c in host)):
+        raise FedLensError(
+            f"'{address}' is not host:port of a cluster's head, as in 10.0.0.1:6379; "
+            "leave it empty for the cluster of this machine",
+            "ray",
+        )
+    record_problem(db, address, None)
+    path = _file(db, CHOICE)
+    try:
+        write_texts(path, {"address": address} | ({} if over is None else {"over": str(over)}))
+    except OSError as error:
+        raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error
 
 
 def leave(db: Path) -> None:
@@ -49,43 +66,21 @@ def leave(db: Path) -> None:
             raise FedLensError(f"the choice cannot be deleted ({error.strerror})", "ray") from error
 
 
-def checked(address: str) -> str:
-    """Return an address in the form that Ray takes."""
-    address = address.strip() or AUTO
-    host, _, port = address.rpartition(":")
-    is_port = port.isdecimal() and port.isascii() and 0 < int(port) <= MAX_PORT
-    if address != AUTO and (not host or not is_port or any(c.isspace() or c == "/" for c in host)):
-        raise FedLensError(
-            f"'{address}' is not host:port of a cluster's head, as in 10.0.0.1:6379; "
-            "leave it empty for the cluster of this machine",
-            "ray",
-        )
-    return address
-
-
 def record_problem(db: Path, address: str, problem: str | None) -> None:
     """Record why the chosen cluster could not be joined; ``problem`` is None once it was joined."""
-    with suppress(FedLensError):  # pages then show less
+    with suppress(OSError):  # pages then show less
         if problem is None:
             _file(db, PROBLEM).unlink(missing_ok=True)
         else:
-            _write(db, PROBLEM, {"address": address, "problem": problem})
+            write_texts(_file(db, PROBLEM), {"address": address, "problem": problem})
 
 
 def problem_of(db: Path) -> str | None:
     """Return why the chosen cluster could not be joined at the last attempt; None if it was joined."""
-    content = read_texts(_file(db, PROBLEM))
-    return content.get("problem") if content.get("address") == chosen(db) else None
+    content, now = read_texts(_file(db, PROBLEM)), chosen(db)
+    return content.get("problem") if now is not None and content.get("address") == now.address else None
 
 
 def _file(db: Path, name: str) -> Path:
     """Return a file of one database; several may share the folder of artifacts."""
     return db.parent / "artifacts" / f"{db.name}.{name}"
-
-
-def _write(db: Path, name: str, content: dict[str, str]) -> None:
-    path = _file(db, name)
-    try:
-        write_texts(path, content)
-    except OSError as error:
-        raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error

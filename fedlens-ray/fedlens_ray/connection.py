@@ -35,7 +35,6 @@ HEAD_SECONDS = 10.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The first bytes of a client of gRPC: the preface of HTTP/2 and empty settings (RFC 9113, section 3.4)."""
 _SETTINGS_FRAME = b"\x04"
-_TOKEN_FILE = Path(".ray") / "auth_token"
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class Node:
     Attributes:
         id: Ray's id, which changes when the node is started again.
         name: its host name; of several nodes with the same one, the second is ``name-2``.
-        cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
-        memory: bytes that Ray may give to tasks.
+        cpus, gpus, memory: what Ray may give to tasks; a node without CPUs and GPUs is not listed.
         is_local: whether it runs on the machine of this process.
         free_cpus, free_gpus: those that no task of any job of the cluster has reserved; None: not known.
     """
@@ -61,16 +59,11 @@ class Node:
     free_gpus: float | None = None
 
 
-def load_ray() -> Any:
-    """Import Ray with token authentication on and its usage reports off."""
-    os.environ.update(SETTINGS)
-    if not os.environ.get("RAY_AUTH_TOKEN"):
-        _check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / _TOKEN_FILE))
-    return importlib.import_module("ray")
-
-
-def _check_token(file: Path) -> None:
+def _check_token() -> None:
     """Refuse a token file that is missing, or that other accounts can read; Ray writes it with mode 644."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
         mode = file.stat().st_mode
     except OSError as error:
@@ -117,11 +110,10 @@ def connect(address: str = AUTO) -> Any:
     """Connect this process to a running cluster; returns the module ``ray``.
 
     It never starts a head, because opening ports on a machine is the user's decision.
-
-    Args:
-        address: ``host:port`` of the head, or ``auto`` for the cluster of this machine.
     """
-    ray = load_ray()
+    os.environ.update(SETTINGS)
+    _check_token()
+    ray = importlib.import_module("ray")
     if ray.is_initialized():
         return ray
     address = resolve(address)

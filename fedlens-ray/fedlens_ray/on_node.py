@@ -10,11 +10,11 @@ import platform
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,23 +41,13 @@ if TYPE_CHECKING:
     import torch
 
 PROGRESS_SECONDS = 0.5
+REMEDY = "resume continues after the last round"
 ACTOR_SHARE = 0.5
 """Share of a reserved part that its actor takes; the first part also holds the task, which averages."""
 
 
-@dataclass(frozen=True)
-class Division:
-    """The spread of a run over the parts of its reservation.
-
-    Attributes:
-        width: number of parts; each has an actor.
-        sharers: largest number of parts on one node, whose memory they share.
-        memory: bytes of the node with the least memory; None: not known.
-    """
-
-    width: int
-    sharers: int
-    memory: int | None
+class NodeError(RuntimeError):
+    """A programming error on a node."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +58,11 @@ class RunRequest:
         key: name of the run in the node's temporary files.
         environment: the values that an earlier attempt resolved, see ``fedcore.engine.train.train``.
         method_file: content of the user's method file, to which the user has agreed.
-        device: torch's name.
-        threads: maximum number of CPU threads of a run that begins.
-        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache
-            (``FEDLENS_CACHE``).
+        threads: the most that a run begins with.
+        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache.
         working_folder: the supervisor's; relative paths of the config start there.
         shared: the run's folder for checkpoints in transit; None: they travel in Ray's object store.
-        division: over which parts of its reservation the run is spread; None: one device trains it.
+        parts: number of parts of its reservation over which it is spread, with an actor in each.
     """
 
     config: RunConfig
@@ -86,7 +74,7 @@ class RunRequest:
     artifacts: str | None
     working_folder: str
     shared: str | None = None
-    division: Division | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,27 +91,12 @@ class Sent:
     peak_memory: int
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The end of a run that met an error on its node.
-
-    Attributes:
-        kind: ``method`` (a fault of the method), ``input`` (a user error), ``machine``, ``moment``
-            (a transient fault of the machine) or ``defect``.
-    """
-
-    kind: str
-    message: str
-    field: str | None
-    traceback: str
-
-
 def method_file(run: RunConfig) -> bytes | None:
-    """Return the content of the user's method file, to which the user agreed on this machine."""
+    """Return the content of the user's method file, if the user has agreed to it on this machine."""
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 
 
-def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Failed]:
+def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Exception]:
     """Train a run on this node, and yield its events as they happen; an error is the last item.
 
     Args:
@@ -137,7 +110,7 @@ def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent
             place = folder
             yield from _train(request, folder, checkpoint)
     except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
-        yield _failure(error, place)
+        yield told(error, place)
 
 
 def prepare(request: RunRequest) -> Path:
@@ -181,7 +154,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
         device=request.device,
         resume_from=None if resume_from is None else str(resume_from),
         environment=request.environment or None,
-        spread=None if request.division is None else _over_parts(request, request.division),
+        spread=None if request.parts == 1 else _over_parts(request),
         whole_checkpoints=True,
     )
     with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
@@ -225,9 +198,7 @@ class Actor(Serving):
 def _actors(
     ray: Any,
     group: Any,
-    width: int,
-    request: Callable[[RunConfig], RunRequest],
-    run: RunConfig,
+    request: RunRequest,
     artifacts: Path,
     environment: Mapping[str, Any],
     wanted: torch.device,
@@ -235,12 +206,12 @@ def _actors(
     """Start an actor in each part of a placement group; they end with the block.
 
     Args:
-        request: makes the request of a run; the arguments after it are those of ``Spread.start``.
+        artifacts, environment, wanted: as ``Spread.start`` takes them.
     """
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
     asked = replace(
-        request(run),
+        request,
         environment=dict(environment),
         threads=int(environment["threads"]),
         artifacts=str(artifacts.resolve()),
@@ -248,7 +219,7 @@ def _actors(
     on_cpu = asked.device == devices.CPU
     started: list[Any] = []
     try:
-        for part in range(width):
+        for part in range(request.parts):
             options = ray.remote(Actor).options(
                 num_cpus=ACTOR_SHARE if on_cpu else 0,
                 num_gpus=0 if on_cpu else ACTOR_SHARE,
@@ -263,22 +234,25 @@ def _actors(
             ray.kill(actor)
 
 
-def _over_parts(request: RunRequest, division: Division) -> Spread:
+def _over_parts(request: RunRequest) -> Spread:
     """Return a ``Spread`` of a run over the parts of the reservation in which this task runs."""
     import ray
 
     group = ray.util.get_current_placement_group()
-    start = partial(_actors, ray, group, division.width, lambda run: request)
-    return Spread(
-        division.width, start, request.device, division.sharers, division.memory, "processes of the cluster"
-    )
+    places = Counter(ray.util.placement_group_table(group)["bundles_to_node_id"].values())
+    memory = min((n.memory for n in list_nodes(ray) if n.id in places and n.memory), default=None)
+
+    def start(run: RunConfig, *given: Any) -> AbstractContextManager[Parallel]:
+        return _actors(ray, group, request, *given)
+
+    what = "processes of the cluster"
+    return Spread(request.parts, start, request.device, max(places.values()), memory, what)
 
 
 def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     """Return a ``Spread`` of runs of this process over a cluster: on GPUs if there are any.
 
     Args:
-        address: of the head, or ``auto``.
         device: ``cpu`` to use CPUs even if there are GPUs.
     """
     ray = connect(address)
@@ -292,14 +266,14 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     device = "cuda" if on_gpus else devices.CPU
     wanted = Request(0 if on_gpus else 1, gpus=float(on_gpus), parts=count)
 
-    def request(run: RunConfig) -> RunRequest:
-        return RunRequest(run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd())
-
     @contextmanager
-    def start(*given: Any) -> Iterator[Parallel]:
+    def start(run: RunConfig, *given: Any) -> Iterator[Parallel]:
+        request = RunRequest(
+            run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd(), parts=count
+        )
         group = wanted.reserve(ray)
         try:
-            with _actors(ray, group, count, request, *given) as parallel:  # Ray starts them once it has room
+            with _actors(ray, group, request, *given) as parallel:  # Ray starts them once it has room
                 yield parallel
         finally:
             ray.util.remove_placement_group(group)
@@ -314,14 +288,24 @@ def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
     return lambda content: actor.answer.remote(content).future()
 
 
-def _failure(error: Exception, folder: Path) -> Failed:
-    text = traceback.format_exc()
+def told(error: Exception, folder: Path) -> Exception:
+    """Return an error as the supervisor raises it, of a class that it knows, with the traceback as a note.
+
+    Args:
+        folder: of the run's files, on whose disk a fault may lie.
+    """
     fault = explain_file(error, folder) if isinstance(error, OSError) else explain(error, folder)
     # An actor's fault names its own node already.
     where = "" if isinstance(error, Elsewhere) else f"on the node {platform.node()}: "
-    if isinstance(fault, SystemFault):
-        return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)
-    if isinstance(error, FedLensError):
-        kind = "method" if isinstance(error, FedLensMethodError) else "input"
-        return Failed(kind, str(error), error.field, text)
-    return Failed("defect", first_line(error), None, text)
+    sent: Exception
+    if isinstance(fault, Transient):
+        sent = Transient(f"{where}{fault}")
+    elif isinstance(fault, SystemFault):
+        sent = Elsewhere(f"{where}{fault}" + ("" if "resume" in str(fault) else f"; {REMEDY}"))
+    elif isinstance(error, FedLensError):
+        kind = FedLensMethodError if isinstance(error, FedLensMethodError) else FedLensError
+        sent = kind(str(error), error.field)
+    else:
+        sent = NodeError(first_line(error))
+    sent.add_note(traceback.format_exc())
+    return sent

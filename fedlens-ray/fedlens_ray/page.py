@@ -33,9 +33,9 @@ def section(slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None
     joined = nodes.read(store)
     if joined is not None:
         _table()
-    address = choice.chosen(store.path)
-    if address is not None:
-        _chosen(address, joined is not None)
+    wanted = choice.chosen(store.path)
+    if wanted is not None:
+        _chosen(wanted, joined is not None)
     elif joined is None:
         _connect()
     if joined is None:
@@ -89,10 +89,10 @@ def _start() -> None:
 
 
 @markup.fragment(run_every=POLL_SECONDS)
-def _chosen(address: str, joined: bool) -> None:
+def _chosen(wanted: choice.Choice, joined: bool) -> None:
     """Show the cluster's status, with the buttons to disconnect and to try again."""
     store = session.store()
-    where = "on this machine" if address == AUTO else f"at {address}"
+    where = "on this machine" if wanted.address == AUTO else f"at {wanted.address}"
     problem = choice.problem_of(store.path)
     if (nodes.read(store) is not None) != joined:
         st.rerun()
@@ -108,7 +108,7 @@ def _chosen(address: str, joined: bool) -> None:
         )
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
-            choice.choose(store.path, address, choice.chosen_over(store.path))
+            choice.choose(store.path, *wanted)
             _start()
         if st.button(
             "Disconnect",

@@ -60,8 +60,7 @@ def request_of(
     """Return what a queued run asks of Ray, or why it has to wait for another node.
 
     Args:
-        slots: settings of the number of runs at once, see ``launcher.NODES``.
-        over: devices over which the run is spread; None: one device trains it.
+        slots: settings of the number of runs at once, see ``nodes.NODES``.
         failed_on: id of the node on which the run failed, which is left out if others can train it.
     """
     usable = [state for state in states if state.problem is None and state.report is not None]
@@ -121,7 +120,6 @@ class Cluster:
     """The pools and the launcher of a supervisor on a cluster: runs there, tasks on this machine.
 
     Args:
-        watch: of the cluster's nodes.
         over: devices over which each run is spread; None: one device trains each run.
         shared: the folder through which checkpoints travel; None: Ray's object store.
     """
@@ -213,7 +211,7 @@ class Cluster:
                 raise ConnectionResetError("a node of its reservation has left")
             failed = partial(self._failed, claim.id, places[0])
             key = f"run-{claim.id}-{claim.attempt}"
-            engine = self._engine(self._watch.ray, reservation, places, key, self._shared, failed)
+            engine = self._engine(self._watch.ray, reservation, places[0], key, self._shared, failed)
             return ClusterJob(claim, places[0], engine, partial(self._release, reservation))
         except BaseException:
             self.reservations.give_back(reservation, is_over=True)
@@ -221,9 +219,8 @@ class Cluster:
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
-        # A run on a node is recorded by a thread of its supervisor, which holds the owner's lock. If that
-        # supervisor dies, the lock is free, the run is marked as interrupted, and Ray ends the task of a
-        # process that has left the cluster: nothing is left that could be adopted.
+        # If that supervisor dies, the owner's lock is free, the run is marked as interrupted, and Ray ends
+        # the task of a process that has left the cluster: nothing is left that could be adopted.
         return self._local.adopt(store, row)
 
     def wait(self, seconds: float) -> None:
@@ -277,7 +274,7 @@ class ClusterJob:
                     handler=partial(handlers.train, engine=self._engine),
                     device=self._engine.device,
                     terminated=self._ending.is_set,
-                    remote_memory=self._engine.peak_memory,
+                    remote_memory=lambda: self._engine.peak_memory,
                 )
             logger.info("run %d on %s: %s", claim.id, self._place.name, outcome)
         finally:
@@ -301,11 +298,9 @@ def serve_on_cluster(
     If another supervisor serves the database, it is asked to leave once its jobs have ended.
 
     Args:
-        address: of the cluster's head, or ``auto`` for the cluster of this machine.
         slots, on_finish: as ``serve`` takes them, for the CPU of a node and each GPU.
         idle: seconds without work after which it leaves; None: never.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
-        over: devices over which each run is spread; None: one device trains each run.
         options: of ``Supervisor``.
     """
     store = Store(db)
@@ -334,33 +329,38 @@ def serve_on_cluster(
         nodes.clear(store)
 
 
-def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:
-    """Be the supervisor on the cluster that was chosen on the page, until another one is chosen.
+def serve_chosen(
+    db: str | Path | None,
+    *,
+    slots: int | None = None,
+    idle: float,
+    on_finish: str | None = None,
+    over: int | None = None,
+) -> int | None:
+    """Be the supervisor on the cluster that was chosen on the page, until another one is; None if none was.
 
     While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
-
-    Args:
-        given: the other arguments of ``serve_on_cluster``.
     """
     store = Store(db)
+    wanted = choice.chosen(store.path)
+    if wanted is None:
+        return None
     store.prepare()
-    over = given.get("over")
 
-    def another_was_chosen() -> bool:
-        return (choice.chosen(store.path), choice.chosen_over(store.path)) != (address, over)
+    def retire() -> bool:
+        return choice.chosen(store.path) != wanted or time.monotonic() > end
 
-    end = time.monotonic() + RETRY_SECONDS
+    end = math.inf
     try:
-        connection.connect(address)
+        connection.connect(wanted.address)
     except FedLensError as error:
-        choice.record_problem(store.path, address, str(error))
+        choice.record_problem(store.path, wanted.address, str(error))
         logger.warning("%s", error)
-        on_finish = given.get("on_finish")
-
-        def retire() -> bool:
-            return another_was_chosen() or time.monotonic() > end
-
+        end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.path, address, None)
-    return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)
+    choice.record_problem(store.path, wanted.address, None)
+    over = wanted.over if over is None else over
+    return serve_on_cluster(
+        db, wanted.address, slots=slots, idle=idle, on_finish=on_finish, over=over, retire=retire
+    )

@@ -18,15 +18,21 @@ def test_a_choice_is_kept_until_it_is_left(db: Path):
     store = Store(db)
     assert choice.chosen(store.path) is None
     choice.choose(store.path, f" {HEAD} ")
-    assert choice.chosen(Store(db).path) == HEAD
+    assert choice.chosen(Store(db).path) == (HEAD, None)
     choice.choose(store.path, "")
-    assert choice.chosen(store.path) == "auto"
-    assert choice.chosen_over(store.path) is None
+    assert choice.chosen(store.path) == ("auto", None)
     choice.choose(store.path, HEAD, 4)
-    assert (choice.chosen(store.path), choice.chosen_over(store.path)) == (HEAD, 4)
+    assert choice.chosen(store.path) == (HEAD, 4)
     assert choice.chosen(db.with_name("other.db")) is None, "it has the same folder of artifacts"
     choice.leave(store.path)
     assert choice.chosen(store.path) is None
+
+
+def test_a_damaged_number_of_devices_is_one(db: Path):
+    path = choice._file(db, choice.CHOICE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"address": "auto", "over": "many"}')
+    assert choice.chosen(Store(db).path) == ("auto", None)
 
 
 @pytest.mark.parametrize("address", ["head", ":6379", "head:99999", "ray://head:1"])
@@ -36,13 +42,12 @@ def test_an_address_that_is_none_is_refused(db: Path, address: str):
     assert refused.value.field == "ray" and choice.chosen(Store(db).path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "many"}'])
+@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "4"}'])
 def test_a_damaged_choice_is_none(db: Path, content: str):
     path = choice._file(db, choice.CHOICE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     assert choice.chosen(Store(db).path) is None
-    assert choice.chosen_over(Store(db).path) is None
 
 
 def test_a_problem_belongs_to_its_address(db: Path):
@@ -97,7 +102,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
 
     monkeypatch.setattr(connection, "connect", refuse)
     monkeypatch.setattr(runs, "LocalPools", Watched)
-    assert runs.serve_choice(db, HEAD, idle=600.0) == 0
+    assert runs.serve_chosen(db, idle=600.0) == 0
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
     assert SupervisorLock(db).is_free()

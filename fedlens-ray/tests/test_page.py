@@ -37,8 +37,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     app.text_input(key="cluster_address").input(HEAD)
     app.number_input(key="cluster_over").set_value(4)
     button(app, "Connect").click().run()
-    assert choice.chosen_over(store.path) == 4
-    assert choice.chosen(store.path) == HEAD and started == [store.path]
+    assert choice.chosen(store.path) == (HEAD, 4) and started == [store.path]
     assert "as soon as runs are queued" in said(app)
 
     worker = SupervisorLock(filled)
@@ -49,7 +48,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     )
     assert "There is no token; make one with `ray get-auth-token --generate`" in said(app.run())
     button(app, "Try again").click().run()
-    assert choice.chosen_over(store.path) == 4
+    assert choice.chosen(store.path) == (HEAD, 4)
     assert len(started) == 2 and choice.problem_of(store.path) is None
     button(app, "Disconnect").click().run()
     assert choice.chosen(store.path) is None

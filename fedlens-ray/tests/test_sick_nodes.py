@@ -29,12 +29,10 @@ class Engine:
     """Trains on every node but ``small``, which has a full disk."""
 
     device = "cpu"
+    peak_memory = 0
 
-    def __init__(self, ray: Any, reservation: Any, places: Any, key: str, shared: Any, failed: Any) -> None:
-        (self._place,), self._failed = places, failed
-
-    def peak_memory(self) -> int:
-        return 0
+    def __init__(self, ray: Any, reservation: Any, place: Any, key: str, shared: Any, failed: Any) -> None:
+        self._place, self._failed = place, failed
 
     def __call__(self, *given: Any, **options: Any) -> Iterator[Event]:
         if self._place.name == "small":

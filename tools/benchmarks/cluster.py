@@ -302,7 +302,7 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
     _, (config, *_) = experiment(1, SHORT_ROUNDS)
     request = Request(1, without=frozenset(s.node.id for s in watch.states()) - {beta.id})
     group = request.reserve(watch.ray)
-    remote = RemoteEngine(watch.ray, Reservation(request, group, (beta.id,)), [beta], "bench")
+    remote = RemoteEngine(watch.ray, Reservation(request, group, (beta.id,)), beta, "bench")
     cold = first_event(remote, config, folder)
     warm = first_event(remote, config, folder)
     watch.ray.util.remove_placement_group(group)
