@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
+from fedcore import config
 from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import write_whole
+from fedcore.methods import registry
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.papers.comparability import CoverageColumn, Reason
@@ -22,10 +25,9 @@ if TYPE_CHECKING:
 
 @common.command("methods")
 def list_methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of the methods")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="One of the methods")] = None,
 ) -> int:
     """List the methods, or the hyper-parameters of one."""
-    from fedcore.methods import registry
 
     if name is None:
         found = registry.load_all()
@@ -50,14 +52,13 @@ def list_methods(
 @common.command("presets")
 def presets(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
+        list[str] | None, Argument(metavar="NAME", help="Only these presets (default: all)")
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
+        str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
 ) -> int:
     """List the experiments that come with FedLens, or write them."""
-    from fedcore import config
     from fedcore.papers import experiments
 
     wanted = names or experiments.names()
@@ -86,17 +87,16 @@ def published(
     file: common.ExperimentFile = None,
     preset: common.PresetName = None,
     coverage: Annotated[
-        bool, typer.Option("--coverage", help="Count the published values that can be run here")
+        bool, Option("--coverage", help="Count the published values that can be run here")
     ] = False,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="List every comparable value with the evidence for it")
+        bool, Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
     db: common.Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
-    from fedcore.store import Store
 
     for name, given in (("coverage", coverage), ("evidence", evidence)):
         if given and (file is not None or preset is not None):

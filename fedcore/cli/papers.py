@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedcore.cli import common
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.papers.published import PublishedValue
@@ -27,7 +29,6 @@ common.application.add_typer(papers, name="papers")
 def _use(db: Path | None) -> Path:
     """Read the papers added to a database, report those that cannot be read, and return its path."""
     from fedcore.papers import adding
-    from fedcore.store import Store
 
     path = Path(Store(db).path)
     for error in adding.use(path):
@@ -50,7 +51,7 @@ def list_papers(db: common.Database = None) -> int:
 
 @common.command("add", papers)
 def add(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
     db: common.Database = None,
 ) -> int:
     """Check a paper's folder, copy it beside the database, and audit its values."""
@@ -67,7 +68,7 @@ def add(
 
 @common.command("remove", papers)
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An added paper")], db: common.Database = None
+    name: Annotated[str, Argument(metavar="NAME", help="An added paper")], db: common.Database = None
 ) -> int:
     """Delete a paper that was added to the database."""
     from fedcore.papers import adding
@@ -79,7 +80,7 @@ def remove(
 @common.command("pairs", papers)
 def pairs(
     of: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only pairs that two of these papers print")
+        list[str] | None, Argument(metavar="NAME", help="Only pairs that two of these papers print")
     ] = None,
     db: common.Database = None,
 ) -> int:
@@ -98,8 +99,8 @@ def pairs(
 
 @common.command("pair", papers)
 def pair(
-    baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
-    dataset: Annotated[str, typer.Argument(metavar="DATASET")],
+    baseline: Annotated[str, Argument(metavar="BASELINE")],
+    dataset: Annotated[str, Argument(metavar="DATASET")],
     db: common.Database = None,
 ) -> int:
     """Show what every source prints for a baseline on a data set, and in which setting."""
@@ -128,7 +129,7 @@ def pair(
 
 @common.command("audit", papers)
 def audit(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="One paper (default: all)")] = None,
     db: common.Database = None,
 ) -> int:
     """List what the audits find; the exit status is 1 if they find something in the named paper."""
@@ -167,16 +168,16 @@ _ONLY = "Only this {} as printed; may be repeated"
 
 @common.command("readings", papers)
 def readings(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
-    dataset: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
-    setting: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("setting"))] = None,
-    backbone: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("backbone"))] = None,
-    method: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("method"))] = None,
-    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("metric"))] = None,
-    rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
-    run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,
-    queue: Annotated[bool, typer.Option("--queue", help="Queue the missing runs for the worker")] = False,
+    table: Annotated[str, Argument(metavar="TABLE", help="A table, such as fedot-1")],
+    dataset: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
+    setting: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("setting"))] = None,
+    backbone: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("backbone"))] = None,
+    method: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("method"))] = None,
+    metric: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("metric"))] = None,
+    rehearsal: Annotated[bool, Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
+    most: Annotated[int, Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
+    run: Annotated[bool, Option("--run", help="First train the missing runs here")] = False,
+    queue: Annotated[bool, Option("--queue", help="Queue the missing runs for the worker")] = False,
     db: common.Database = None,
 ) -> int:
     """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
@@ -187,7 +188,6 @@ def readings(
     from fedcore.papers.tables import filling, multiverse
     from fedcore.papers.tables.printed_layout import all_tables
     from fedcore.papers.tables.sources import Availability, find_available
-    from fedcore.store import Store
 
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
     path = _use(db)
@@ -216,7 +216,7 @@ def readings(
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
     status = common.DONE
     if (run or queue) and fillings:
-        store = Store(common.writable(db))
+        store = common.writable(db)
         if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
             raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
         for wanted in fillings:
