@@ -1,8 +1,7 @@
-"""The start of queued jobs: pools of slots decide which job is claimed, launchers start it.
+"""The start of queued jobs: pools of slots decide which job is claimed, and a process is started for it.
 
-There is a pool per device, whose memory its runs share, and one for tasks. ``LocalLauncher`` starts a process
-of this machine for each job. The supervisor uses only the protocols ``Pools``, ``Launcher`` and
-``LaunchedJob``, which a package for a cluster implements too (``fedcore.jobs.elsewhere``).
+There is a pool per device, whose memory its runs share, and one for tasks. The supervisor uses only the
+protocols ``Machines`` and ``LaunchedJob``, which a package for a cluster implements too (``elsewhere.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,8 +41,21 @@ def is_elsewhere(device: str | None) -> bool:
     return (device or "").endswith(("/gpu", "/cpu"))
 
 
-class Pools(Protocol):
-    """The pools of a supervisor; they decide which jobs start in them."""
+class LaunchedJob(Protocol):
+    """A job that was started, by this supervisor or by another."""
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+
+    def exit_reason(self) -> str | None:
+        """Return how it ended, for the user; None if that is unknown."""
+
+    def terminate(self) -> bool:
+        """Ask it to end between two steps; returns False if a user started it, since it then continues."""
+
+
+class Machines(Protocol):
+    """Where a supervisor starts jobs: pools of slots, which decide what starts in them."""
 
     def names(self) -> Sequence[str]:
         """Return the pools in which jobs may start now, in the order of filling."""
@@ -50,35 +63,18 @@ class Pools(Protocol):
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         """Claim the next job that fits into a pool beside its ``running`` jobs; None if none does."""
 
+    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
+        """Start a claimed job.
 
-class LocalPools:
-    """The devices of this machine, and the pool of the tasks."""
+        Raises:
+            OSError: when it cannot be started.
+        """
 
-    def __init__(self, device_ids: Sequence[str]) -> None:
-        self.device_ids = tuple(device_ids)
-        self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
+        """Take over a job that was started elsewhere, given its row (see ``Jobs.live``)."""
 
-    def names(self) -> Sequence[str]:
-        return (*self.device_ids, TASK_POOL)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        return claim_next(store, pool, running, self._gpu)
-
-
-def claim_next(store: Store, pool: str, running: int, first_gpu: str | None) -> Claim | None:
-    """Claim the next job that may start in a pool; None if none is queued, or none fits.
-
-    Args:
-        pool: a device, or ``TASK_POOL``.
-        running: jobs that occupy slots there.
-        first_gpu: None on a machine without a GPU, whose CPU then serves runs for any device.
-    """
-    if pool == TASK_POOL:
-        return store.jobs.claim(new_owner(), pool, TASKS) if running < TASK_SLOTS else None
-    accepts = devices.accepts(pool, first_gpu)
-    if running and not _has_room(store, pool, running, accepts):
-        return None
-    return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
+    def wait(self, seconds: float) -> None:
+        """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
 def _has_room(store: Store, device: str, running: int, accepts: tuple[str, ...]) -> bool:
@@ -106,67 +102,12 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
     )
 
 
-class SpreadPools:
-    """One pool for runs, each of which is spread over devices of this machine, and the pool of the tasks.
-
-    Without a GPU, ``over`` processes share the CPU.
-    """
-
-    def __init__(self, over: int) -> None:
-        gpus = sum(d.id != devices.CPU for d in devices.list_devices())
-        if 0 < gpus < over:
-            fewer = f"choose at most {gpus} devices per run" if gpus > 1 else "choose whole runs"
-            raise FedLensError(f"this machine has {counted(gpus, 'GPU')}, not {over}; {fewer}", "over")
-        self._accepts = ("auto", "gpu", "cuda") if gpus else ("auto", devices.CPU)
-        self._device = devices.default_device()
-
-    def names(self) -> Sequence[str]:
-        """Return the device that aggregates, and the pool of the tasks."""
-        return (self._device, TASK_POOL)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run once no other trains."""
-        if pool == TASK_POOL:
-            return claim_next(store, pool, running, None)
-        return None if running else store.jobs.claim(new_owner(), pool, RUNS, accepts=self._accepts)
-
-
 PROCESS_LOG = "process.log"
 KILL_SECONDS = 5.0
 UNRECORDED_STATUS = 74
 """Exit status of a process that could not record the end of its job (EX_IOERR of sysexits.h)."""
 ENVIRONMENT_BEFORE = "FEDLENS_ENVIRONMENT_BEFORE"
 """Variable of a job's process with JSON: the original values of the variables that its device changed."""
-
-
-class LaunchedJob(Protocol):
-    """A job that was started, by this supervisor or by another."""
-
-    def ended(self) -> bool:
-        """Return whether it has ended."""
-
-    def exit_reason(self) -> str | None:
-        """Return how it ended, for the user; None if that is unknown."""
-
-    def terminate(self) -> bool:
-        """Ask it to end between two steps; returns False if a user started it, since it then continues."""
-
-
-class Launcher(Protocol):
-    """Starts claimed jobs."""
-
-    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
-        """Start a job on a device, or in the pool of the tasks.
-
-        Raises:
-            OSError: when it cannot be started.
-        """
-
-    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
-        """Take over a job that was started elsewhere, given its row (see ``Jobs.live``)."""
-
-    def wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
@@ -242,11 +183,43 @@ def environment_before() -> dict[str, str | None]:
     return {**before, ENVIRONMENT_BEFORE: None} if before else {}
 
 
-class LocalLauncher:
-    """Starts jobs as processes of this machine."""
+class ThisMachine:
+    """The devices of this machine, the pool of its tasks, and the processes that do their jobs.
 
-    def __init__(self, start: Start = start_process) -> None:
-        self._start = start
+    Args:
+        device_ids: default: all that runs can use.
+        over: devices over which each run is spread, one run at a time; without a GPU, processes on the CPU.
+    """
+
+    def __init__(
+        self,
+        device_ids: Sequence[str] | None = None,
+        start: Start = start_process,
+        over: int | None = None,
+    ) -> None:
+        found = [d.id for d in devices.list_devices()] if device_ids is None else device_ids
+        gpus = [d for d in found if d != devices.CPU]
+        self.device_ids, self._start, self._over = tuple(found), start, over
+        self._gpu = gpus[0] if gpus else None
+        if over is not None:
+            if 0 < len(gpus) < over:
+                has = f"this machine has {counted(len(gpus), 'GPU')}, not {over}"
+                fewer = f"at most {len(gpus)} devices per run" if len(gpus) > 1 else "whole runs"
+                raise FedLensError(f"{has}; choose {fewer}", "over")
+            self.device_ids = (devices.default_device(),)  # which aggregates
+            self._start = partial(start_process, more=["--over", str(over)])
+
+    def names(self) -> Sequence[str]:
+        return (*self.device_ids, TASK_POOL)
+
+    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
+        if pool == TASK_POOL:
+            return store.jobs.claim(new_owner(), pool, TASKS) if running < TASK_SLOTS else None
+        accepts = devices.accepts(pool, self._gpu)
+        if self._over is not None and self._gpu is not None:
+            accepts = accepts[1:]  # a run that asks for one GPU is not spread
+        has_room = not running or (self._over is None and _has_room(store, pool, running, accepts))
+        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts) if has_room else None
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         process = self._start(claim, pool)

@@ -13,15 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcore import devices
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
 from fedcore.files import open_lock, try_lock
 from fedcore.jobs import launcher
-from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher, LocalPools, Pools, SpreadPools
+from fedcore.jobs.launcher import LaunchedJob, Machines, ThisMachine
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
@@ -105,21 +103,16 @@ class Supervisor:
     def __init__(
         self,
         store: Store,
+        machines: Machines,
         *,
-        device_ids: Sequence[str] | None = None,
-        launcher: Launcher | None = None,
-        pools: Pools | None = None,
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
         finish: FinishWatch | None = None,
         retire: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store = store
+        self._store, self._machines = store, machines
         self._finish, self._retire = finish, retire
-        self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
-        self._pools = pools or LocalPools(self.device_ids)
-        self._launcher = launcher or LocalLauncher()
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
@@ -147,7 +140,7 @@ class Supervisor:
             self._end_children()
 
     def pause(self) -> None:
-        self._launcher.wait(self._tick)
+        self._machines.wait(self._tick)
 
     def step(self) -> bool:
         """Look once at the children and the queue; returns whether there was anything to do.
@@ -184,7 +177,7 @@ class Supervisor:
             # Without a device, a script records the run (``Recorder``), which takes no slot of ours.
             ours = row["owner"] in self._children or row["device"] is None
             if not ours and is_alive(self._store.path, row, stale=self._stale):
-                self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(self._store, row))
+                self._children[row["owner"]] = Child(row["device"], self._machines.adopt(self._store, row))
 
     def _reap(self) -> None:
         """Mark the rows of jobs whose process has ended, and forget these children."""
@@ -221,9 +214,9 @@ class Supervisor:
             return 0
         check_room(self._store.path)
         started = 0
-        for pool in self._pools.names():
+        for pool in self._machines.names():
             running = sum(child.pool == pool for child in self._children.values())
-            while (claim := self._pools.claim(self._store, pool, running)) is not None:
+            while (claim := self._machines.claim(self._store, pool, running)) is not None:
                 self._start(claim, pool)
                 started, running = started + 1, running + (claim.owner in self._children)
         return started
@@ -232,7 +225,7 @@ class Supervisor:
         """Start a claimed job; if the machine cannot start a process now, the job is queued again."""
         logger.info("%s %d starts on %s", claim.table.name, claim.id, pool)
         try:
-            job = self._launcher.launch(claim, pool)
+            job = self._machines.launch(claim, pool)
         except (OSError, FedLensError) as error:
             fault = explain(error, claim.db)
             if not isinstance(fault, SystemFault):
@@ -274,7 +267,7 @@ def serve(
     db: str | Path | None = None,
     *,
     slots: int | None = None,
-    make: Callable[..., Supervisor] = Supervisor,
+    machines: Callable[[Store], Machines] | None = None,
     wait: bool = False,
     on_finish: str | None = None,
     over: int | None = None,
@@ -284,7 +277,7 @@ def serve(
 
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.
-        make: makes the supervisor from the store and ``options``.
+        machines: returns where jobs start, once this is the supervisor; default: this machine.
         wait: if another supervisor serves the database, wait for it; it starts no more jobs, and exits when
             its running jobs have ended.
         on_finish: command or address that is notified when an experiment has ended; default: that of the
@@ -297,9 +290,7 @@ def serve(
     Returns: exit status 0, also when another supervisor serves the database already.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
-    if over is not None:
-        options["pools"] = SpreadPools(over)
-        options["launcher"] = LocalLauncher(partial(launcher.start_process, more=["--over", str(over)]))
+    here = ThisMachine(over=over)
     store = Store(db)
     writable = _is_writable(store)
     finish = _finish_watch(store, on_finish)
@@ -324,9 +315,9 @@ def serve(
         while not writable:
             time.sleep(RESTART_SECONDS)
             writable = _is_writable(store)
-        supervisor = make(store, finish=finish, **options)
+        supervisor = Supervisor(store, machines(store) if machines else here, finish=finish, **options)
         if slots is not None:
-            for device in supervisor.device_ids:
+            for device in here.device_ids:
                 store.queue.set_slots(device, slots)
 
         def end(*_: object) -> None:

@@ -22,11 +22,9 @@ from fedcore.jobs.launcher import (
     TASK_POOL,
     UNMEASURED_SHARE,
     LaunchedJob,
-    LocalLauncher,
-    LocalPools,
-    claim_next,
+    ThisMachine,
 )
-from fedcore.jobs.supervisor import Supervisor, serve
+from fedcore.jobs.supervisor import serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
@@ -117,7 +115,7 @@ def _gpu_share(run: QueuedRun, able: Sequence[NodeState], shared: int) -> float:
 
 
 class Cluster:
-    """The pools and the launcher of a supervisor on a cluster: runs there, tasks on this machine.
+    """Where a supervisor on a cluster starts jobs: runs there, tasks on this machine.
 
     Args:
         over: devices over which each run is spread; None: one device trains each run.
@@ -134,7 +132,7 @@ class Cluster:
     ) -> None:
         self._store, self._watch, self._over, self._engine, self._shared = store, watch, over, engine, shared
         self.reservations = Reservations(watch.ray)
-        self._local = LocalLauncher()
+        self._local = ThisMachine(())
         self._wanted: list[tuple[QueuedRun, Request]] = []
         self._taken: dict[str, Reservation] = {}
         self._failed_on: dict[int, str] = {}
@@ -181,7 +179,7 @@ class Cluster:
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         """Claim the next run for which Ray has reserved devices."""
         if pool == TASK_POOL:
-            return claim_next(store, pool, running, None)
+            return self._local.claim(store, pool, running)
         self._asked = time.monotonic()
         usable = {state.node.id: state.node for state in self._watch.states() if state.problem is None}
         for run, request in self._wanted:
@@ -308,7 +306,7 @@ def serve_on_cluster(
     watch = ClusterWatch(address, needs=lambda: tuple(store.queue.needs()), shared=shared)
     before = nodes.read(store)
 
-    def make(store: Store, **options: Any) -> Supervisor:
+    def machines(store: Store) -> Cluster:
         if before is not None and before.shared is not None and shared is None:
             logger.warning(
                 "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
@@ -318,12 +316,11 @@ def serve_on_cluster(
         if slots is not None:
             for kind in NODE_KINDS:
                 store.queue.set_slots(f"{NODES}/{kind}", slots)
-        cluster = Cluster(store, watch, over, shared=shared)
-        return Supervisor(store, pools=cluster, launcher=cluster, **options)
+        return Cluster(store, watch, over, shared=shared)
 
     try:
         patience = math.inf if idle is None else idle
-        return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
+        return serve(db, machines=machines, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
         watch.close()
         nodes.clear(store)
@@ -358,7 +355,8 @@ def serve_chosen(
         logger.warning("%s", error)
         end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
-        return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
+        here = ThisMachine(())
+        return serve(db, machines=lambda _: here, wait=True, idle=idle, on_finish=on_finish, retire=retire)
     choice.record_problem(store.path, wanted.address, None)
     over = wanted.over if over is None else over
     return serve_on_cluster(

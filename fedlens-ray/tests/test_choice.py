@@ -93,7 +93,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     def refuse(address: str) -> None:
         raise FedLensError(f"nothing answers at {address}", "ray")
 
-    class Watched(runs.LocalPools):
+    class Watched(runs.ThisMachine):
         def claim(self, store, pool, running):
             started.append(pool)
             problems.append(choice.problem_of(store.path))
@@ -101,7 +101,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
-    monkeypatch.setattr(runs, "LocalPools", Watched)
+    monkeypatch.setattr(runs, "ThisMachine", Watched)
     assert runs.serve_chosen(db, idle=600.0) == 0
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"

@@ -81,7 +81,7 @@ def problem(watch: ClusterWatch, name: str = "small") -> str | None:
 def test_no_run_is_lost_to_a_node_that_fails_each_of_them(db, queued, watch):
     runs = queued(seeds=(1, 2, 3), rounds=1)
     used = Cluster(Store(db), watch, engine=Engine)
-    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"], tick=600)
+    supervisor = Supervisor(Store(db), used, tick=600)
     wait_for(lambda: (supervisor.step(), all(row(db, run).ended for run in runs))[1])
     supervisor.pause()  # does not take 600 s, as runs have ended
     rows = [row(db, run) for run in runs]

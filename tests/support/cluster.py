@@ -124,7 +124,7 @@ def supervisor_of(
 ) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
     used = Cluster(Store(db), watch, over, engine, shared)
-    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), used)
     try:
         yield supervisor
     finally:
