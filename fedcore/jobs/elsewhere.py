@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedcore.errors import FedLensError
 
@@ -25,28 +25,10 @@ HOW_TO_INSTALL = "pip install ./fedlens-ray"
 class Cluster(Protocol):
     """The module that a package registers."""
 
-    def serve(
-        self,
-        db: str | Path | None,
-        address: str,
-        *,
-        slots: int | None,
-        idle: float | None,
-        on_finish: str | None,
-        shared: Path | None,
-        over: int | None,
-    ) -> int:
+    def serve(self, db: str | Path | None, address: str, **options: Any) -> int:
         """Be the database's supervisor with the devices of a cluster, with the options of the worker."""
 
-    def serve_chosen(
-        self,
-        db: str | Path | None,
-        *,
-        slots: int | None,
-        idle: float,
-        on_finish: str | None,
-        over: int | None,
-    ) -> int | None:
+    def serve_chosen(self, db: str | Path | None, **options: Any) -> int | None:
         """Be the supervisor on the cluster that was chosen on the page; None if none was."""
 
     def spread(self, address: str, count: int, device: str | None) -> Spread:
@@ -56,13 +38,9 @@ class Cluster(Protocol):
         """Return whether queued runs may wait for a device of a cluster."""
 
     def draw(self, slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None:
-        """Draw the cluster on the page Experiments.
+        """Draw the cluster on the page Experiments, with ``slots`` the number of runs at once per device.
 
-        Args:
-            slots: draws the number of runs at once on each of these devices, titles by key.
-
-        Returns:
-            What the next queued runs wait for, by id; None while no cluster is joined.
+        Returns what the next queued runs wait for, by id; None while no cluster is joined.
         """
 
 

@@ -91,9 +91,6 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
 
     A run needs the peak memory of earlier runs of its setting (its config without the seed); if none was
     measured, half of the device.
-
-    Args:
-        waiting: the queued run's id.
     """
     unmeasured = int(UNMEASURED_SHARE * device.memory_total)
     needs = store.queue.memory_needs(device.id, waiting)
@@ -177,7 +174,7 @@ def start_detached(
 def environment_before() -> dict[str, str | None]:
     """Return the original values of the variables that were changed for this job's device.
 
-    A supervisor that a job starts must not inherit them: it would hide all GPUs but one from its other jobs.
+    A supervisor that a job starts must not inherit the others: it would hide GPUs from its other jobs.
     """
     before: dict[str, str | None] = json.loads(os.environ.get(ENVIRONMENT_BEFORE, "{}"))
     return {**before, ENVIRONMENT_BEFORE: None} if before else {}

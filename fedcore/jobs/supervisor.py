@@ -40,12 +40,9 @@ logger = logging.getLogger(__name__)
 
 
 class SupervisorLock:
-    """The lock on the file ``<db>.lock``, which allows one supervisor per database.
+    """The lock on the file ``<db>.lock``, one per database; ``NEXT`` is of a supervisor that waits.
 
     The kernel frees it however its holder dies, so a killed supervisor never blocks the next one.
-
-    Args:
-        suffix: of the file, ``NEXT`` for a supervisor that waits.
     """
 
     def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
@@ -54,7 +51,7 @@ class SupervisorLock:
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
-        """Take the lock, trying for ``patience`` seconds; returns False if another process holds it."""
+        """Take the lock, trying for some seconds; returns False if another process holds it."""
         end = time.monotonic() + patience
         while not self._try():
             if time.monotonic() >= end:
@@ -273,27 +270,30 @@ def serve(
     over: int | None = None,
     **options: Any,
 ) -> int:
-    """Be the database's supervisor in this process, as ``fedlens worker`` does.
+    """Be the database's supervisor in this process, as ``fedlens worker`` does; returns its exit status.
 
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.
         machines: returns where jobs start, once this is the supervisor; default: this machine.
         wait: if another supervisor serves the database, wait for it; it starts no more jobs, and exits when
             its running jobs have ended.
-        on_finish: command or address that is notified when an experiment has ended; default: that of the
-            environment variable ``FEDLENS_ON_FINISH``, if set. Giving one implies ``wait``, because the
-            other supervisor would not notify it.
-        over: devices of this machine over which each run is spread, one run at a time; None: one device
-            trains each run.
+        on_finish: command or address that is notified when an experiment has ended (default: that of
+            ``FEDLENS_ON_FINISH``). Giving one implies ``wait``, as the other supervisor would not notify it.
+        over: devices of this machine over which each run is spread, one run at a time.
         options: of ``Supervisor``.
-
-    Returns: exit status 0, also when another supervisor serves the database already.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     here = ThisMachine(over=over)
     store = Store(db)
-    writable = _is_writable(store)
-    finish = _finish_watch(store, on_finish)
+    writable, finish = _is_writable(store), None
+    target = (os.environ.get(VARIABLE) or None) if on_finish is None else on_finish
+    if target is not None:
+        try:
+            finish = FinishWatch(store, target)
+        except FedLensError as error:  # a faulty target from the environment is only logged
+            if on_finish is not None:
+                raise
+            logger.error("%s is ignored: %s", VARIABLE, error)
     lock = SupervisorLock(store.path)
     if not lock.acquire(LOCK_SECONDS):
         if finish is not None and writable:
@@ -330,18 +330,6 @@ def serve(
     finally:
         lock.release()
     return 0
-
-
-def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
-    """Return the watch for a target; a faulty target from the environment variable is only logged."""
-    if on_finish is not None:
-        return FinishWatch(store, on_finish)
-    target = os.environ.get(VARIABLE, "")
-    try:
-        return FinishWatch(store, target) if target else None
-    except FedLensError as error:
-        logger.error("%s is ignored: %s", VARIABLE, error)
-        return None
 
 
 def _follow(lock: SupervisorLock) -> bool:
@@ -392,13 +380,11 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
     """Start a detached supervisor if there is work for it and none is running; return whether it was started.
 
     Work means queued jobs, dead ones to be marked, and searches whose draws have ended. When there is none,
-    this costs a few indexed reads, cheap enough for every poll of a page.
+    this costs a few indexed reads, cheap enough for every poll of a page. A ``SystemFault`` says that the
+    machine cannot start a process now.
 
     Args:
         command: module and arguments of the supervisor, before the path of the database.
-
-    Raises:
-        SystemFault: when the machine cannot start a process now.
     """
     path = store.path
     recent = _STARTED.get(path)
@@ -406,13 +392,9 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
-    needed = (
-        store.jobs.any_queued()
-        or any(store.jobs.orphans(table) for table in JOB_TABLES)
-        or bool(store.searches.waiting())
-    )
+    has_work = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
     with plain_errors(path):
-        if not needed or not SupervisorLock(path).is_free():
+        if not (has_work or store.searches.waiting()) or not SupervisorLock(path).is_free():
             return False
         process = _start_detached(store, [*command, str(path)])
     _STARTED[path] = (time.monotonic(), process)
