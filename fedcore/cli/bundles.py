@@ -32,7 +32,7 @@ def bundle(
     where: common.RunFilter = "",
     title: common.Title = "",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Write the evidence of a comparison, for others to check.
 
     A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
@@ -51,7 +51,6 @@ def bundle(
         common.print_note(f"counts only: {line}")
     files, size = counted(len(made.manifest.files) + 1, "file"), len(made.content) / 1e6
     print(f"{target}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
-    return common.DONE
 
 
 @common.command("verify")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @common.command("methods")
 def list_methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="One of the methods")] = None,
-) -> int:
+) -> None:
     """List the methods, or the hyper-parameters of one."""
 
     if name is None:
@@ -34,7 +34,7 @@ def list_methods(
         width, of_title = max(map(len, found)), max(len(cls.about.title) for cls in found.values())
         for method, cls in found.items():
             print(f"{method:<{width}}  {cls.about.title:<{of_title}}  {cls.about.source}")
-        return common.DONE
+        return
     cls = registry.get(name, "name")
     print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
     lines = {}
@@ -46,7 +46,6 @@ def list_methods(
     width = max(map(len, lines), default=0)
     for text, description in lines.items():
         print(f"{text:<{width}}  # {description}")
-    return common.DONE
 
 
 @common.command("presets")
@@ -57,7 +56,7 @@ def presets(
     write: Annotated[
         str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
-) -> int:
+) -> None:
     """List the experiments that come with FedLens, or write them."""
     from fedcore.papers import experiments
 
@@ -65,7 +64,7 @@ def presets(
     if write is None:
         for name in wanted:
             print(f"{name:<42} {experiments.title(name)}")
-        return common.DONE
+        return
     folder = common.file_output(write, "name a folder", "write")
     files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
@@ -79,7 +78,6 @@ def presets(
         message = f"cannot write to {folder}: {error.strerror}; choose another folder"
         raise FedLensError(message, "write") from error
     print(f"{counted(len(files), 'file')} written to {folder}")
-    return common.DONE
 
 
 @common.command("published")
@@ -93,7 +91,7 @@ def published(
         bool, Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
@@ -106,12 +104,11 @@ def published(
         if evidence:
             texts.append(evidence_text(papers.evidence()))
         print("\n\n".join(texts))
-        return common.DONE
+        return
     experiment = common.load_experiment(file, preset, db)
     store = Store(db)
     print(reproductions_text(reproductions(store, experiment)))
     common.warn_of_damage(store)
-    return common.DONE
 
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:

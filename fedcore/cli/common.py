@@ -26,6 +26,7 @@ DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
 STANDARD_OUTPUT = "-"
 """The name of standard output where an option names a file."""
+Command = Callable[..., int | None]
 application = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -108,25 +109,21 @@ DataColumns = Annotated[
 
 def command(
     name: str, group: typer.Typer = application, *, hidden: bool = False
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Add a function to the command line under a name; its docstring is the help text.
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds a function to the command line; its docstring is the help text.
 
-    The command gets the options ``--methods`` and ``--debug`` too, and its errors are printed in one line.
-
-    Args:
-        group: a group of commands such as ``data``; default: the top level.
-
-    Returns: a decorator for a function that returns its exit status; the function may take ``debug``.
+    The function returns its exit status if it may be another than 0. The command gets the options
+    ``--methods`` and ``--debug`` too, which the function may take, and its errors are printed in one line.
     """
 
-    def add(function: Callable[..., int]) -> Callable[..., int]:
+    def add(function: Command) -> Command:
         group.command(name, hidden=hidden)(_with_shared_options(function))
         return function
 
     return add
 
 
-def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
+def _with_shared_options(function: Command) -> Command:
     signature = inspect.signature(function, eval_str=True)
     takes_debug = "debug" in signature.parameters
 
@@ -137,7 +134,7 @@ def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
         try:
             for file in methods or ():
                 registry.load_file(file)
-            return function(**options)
+            return function(**options) or DONE
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:

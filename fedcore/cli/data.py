@@ -28,17 +28,16 @@ common.application.add_typer(data, name="data")
 
 
 @common.command("list", data)
-def list_data_sets() -> int:
+def list_data_sets() -> None:
     """List the built-in data sets."""
     from fedcore.data import catalog
 
     for entry in catalog.entries():
         print(f"{entry.name:<18} {entry.title}")
-    return common.DONE
 
 
 @common.command("get", data)
-def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> int:
+def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
     """Download a built-in data set, and read it as a run does."""
     from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog, downloads
@@ -55,7 +54,6 @@ def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder 
     for warning in warnings:
         common.print_note(warning)
     print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
-    return common.DONE
 
 
 @common.command("check", data)
@@ -69,7 +67,7 @@ def check(
     root: common.DataFolder = None,
     columns: common.DataColumns = None,
     json: Annotated[bool, Option("--json", help="Print the report as JSON")] = False,
-) -> int:
+) -> None:
     """Decode every image of a data set and list irregularities.
 
     The exit status is 2 if the data set cannot be used as it is.
@@ -87,7 +85,6 @@ def check(
     print(report.model_dump_json() if json else report_text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")
-    return common.DONE
 
 
 @common.command("encode", data)
@@ -105,7 +102,7 @@ def encode(
         str, Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
     ] = "embedding",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Encode a data set before any run needs it."""
     from fedcore.cli.progress import track
     from fedcore.jobs.handlers import encode_data
@@ -114,7 +111,6 @@ def encode(
     model = backbone, pretrained, torch_name(default_device()), precision
     images, _ = track(encode_data(Store(db), wanted, model, reads, common.print_note))
     print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
-    return common.DONE
 
 
 def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -147,7 +143,7 @@ def report_text(report: CheckReport) -> str:
 
 
 @common.command("partition", data)
-def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> int:
+def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> None:
     """Show how an experiment's data is divided among its clients, for each held-out domain.
 
     The last line of a table says how much the clients' labels differ.
@@ -167,7 +163,6 @@ def partition(file: common.ExperimentFile = None, preset: common.PresetName = No
             print()
     for warning in planned.warnings:
         common.print_note(warning)
-    return common.DONE
 
 
 def _print_clients(planned: Plan) -> None:

@@ -52,7 +52,7 @@ def backup(
         str | None, Argument(metavar="[FILE]", help="A new file (default: beside the database)")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Copy the database while it is in use, and check the copy.
 
     Checkpoints, logs and encodings are files beside it, and not part of the copy.
@@ -61,14 +61,13 @@ def backup(
     file = None if target is None else common.file_output(target, remedy, "target").resolve()
     copy = backups.back_up(resolve(db), file)
     print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")
-    return common.DONE
 
 
 @common.command("restore")
 def restore(
     backup: Annotated[Path, Argument(metavar="FILE", help="A backup, or any database of FedLens")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Replace the database by a backup.
 
     The replaced database is kept in a file beside it.
@@ -89,15 +88,13 @@ def restore(
             exit_reason=lambda owner: "it was running when the backup was made", table=table, gone=owners
         )
     print(f"{store.path} is now {backup}" + (f"; the replaced database is {before}" if before else ""))
-    return common.DONE
 
 
 @common.command("vacuum")
-def vacuum(db: common.Database = None) -> int:
+def vacuum(db: common.Database = None) -> None:
     """Shrink the database after deletions."""
     before, after = backups.vacuum(common.writable(db).path)
     print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
-    return common.DONE
 
 
 @common.command("checkpoints")
@@ -115,7 +112,7 @@ def checkpoints(
     ] = None,
     delete: Annotated[bool, Option("--delete", help="Delete what is shown")] = False,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the checkpoints of finished runs, or delete some.
 
     Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
@@ -150,4 +147,3 @@ def checkpoints(
             f"{size_text(rest)} remain, more than the quota: encodings, logs and what unfinished runs need; "
             "encodings can be deleted on the page Data & models"
         )
-    return common.DONE

@@ -152,7 +152,7 @@ def train_in_process(
 
 
 @common.command("list")
-def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> int:
+def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> None:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
 
@@ -184,7 +184,6 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
                 f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
             )
     common.warn_of_damage(store)
-    return common.DONE
 
 
 @common.command("stop")

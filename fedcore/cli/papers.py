@@ -37,7 +37,7 @@ def _use(db: Path | None) -> Path:
 
 
 @common.command("list", papers)
-def list_papers(db: common.Database = None) -> int:
+def list_papers(db: common.Database = None) -> None:
     """List the papers, with the number of their values."""
     from fedcore.papers import library
     from fedcore.papers.published import load
@@ -46,14 +46,13 @@ def list_papers(db: common.Database = None) -> int:
     for key, paper in library.papers().items():
         added = "" if paper.ships else f"  added, {paper.folder}"
         print(f"{key:<24} {len(load(key)):>5}  {paper.kind:<12}  {paper.title}, {paper.citation}{added}")
-    return common.DONE
 
 
 @common.command("add", papers)
 def add(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Check a paper's folder, copy it beside the database, and audit its values."""
     from fedcore.papers import adding
     from fedcore.papers.published import load
@@ -63,18 +62,16 @@ def add(
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
-    return common.DONE
 
 
 @common.command("remove", papers)
 def remove(
     name: Annotated[str, Argument(metavar="NAME", help="An added paper")], db: common.Database = None
-) -> int:
+) -> None:
     """Delete a paper that was added to the database."""
     from fedcore.papers import adding
 
     adding.remove(name, _use(db))
-    return common.DONE
 
 
 @common.command("pairs", papers)
@@ -83,7 +80,7 @@ def pairs(
         list[str] | None, Argument(metavar="NAME", help="Only pairs that two of these papers print")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the pairs of baseline and data set that more than one source prints."""
     from fedcore.papers import library, literature
 
@@ -94,7 +91,6 @@ def pairs(
         print(pair.text)
     count = counted(len(found), "pair")
     print(f"{count} of baseline and data set printed by more than one source")
-    return common.DONE
 
 
 @common.command("pair", papers)
@@ -102,7 +98,7 @@ def pair(
     baseline: Annotated[str, Argument(metavar="BASELINE")],
     dataset: Annotated[str, Argument(metavar="DATASET")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Show what every source prints for a baseline on a data set, and in which setting."""
     from fedcore.papers import audits, library, literature
 
@@ -124,7 +120,6 @@ def pair(
         )
         for finding in audits.findings_of(value):
             print(f"{'':>15}  {finding.kind}: {finding.text}")
-    return common.DONE
 
 
 @common.command("audit", papers)

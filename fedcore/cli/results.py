@@ -53,7 +53,7 @@ def export(
     ] = None,
     where: common.RunFilter = "",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Export the numbers of a comparison."""
     from fedcore.reports.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
     from fedcore.results.exports import file_name
@@ -78,12 +78,11 @@ def export(
         written, path = WRITERS[table, format](checked), common.text_output(output)
         if path is None:
             common.write_data(written)
-            return common.DONE
+            return
         is_folder = path.is_dir() or str(output).endswith(("/", os.sep))
         if is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
         common.write_file(path, (part.encode() for part in written), make_folder=is_folder)
-    return common.DONE
 
 
 @common.command("report")
@@ -112,7 +111,7 @@ def report(
         Option(metavar="NAMES", help="Parts of the page, separated by commas (default: all)"),
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Write a comparison as one HTML file, or a folder for a paper.
 
     The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
@@ -144,7 +143,6 @@ def report(
     else:
         write_folder(files, target)
     print(f"report of {names} in {target}")
-    return common.DONE
 
 
 def _metric(name: str) -> Metric:
@@ -160,7 +158,7 @@ def flops(
     preset: common.PresetName = None,
     device: common.Device = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Count the operations of each method's first round.
 
     The round is trained under torch's counter, and nothing of it is recorded.
@@ -182,7 +180,6 @@ def flops(
             f"{run.method.label or run.method.name:<28}{found.total / 1e9:>14,.4g}{found.clients:>9,}"
             f"{found.steps:>7,}{each:>14,.4g}  {most}"
         )
-    return common.DONE
 
 
 @common.command("import")
@@ -199,7 +196,7 @@ def import_results(
         str | None, Option(help="For a CSV file: the data set of the results (default: own data)")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Record results from a CSV or JSON file, or from a bundle.
 
     A CSV file has the columns method, seed, round, model, test_set, correct and total.
@@ -213,11 +210,13 @@ def import_results(
         refuse_if(experiment is not None, named, "experiment")
         refuse_if(dataset is not None, named, "dataset")
         if suffix == ".json":
-            return _print_merged(store.imports.json(file))
+            _print_merged(store.imports.json(file))
+            return
         from fedcore.bundles.archive import open_bundle
         from fedcore.bundles.verify import import_bundle
 
-        return _print_merged(import_bundle(open_bundle(file), store))
+        _print_merged(import_bundle(open_bundle(file), store))
+        return
     if experiment is not None:
         created = store.imports.csv(file, experiment, dataset or "own data")
     elif name := preset_of_board(file):
@@ -227,7 +226,6 @@ def import_results(
     else:
         raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
-    return common.DONE
 
 
 @common.command("leaderboard")
@@ -239,7 +237,7 @@ def leaderboard(
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Write the rows of one setting as CSV for another FedLens.
 
     `fedlens import` reads it; the column preset says which preset a row follows.
@@ -249,7 +247,7 @@ def leaderboard(
 
     with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
         text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
-    return _write_or_print(output, text)
+    _write_or_print(output, text)
 
 
 @common.command("hub")
@@ -266,7 +264,7 @@ def hub(
         Option("--output", "-o", metavar="FILE.yaml", help="File (default, or -: print it)"),
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Write one result in the YAML form of model hubs.
 
     The file belongs in the folder .eval_results/ of a model's repository.
@@ -277,28 +275,26 @@ def hub(
     by = _metric(metric)
     with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
-    return _write_or_print(output, text)
+    _write_or_print(output, text)
 
 
-def _write_or_print(output: str | None, text: str) -> int:
+def _write_or_print(output: str | None, text: str) -> None:
     path = common.text_output(output)
     if path is None:
         common.write_data([text])
     else:
         common.write_file(path, text.encode())
-    return common.DONE
 
 
 @common.command("merge")
-def merge(other: Annotated[Path, Argument(metavar="OTHER.db")], db: common.Database = None) -> int:
+def merge(other: Annotated[Path, Argument(metavar="OTHER.db")], db: common.Database = None) -> None:
     """Copy the experiments of another database into this one."""
 
-    return _print_merged(Store(db).imports.database(other))
+    _print_merged(Store(db).imports.database(other))
 
 
-def _print_merged(merged: Merged) -> int:
+def _print_merged(merged: Merged) -> None:
     for name in merged.added:
         print(f"added: {name}")
     for name in merged.present:
         print(f"already here, left unchanged: {name}")
-    return common.DONE

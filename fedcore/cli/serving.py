@@ -22,7 +22,7 @@ def app(
         Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Start the dashboard.
 
     It listens on this machine only. Ctrl-C ends it; runs in training continue.
@@ -35,7 +35,6 @@ def app(
     listen = [] if port is None else [f"--server.port={port}"]
     with suppress(Abort):  # Ctrl-C, which the server raises again after its end
         cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
-    return common.DONE
 
 
 @common.command("worker")
@@ -105,7 +104,7 @@ def queue(
         Literal["top", "up", "down", "bottom"] | None, Option(help="Where to move them (default: top)")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the queued runs in their order, or move some of them."""
 
     store = Store(db)
@@ -120,7 +119,6 @@ def queue(
     texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
     for position, run_id in enumerate(order, 1):
         print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
-    return common.DONE
 
 
 @common.command("tasks")
@@ -130,7 +128,7 @@ def list_tasks(
         int | None, Option(metavar="ID", help="Delete a task that has ended, with its files")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the background tasks, cancel one or delete one.
 
     Tasks are checks, encodings, downloads and analyses.
@@ -148,7 +146,6 @@ def list_tasks(
         progress = f"  {task.done}/{task.total}" if task.total else ""
         error = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
-    return common.DONE
 
 
 @common.command("task")
