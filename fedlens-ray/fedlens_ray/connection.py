@@ -94,16 +94,10 @@ def resolve(address: str) -> str:
             found.update(part.partition("=")[2] for part in line if part.startswith("--gcs-address="))
     if len(found) == 1:
         return found.pop()
-    if found:
-        many = ", ".join(sorted(found))
-        raise FedLensError(
-            f"nodes of several Ray clusters run on this machine ({many}); give one address", "ray"
-        )
-    raise FedLensError(
-        "your account has started no node of a Ray cluster on this machine; start one with `ray start "
-        "--head`, or give the address of a head",
-        "ray",
-    )
+    many = f"nodes of several Ray clusters run on this machine ({', '.join(sorted(found))}); give one address"
+    none = "your account has started no node of a Ray cluster on this machine; start one with `ray start "
+    none += "--head`, or give the address of a head"
+    raise FedLensError(many if found else none, "ray")
 
 
 def connect(address: str = AUTO) -> Any:
@@ -205,18 +199,14 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
 
 
 def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    hosts = [_host(row) for row in described]
-    names: dict[str, str] = {}
+    """Return by id the names that nodes were given (``ray start --node-name``), or those of their hosts."""
+    hosts = {}
     for row in sorted(described, key=lambda row: (row["NodeID"] not in before, row["NodeManagerPort"])):
-        host, former = _host(row), before.get(row["NodeID"])
+        is_given = row["NodeName"] != row["NodeManagerAddress"]
+        hosts[row["NodeID"]] = row["NodeName"] if is_given else row["NodeManagerHostname"]
+    names: dict[str, str] = {}
+    for node_id, host in hosts.items():
         free = (host if i == 1 else f"{host}-{i}" for i in count(1))
-        taken = set(names.values())
-        alone = hosts.count(host) == 1
-        names[row["NodeID"]] = former if former and not alone else next(n for n in free if n not in taken)
+        keeps = node_id in before and list(hosts.values()).count(host) > 1
+        names[node_id] = before[node_id] if keeps else next(n for n in free if n not in names.values())
     return names
-
-
-def _host(row: dict[str, Any]) -> str:
-    """Return the name given to the node (``ray start --node-name``), or else the name of its host."""
-    given: str = row["NodeName"]
-    return given if given != row["NodeManagerAddress"] else str(row["NodeManagerHostname"])

@@ -111,11 +111,9 @@ class ClusterWatch:
         """Return the nodes by name; none while the head does not answer."""
         if time.monotonic() - self._looked > SILENT_SECONDS:
             return []
-        states = []
-        for state in sorted(self._states.values(), key=lambda state: state.node.name):
-            rest = self._rests.get(state.node.id)
-            states.append(replace(state, problem=rest.reason) if rest and rest.reason else state)
-        return states
+        states = sorted(self._states.values(), key=lambda state: state.name)
+        rests = {i: rest for i, rest in tuple(self._rests.items()) if rest.reason}
+        return [replace(s, problem=rests[s.node.id].reason) if s.node.id in rests else s for s in states]
 
     def rest(self, node_id: str, reason: str) -> Rest:
         """Start no runs on a node after a fault, until it has rested and passed a trial."""

@@ -150,12 +150,6 @@ def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int],
     state = node.problem or "; ".join(("ready", *node.notes))
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
-    links = [markup.run_link(run, f"run {run}") for run in runs]
-    return [
-        markup.esc(node.name),
-        markup.esc(state),
-        markup.esc(device.name if device else pool.rpartition("/")[2]),
-        memory,
-        load,
-        ", ".join(links) or markup.faint(none),
-    ]
+    links = ", ".join(markup.run_link(run, f"run {run}") for run in runs)
+    names = (node.name, state, device.name if device else pool.rpartition("/")[2])
+    return [*map(markup.esc, names), memory, load, links or markup.faint(none)]

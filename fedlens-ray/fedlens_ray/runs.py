@@ -94,13 +94,8 @@ def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeStat
     if asked in ("auto", devices.CPU):
         return CPU_OF_NODE, cpus
     for kind, found in ((GPU_OF_NODE, gpus), (CPU_OF_NODE, cpus)):
-        named = [
-            s
-            for s in found
-            if asked in (s.node.name, f"{s.node.name}/{kind}")
-            or (kind == GPU_OF_NODE and s.report and asked in [d.id for d in s.report.devices])
-        ]
-        if named:
+        cards = {s.name: [d.id for d in s.devices_of("/gpu")] if kind == GPU_OF_NODE else [] for s in found}
+        if named := [s for s in found if asked in (s.name, f"{s.name}/{kind}", *cards[s.name])]:
             return kind, named
     return CPU_OF_NODE, []
 
@@ -157,13 +152,12 @@ class Cluster:
         self.reservations.reconcile([request for _, request in wanted])
         usable = [state.node for state in states if state.problem is None]
         for run, request in wanted:
-            there = [
-                node.gpus if request.gpus else node.cpus for node in usable if node.id not in request.without
-            ]
+            able = [node for node in usable if node.id not in request.without]
+            there = sum(node.gpus if request.gpus else node.cpus for node in able)
             if not usable:
                 waits[run.id] = "a node that can be used"
-            elif sum(there) < request.parts:  # Ray sees that each part fits, and not that they do not all fit
-                waits[run.id] = f"{request}; the nodes that can train it have {sum(there)}"
+            elif there < request.parts:  # Ray sees that each part fits, and not that they do not all fit
+                waits[run.id] = f"{request}; the nodes that can train it have {there}"
             else:
                 waits[run.id] = self.reservations.waits_for(request)
         nodes.write(self._store, states, self._over, self._shared, waits)
@@ -203,14 +197,13 @@ class Cluster:
             return self._local.launch(claim, pool)
         reservation = self._taken.pop(claim.owner)
         try:
-            found = [state.node for state in self._watch.states()]
-            places = [node for i in reservation.node_ids for node in found if node.id == i]
-            if len(places) < len(reservation.node_ids):
+            found = {state.node.id: state.node for state in self._watch.states()}
+            if not found.keys() >= set(reservation.node_ids):
                 raise ConnectionResetError("a node of its reservation has left")
-            failed = partial(self._failed, claim.id, places[0])
-            key = f"run-{claim.id}-{claim.attempt}"
-            engine = self._engine(self._watch.ray, reservation, places[0], key, self._shared, failed)
-            return ClusterJob(claim, places[0], engine, partial(self._release, reservation))
+            place, key = found[reservation.node_ids[0]], f"run-{claim.id}-{claim.attempt}"
+            failed = partial(self._failed, claim.id, place)
+            engine = self._engine(self._watch.ray, reservation, place, key, self._shared, failed)
+            return ClusterJob(claim, place, engine, partial(self._release, reservation))
         except BaseException:
             self.reservations.give_back(reservation, is_over=True)
             raise
@@ -238,11 +231,7 @@ class Cluster:
 
 
 class ClusterJob:
-    """A run on a node, and the thread that records its events.
-
-    Args:
-        release: called at the end; ``is_over`` if nobody else may use its reservation.
-    """
+    """A run on a node, and the thread that records its events; ``release`` gives its reservation back."""
 
     def __init__(self, claim: Claim, place: Node, engine: RemoteEngine, release: Callable[..., None]) -> None:
         self._claim, self._place, self._engine, self._release = claim, place, engine, release
@@ -254,9 +243,8 @@ class ClusterJob:
     def ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def exit_reason(self) -> str | None:
-        """Return None, because the thread has recorded the reason already, if it could."""
-        return None
+    def exit_reason(self) -> None:
+        """The thread has recorded the reason already, if it could."""
 
     def terminate(self) -> bool:
         self._ending.set()

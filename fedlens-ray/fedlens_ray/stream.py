@@ -214,17 +214,15 @@ def _arrived(sent: Sent, folder: Path) -> Event:
 def _lost(error: Exception, name: str) -> tuple[bool, str]:
     """Return whether one of Ray's errors means that the node is gone, and the error in one sentence."""
     kinds = [cls.__name__ for cls in type(error).__mro__]
-    ended = {
+    sentences = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
         "memory runs out)",
         "OutOfMemoryError": f"the memory of the node {name} is used up; end other programs there, or let "
         "fewer runs share it",
-    }
-    gone = {
-        **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
+        "NodeDiedError": f"the node {name} is gone",
+        "TaskUnschedulableError": f"the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
-    sentences = ended | gone
     kind = next((kind for kind in kinds if kind in sentences), None)
     what = sentences[kind] if kind else f"the node {name} failed in a way that Ray calls {kinds[0]}"
-    return kind in gone, f"{what}; {REMEDY}"
+    return kind in ("NodeDiedError", "TaskUnschedulableError", "ObjectLostError"), f"{what}; {REMEDY}"
