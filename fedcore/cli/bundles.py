@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from fedcore.cli import common
+from fedcore.cli import common, experiments
+from fedcore.cli.progress import track
 from fedcore.methods import registry
 from fedcore.progress import counted
 from fedcore.store import Store
@@ -38,7 +39,6 @@ def bundle(
     A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
     """
     from fedcore.bundles.make import make
-    from fedcore.cli.progress import track
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
 
     target = common.file_output(output, "name a file, such as results.zip")
@@ -61,7 +61,6 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
     """
     from fedcore.bundles.archive import open_bundle
     from fedcore.bundles.verify import verify as verdict_of
-    from fedcore.cli.progress import track
 
     archive = open_bundle(bundle)
     print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
@@ -93,8 +92,6 @@ def rerun(
     A report's page serves as well. The new runs are recorded in the database. What differs is named.
     """
     from fedcore.bundles import rerun as again
-    from fedcore.cli.experiments import train_in_process
-    from fedcore.cli.progress import track
 
     source = again.read_source(bundle)
     store = common.writable(db)
@@ -105,7 +102,7 @@ def rerun(
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
-        outcomes, status = train_in_process(
+        outcomes, status = experiments.train_in_process(
             store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
         )
         if status != common.DONE:

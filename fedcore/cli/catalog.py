@@ -68,8 +68,8 @@ def presets(
     folder = common.file_output(write, "name a folder", "write")
     files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
-        if file.exists():
-            raise FedLensError(f"{file} exists; choose another folder or move the file away", "write")
+        exists = f"{file} exists; choose another folder or move the file away"
+        common.refuse_if(file.exists(), exists, "write")
     try:
         for file, experiment in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,8 @@ def published(
     from fedcore.papers.reproductions import reproductions
 
     for name, given in (("coverage", coverage), ("evidence", evidence)):
-        if given and (file is not None or preset is not None):
-            raise FedLensError(f"--{name} covers all papers; leave the experiment out", name)
+        misplaced = given and (file is not None or preset is not None)
+        common.refuse_if(misplaced, f"--{name} covers all papers; leave the experiment out", name)
     if coverage or evidence:
         texts = [coverage_text(papers.coverage())] if coverage else []
         if evidence:

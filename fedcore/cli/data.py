@@ -10,8 +10,10 @@ import typer
 from typer import Argument, Option
 
 from fedcore.cli import common
+from fedcore.cli.progress import track, with_preparation
 from fedcore.config import DataConfig
 from fedcore.devices import default_device, torch_name
+from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
@@ -19,7 +21,6 @@ from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.data.findings import CheckReport
-    from fedcore.engine.plan import Plan
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
@@ -39,7 +40,6 @@ def list_data_sets() -> None:
 @common.command("get", data)
 def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
     """Download a built-in data set, and read it as a run does."""
-    from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog, downloads
 
     entry = catalog.entry(name)
@@ -72,7 +72,6 @@ def check(
 
     The exit status is 2 if the data set cannot be used as it is.
     """
-    from fedcore.cli.progress import track
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset
     from fedcore.data.readers.loaders import detect_format
@@ -104,7 +103,6 @@ def encode(
     db: common.Database = None,
 ) -> None:
     """Encode a data set before any run needs it."""
-    from fedcore.cli.progress import track
     from fedcore.jobs.handlers import encode_data
 
     wanted = DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
@@ -148,8 +146,6 @@ def partition(file: common.ExperimentFile = None, preset: common.PresetName = No
 
     The last line of a table says how much the clients' labels differ.
     """
-    from fedcore.cli.progress import with_preparation
-    from fedcore.engine.plan import plan
 
     experiment = common.load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))

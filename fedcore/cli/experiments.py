@@ -12,6 +12,8 @@ from typer import Option
 
 from fedcore import config, devices
 from fedcore.cli import common
+from fedcore.cli.progress import RunBars, with_preparation
+from fedcore.engine.plan import plan
 from fedcore.progress import counted
 from fedcore.store import Store
 
@@ -48,8 +50,6 @@ def run(
 ) -> int:
     """Train an experiment here, with progress bars."""
     from fedcore import jobs
-    from fedcore.cli.progress import with_preparation
-    from fedcore.engine.plan import plan
     from fedcore.jobs import elsewhere, forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
@@ -105,9 +105,9 @@ def train_in_process(
     store: Store,
     experiment: config.Experiment,
     runs: Sequence[config.RunConfig],
-    device: str | None,
-    handler: Handler | None,
-    debug: bool,
+    device: str | None = None,
+    handler: Handler | None = None,
+    debug: bool = False,
     warnings: Sequence[str] = (),
 ) -> tuple[dict[int, str], int]:
     """Train runs in this process and print how they ended; return that by run, and the exit status.
@@ -115,7 +115,6 @@ def train_in_process(
     Args:
         warnings: those of the plan, which are printed already.
     """
-    from fedcore.cli.progress import RunBars
     from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
     from fedcore.results.search import methods_of

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from fedcore.cli import common
+from fedcore.cli import common, experiments
+from fedcore.cli.progress import with_preparation
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
 from fedcore.progress import counted
@@ -89,8 +91,7 @@ def pairs(
     found = [p for p in literature.several().values() if not of or len(works & {*p.works}) > 1]
     for pair in found:
         print(pair.text)
-    count = counted(len(found), "pair")
-    print(f"{count} of baseline and data set printed by more than one source")
+    print(f"{counted(len(found), 'pair')} of baseline and data set printed by more than one source")
 
 
 @common.command("pair", papers)
@@ -105,10 +106,9 @@ def pair(
     _use(db)
     every = literature.pairs()
     if (baseline, dataset) not in every:
-        printed = {f"{b} on {d}" for b, d in every}
-        otherwise = "`fedlens papers pairs` lists the pairs of several sources"
-        meant = did_you_mean(f"{baseline} on {dataset}", printed, otherwise)
-        raise FedLensError(f"no source prints {baseline} on {dataset}; {meant}", "baseline")
+        asked, printed = f"{baseline} on {dataset}", {f"{b} on {d}" for b, d in every}
+        meant = did_you_mean(asked, printed, "`fedlens papers pairs` lists the pairs of several sources")
+        raise FedLensError(f"no source prints {asked}; {meant}", "baseline")
     shown = every[baseline, dataset]
     print(shown.text)
     for value in shown.values:
@@ -177,9 +177,6 @@ def readings(
 ) -> int:
     """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
     from fedcore import jobs
-    from fedcore.cli.experiments import train_in_process
-    from fedcore.cli.progress import with_preparation
-    from fedcore.engine.plan import plan
     from fedcore.papers.tables import filling, multiverse
     from fedcore.papers.tables.printed_layout import all_tables
     from fedcore.papers.tables.sources import Availability, find_available
@@ -187,18 +184,14 @@ def readings(
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
     path = _use(db)
     tables = {shown.name: shown for shown in all_tables()}
-    if table not in tables:
-        raise FedLensError(
-            f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}", "table"
-        )
+    no_table = f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}"
+    common.refuse_if(table not in tables, no_table, "table")
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
     values = _printed(tables[table], named)
     every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
     spaces = [space for space in every if space.choices]
-    if not spaces:
-        raise FedLensError(
-            f"{table}: its paper leaves nothing open that runs of these values can show", "table"
-        )
+    nothing = f"{table}: its paper leaves nothing open that runs of these values can show"
+    common.refuse_if(not spaces, nothing, "table")
     for choice in {choice.name: choice for space in spaces for choice in space.choices}.values():
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")
     store = Store(path)
@@ -212,12 +205,14 @@ def readings(
     status = common.DONE
     if (run or queue) and fillings:
         store = common.writable(db)
-        if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
-            raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
+        for lack in (lack for f in fillings for lack in f.lacks):
+            common.refuse_if(lack.kind == "data", f"this machine lacks {lack.text}; {lack.how}", "table")
         for wanted in fillings:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
-                _, ended = train_in_process(store, wanted.experiment, planned.runs, None, None, False)
+                _, ended = experiments.train_in_process(
+                    store, wanted.experiment, planned.runs
+                )
                 if ended == common.INTERRUPTED:
                     return common.INTERRUPTED
                 status = max(status, ended)

@@ -10,7 +10,10 @@ from typer import Argument, Option
 
 from fedcore.cli import common
 from fedcore.cli.common import refuse_if
+from fedcore.cli.progress import track, with_preparation
 from fedcore.config import expand
+from fedcore.devices import default_device, torch_name
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.progress import counted
@@ -116,7 +119,6 @@ def report(
 
     The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
-    from fedcore.cli.progress import track
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.reports.content import Wording, read_report
     from fedcore.reports.folder import check_new, report_files, write_folder
@@ -163,10 +165,7 @@ def flops(
 
     The round is trained under torch's counter, and nothing of it is recorded.
     """
-    from fedcore.cli.progress import track, with_preparation
-    from fedcore.devices import default_device, torch_name
     from fedcore.engine.flops import count_flops
-    from fedcore.engine.plan import plan
 
     planned = with_preparation(lambda: plan(common.load_experiment(file, preset, db)))
     artifacts = Store(db).artifacts
