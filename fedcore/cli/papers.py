@@ -210,9 +210,7 @@ def readings(
         for wanted in fillings:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
-                _, ended = experiments.train_in_process(
-                    store, wanted.experiment, planned.runs
-                )
+                _, ended = experiments.train_in_process(store, wanted.experiment, planned.runs)
                 if ended == common.INTERRUPTED:
                     return common.INTERRUPTED
                 status = max(status, ended)

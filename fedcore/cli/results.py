@@ -62,8 +62,9 @@ def export(
     from fedcore.results.exports import file_name
 
     suffix = Path(output or "").suffix.lower()
-    by_name = "json" if table == "experiment" or suffix == ".json" else "latex" if suffix == ".tex" else "csv"
-    format = format or by_name
+    if format is None and (table == "experiment" or suffix == ".json"):
+        format = "json"
+    format = format or ("latex" if suffix == ".tex" else "csv")
     common.check_baseline(baseline, test)
     refuse_if(
         baseline is not None and table != "summary", "only the summary compares with a baseline", "baseline"

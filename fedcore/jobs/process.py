@@ -104,8 +104,8 @@ def work(
 def _following(store: Store, first: Claim, device: str) -> Claim | None:
     """Claim the next queued run of the same experiment for the same device.
 
-    On a full disk the runs stay queued, and the supervisor reports why. They also stay queued if another
-    supervisor waits to take over, because it may use other devices.
+    It stays queued on a full disk, which the supervisor reports, and if another supervisor waits to take
+    over, because that may use other devices.
     """
     if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
         return None

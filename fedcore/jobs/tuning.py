@@ -33,11 +33,7 @@ from fedcore.store.searches import Claimer, Draw, Followed, best_draw
 
 
 def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
-    """Queue what follows a search; None if its draws have not ended, or if it was done before.
-
-    Args:
-        claimer: the process that trains the runs itself; None: they are queued for the worker.
-    """
+    """Queue what follows a search, or let the ``claimer`` train it; None if nothing follows now."""
     row = store.experiments.get(experiment_id)
     tuning, by_method = row.config.tuning, store.searches.draws(experiment_id)
     draws = [draw for of_method in by_method.values() for draw in of_method]

@@ -33,9 +33,9 @@ def section(slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None
     joined = nodes.read(store)
     if joined is not None:
         _table()
-    wanted = choice.chosen(store.path)
-    if wanted is not None:
-        _chosen(wanted, joined is not None)
+    chosen = choice.chosen(store.path)
+    if chosen is not None:
+        _chosen(chosen, joined is not None)
     elif joined is None:
         _connect()
     if joined is None:
