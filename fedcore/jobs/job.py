@@ -255,12 +255,11 @@ def write_log(path: Path, text: str) -> None:
 class Heartbeat:
     """A thread that renews the heartbeat of a process's jobs, and notices when one has to stop.
 
-    On this machine the lock of a job's owner tells whether its process lives. The heartbeat is for those who
-    cannot ask the lock: other machines, and file systems without locks (see ``fedcore.store.liveness``).
+    It is for those who cannot ask the lock of a job's owner whether its process lives: other machines, and
+    file systems without locks (see ``fedcore.store.liveness``).
 
     Args:
         waiting: jobs that this process has claimed and not begun yet.
-        at_beat: called after each beat.
 
     Attributes:
         stop_requested: the row of the watched job says ``stopping``.
@@ -295,11 +294,11 @@ class Heartbeat:
         self._opened.close()
 
     def add(self, waiting: Iterable[Claim]) -> None:
-        """Beat for further jobs that this process has claimed and not begun yet."""
+        """Beat for further jobs of this process."""
         self._claims = (*self._claims, *waiting)
 
     def watch(self, claim: Claim) -> None:
-        """Watch this job for a requested stop from now on; the previously watched job has ended."""
+        """Watch this job for a requested stop; the previously watched one has ended."""
         self.stop_requested = self.lost = False
         self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
         self._watched = claim

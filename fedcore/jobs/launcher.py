@@ -113,8 +113,7 @@ Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
-    A task uses the device on which runs would train: it encodes for them, and each device has its own
-    encodings.
+    A task uses the device on which runs would train, since each device has its own encodings.
     """
     device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
@@ -134,9 +133,7 @@ def start_detached(
     environment: Mapping[str, str | None] | None = None,
     claim: Claim | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -m <arguments>`` in a new session, without a shell.
-
-    It outlives a closed terminal, Ctrl-C and the process that started it. Output is appended to ``log``.
+    """Start ``python -m <arguments>`` in a new session: it outlives its terminal, Ctrl-C and this process.
 
     Args:
         environment: variables to change; None removes one.
@@ -277,14 +274,12 @@ class LocalJob:
 
 
 def force_stop(store: Store, run_id: int) -> bool:
-    """Kill the process of a run that does not react to a stop; return whether there was one.
+    """Kill the process of a run that hangs inside a step; return whether there was one.
 
-    Only its current round is lost. A stop is a request in the run's row, which the process reads between two
-    steps; it then ends the run itself. A kill is for a process that hangs inside a step. It must follow a
-    stop, so that the row is marked as stopped afterwards and not as interrupted.
-
-    If the run has not begun, because its process still trains another run, it is only taken from that
-    process. If it is on another machine, it is taken from the worker, which then kills the process there.
+    Only its current round is lost. It must follow a stop, which the process obeys between two steps, so that
+    the row is marked as stopped afterwards and not as interrupted. A run that has not begun, because its
+    process still trains another, is only taken from it; one on another machine is taken from the worker,
+    which then kills the process there.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":

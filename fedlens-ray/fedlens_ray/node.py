@@ -60,8 +60,7 @@ def report(
     """Describe this node.
 
     Args:
-        needs: folders and weights (see ``RunConfig``) that runs read; relative paths start in
-            ``working_folder``, the supervisor's.
+        needs: folders and weights (see ``RunConfig``) that runs read from the supervisor's working folder.
         marker: path of a folder in the shared folder of checkpoints.
         gpus: that Ray gives to tasks here.
         trial: whether to compute something on each device, which takes seconds.

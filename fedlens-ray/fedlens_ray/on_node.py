@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fedcore import devices
-from fedcore.config import RunConfig, TransferConfig, backbones
-from fedcore.config.models import WEIGHTS, FurtherDataConfig
+from fedcore.config import RunConfig, backbones
+from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
@@ -79,12 +79,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Sent:
-    """An event that a node sends to the supervisor.
-
-    Attributes:
-        checkpoint: the content of a finished round's checkpoint.
-        peak_memory: peak memory of the run on the node so far, in bytes.
-    """
+    """An event that a node sends, with the checkpoint of a finished round and the peak memory in bytes."""
 
     event: Event
     checkpoint: Payload | None
@@ -97,11 +92,7 @@ def method_file(run: RunConfig) -> bytes | None:
 
 
 def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Exception]:
-    """Train a run on this node, and yield its events as they happen; an error is the last item.
-
-    Args:
-        checkpoint: names and content of the files from which the run goes on.
-    """
+    """Train a run here, from a checkpoint if given, and yield its events; an error is the last item."""
     place = Path()
     try:
         place = Path(tempfile.gettempdir())
@@ -129,8 +120,7 @@ def prepare(request: RunRequest) -> Path:
     if request.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, request.method_file)
     # the folders and weights that it reads, without those that come with FedLens
-    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
-    needs = [config.data.root, *(data.root for data in others)]
+    needs = [data.root for data in (config.data, *config.transfer, *config.further_data)]
     needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]
     if lacking := [need for need in needs if need and not can_read(need, request.working_folder)]:
         raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")
@@ -174,11 +164,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
 
 
 class Actor(Serving):
-    """A Ray actor that trains chunks of a run's clients.
-
-    Args:
-        home: id of the node whose disk holds the request's folder of encodings.
-    """
+    """A Ray actor that trains chunks of a run's clients; the node ``home`` has the folder of encodings."""
 
     def __init__(self, request: RunRequest, home: str) -> None:
         def make() -> Worker:
@@ -203,11 +189,7 @@ def _actors(
     environment: Mapping[str, Any],
     wanted: torch.device,
 ) -> Iterator[Parallel]:
-    """Start an actor in each part of a placement group; they end with the block.
-
-    Args:
-        artifacts, environment, wanted: as ``Spread.start`` takes them.
-    """
+    """Start an actor in each part of a placement group, with the arguments of ``Spread.start``."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
     asked = replace(
@@ -250,11 +232,7 @@ def _over_parts(request: RunRequest) -> Spread:
 
 
 def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
-    """Return a ``Spread`` of runs of this process over a cluster: on GPUs if there are any.
-
-    Args:
-        device: ``cpu`` to use CPUs even if there are GPUs.
-    """
+    """Return a ``Spread`` of this process's runs over a cluster: on GPUs if there are any and not ``cpu``."""
     ray = connect(address)
     nodes = list_nodes(ray)
     on_gpus = device != devices.CPU and any(n.gpus for n in nodes)
@@ -289,11 +267,7 @@ def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
 
 
 def told(error: Exception, folder: Path) -> Exception:
-    """Return an error as the supervisor raises it, of a class that it knows, with the traceback as a note.
-
-    Args:
-        folder: of the run's files, on whose disk a fault may lie.
-    """
+    """Return an error as the supervisor raises it, of a class that it knows, with the traceback as a note."""
     fault = explain_file(error, folder) if isinstance(error, OSError) else explain(error, folder)
     # An actor's fault names its own node already.
     where = "" if isinstance(error, Elsewhere) else f"on the node {platform.node()}: "

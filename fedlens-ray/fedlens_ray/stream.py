@@ -178,9 +178,8 @@ class RemoteEngine:
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
-        # The stream is read to its end, because only then has the task freed its devices for the next run.
-        # `next` would wait forever for a process that the system has stopped. If even a kill does not reach
-        # it, it ends with its reservation.
+        # Only when the stream has been read to its end has the task freed its devices for the next run, and
+        # `next` would wait forever for a stopped process. If no kill reaches it, it ends with its reservation.
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):

@@ -43,10 +43,7 @@ def receive(payload: Payload, to: Path) -> None:
 
 @contextmanager
 def marked(shared: Path) -> Iterator[str]:
-    """Yield the path of a marker in the shared folder, by which a node recognises that folder.
-
-    Files that killed workers of this machine left in the shared folder are deleted (see ``run_folder``).
-    """
+    """Yield the path of a marker in the shared folder, by which a node recognises that folder."""
     if not shared.is_absolute():
         raise FedLensError(f"{shared} is not an absolute path; nodes have other working folders", "shared")
     with ExitStack() as opened:
