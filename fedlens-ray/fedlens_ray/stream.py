@@ -179,7 +179,7 @@ class RemoteEngine:
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
         # Only when the stream has been read to its end has the task freed its devices for the next run, and
-        # `next` would wait forever for a stopped process. If no kill reaches it, it ends with its reservation.
+        # `next` would wait forever for a stopped process. If no kill reaches it, its reservation ends it.
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):
