@@ -17,17 +17,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedcore.cluster import connection, node
-from fedcore.cluster.connection import Node
-from fedcore.cluster.node import NodeReport
-from fedcore.cluster.transit import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import Elsewhere, first_line
-from fedcore.jobs.launcher import NODE_KINDS
 from fedcore.store import Store
+from fedlens_ray import connection, node
+from fedlens_ray.connection import Node
+from fedlens_ray.node import NodeReport
+from fedlens_ray.transit import marked
 
 NAME = "nodes.json"
+NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
+"""Kinds of devices of nodes; the device of a run on the node ``alpha`` is ``alpha/gpu``."""
+NODES = "nodes"
+"""In the settings of the number of runs at once, ``nodes/gpu`` is each GPU of a cluster."""
 FRESH_SECONDS = 20.0
 LOOK_SECONDS = 0.5
 REPORT_SECONDS = 5.0
@@ -40,13 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NodeState:
-    """The state of a node.
-
-    Attributes:
-        report: the newest; None before the first.
-        problem: the reason why runs cannot start there, in one line; None if they can.
-        notes: differences of versions that a run records, but that do not exclude the node.
-    """
+    """A node with its newest report, why runs cannot start there, and the other versions that it has."""
 
     node: Node
     report: NodeReport | None = None
@@ -70,12 +67,9 @@ class NodeState:
 
 @dataclass(frozen=True)
 class Rest:
-    """A node's rest after a fault: no run starts there before it has passed a trial.
+    """A node's rest after a fault until a trial at a monotonic time; ``reason`` is None once it has passed.
 
-    Attributes:
-        until: monotonic time of the trial.
-        seconds: of the rest; twice as long after another fault within an hour.
-        reason: None once the node has passed the trial.
+    After another fault within an hour it rests for twice as many ``seconds``.
     """
 
     until: float
@@ -87,9 +81,8 @@ class ClusterWatch:
     """Watches the nodes of a cluster in a separate thread, since calls to a lost head block for a long time.
 
     Args:
-        address: of the head, or ``auto``.
         needs: returns the folders and weights that queued runs will read.
-        shared: the shared folder for checkpoints, which nodes must be able to write; None: none is used.
+        shared: the shared folder for checkpoints, which nodes must be able to write.
 
     Attributes:
         listen: called with the states after each look, in the thread.
@@ -118,11 +111,9 @@ class ClusterWatch:
         """Return the nodes by name; none while the head does not answer."""
         if time.monotonic() - self._looked > SILENT_SECONDS:
             return []
-        states = []
-        for state in sorted(self._states.values(), key=lambda state: state.node.name):
-            rest = self._rests.get(state.node.id)
-            states.append(replace(state, problem=rest.reason) if rest and rest.reason else state)
-        return states
+        states = sorted(self._states.values(), key=lambda state: state.name)
+        rests = {i: rest for i, rest in tuple(self._rests.items()) if rest.reason}
+        return [replace(s, problem=rests[s.node.id].reason) if s.node.id in rests else s for s in states]
 
     def rest(self, node_id: str, reason: str) -> Rest:
         """Start no runs on a node after a fault, until it has rested and passed a trial."""
@@ -154,8 +145,8 @@ class ClusterWatch:
         names = {node_id: state.node.name for node_id, state in self._states.items()}
         nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
-        self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
-        self._reporters = {i: reporter for i, reporter in self._reporters.items() if i in nodes}
+        for gone in self._reporters.keys() - nodes.keys():
+            del self._reporters[gone]
         needs = tuple(self._needs())
         for node_id in nodes:
             self._receive(node_id, needs)
@@ -224,7 +215,6 @@ class ClusterView:
     Attributes:
         written: time, in seconds since 1970.
         over: devices over which the worker spreads each run; None: one device trains it.
-        shared: folder through which checkpoints travel; None: through Ray.
         waits: what the next queued runs wait for, by id; the others wait for these.
     """
 
@@ -248,18 +238,17 @@ def write(
     """Write a ``ClusterView``; a full disk is ignored, since pages then only show less."""
     nodes = []
     for state in states:
-        free = {
-            "CPUs": (state.node.free_cpus, state.node.cpus),
-            "GPUs": (state.node.free_gpus, state.node.gpus),
-        }
+        free = [
+            (state.node.free_cpus, state.node.cpus, "CPUs"),
+            (state.node.free_gpus, state.node.gpus, "GPUs"),
+        ]
         held = (
             f"{left:g} of {most} {what} free in Ray"
-            for what, (left, most) in free.items()
+            for left, most, what in free
             if left is not None and left < most
         )
         nodes.append(replace(state, notes=(*state.notes, *held)))
-    folder = None if shared is None else str(shared)
-    view = ClusterView(time.time(), nodes, over, folder, dict(waits))
+    view = ClusterView(time.time(), nodes, over, None if shared is None else str(shared), dict(waits))
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedlens_ray.nodes import ClusterWatch
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import launcher
-from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.store import Store
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable, watching
 from tests.support.jobs import execute_next, recorded, row, wait_for

@@ -2,33 +2,30 @@
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcore.cluster import on_node, transit
-from fedcore.cluster.connection import Node
-from fedcore.cluster.on_node import ACTOR_SHARE, Division, Failed, RunRequest, Sent
-from fedcore.cluster.reservations import REMOVED, Reservation
-from fedcore.cluster.transit import Files, run_folder
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
+from fedcore.errors import Elsewhere, SystemFault
 from fedcore.files import make_folder, publish
-from fedcore.methods import FedLensMethodError
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
+from fedlens_ray import on_node, transit
+from fedlens_ray.connection import Node
+from fedlens_ray.on_node import ACTOR_SHARE, REMEDY, RunRequest, Sent
+from fedlens_ray.reservations import REMOVED, Reservation
+from fedlens_ray.transit import Files, run_folder
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""
 CANCEL_SECONDS = 15.0
 """Seconds that a cancelled task has to end between two steps; then its process is killed."""
-REMEDY = "resume continues after the last round"
 AHEAD = 4
 """Rounds that a node may train ahead of the recorded ones; at most these are lost with the node."""
 
@@ -39,10 +36,6 @@ class NodeFault(SystemFault):
 
 class Withdrawn(Elsewhere):
     """Another job of the cluster has removed a run's reservation, for which its node is not to blame."""
-
-
-class NodeError(RuntimeError):
-    """A programming error on a node."""
 
 
 class RemoteEngine:
@@ -61,7 +54,7 @@ class RemoteEngine:
         self,
         ray: Any,
         reservation: Reservation,
-        nodes: Sequence[Node],
+        place: Node,
         key: str,
         shared: Path | None = None,
         failed: Callable[[Elsewhere], None] = lambda fault: None,
@@ -69,14 +62,9 @@ class RemoteEngine:
         self._ray, self._reservation, self._key, self._shared = ray, reservation, key, shared
         self._failed = failed
         self.device = "cuda" if reservation.request.gpus else CPU
-        by_id = {node.id: node for node in nodes}
-        self._places = [by_id[node_id] for node_id in reservation.node_ids]
-        self._began = False
-        self._peak = 0
-
-    def peak_memory(self) -> int:
-        """Return the peak memory of the run's process on the node, in bytes."""
-        return self._peak
+        self._place, self._began = place, False
+        self.peak_memory = 0
+        """Of the run's process on the node so far, in bytes."""
 
     def __call__(
         self,
@@ -91,37 +79,25 @@ class RemoteEngine:
     ) -> Iterator[Event]:
         """Train on the node; a round's checkpoint is in ``folder`` and verified before its event is yielded.
 
-        Args:
-            device: not used, as the reservation has its own.
-
-        Raises:
-            NodeFault: when the run's process on the node is gone.
-            Elsewhere: when another node should continue the run.
-            FedLensError: for a user error.
-            Stopped: when ``should_stop`` returned True; the task has ended by then.
+        The reservation has the device. A node that fails raises ``Elsewhere`` if another one should continue
+        the run, else ``NodeFault``; after ``Stopped``, the task has ended.
         """
-        first, parts, division = self._places[0], self._places, None
-        if len(parts) > 1:
-            division = Division(
-                len(parts),
-                sharers=max(Counter(part.id for part in parts).values()),
-                memory=min((part.memory for part in parts if part.memory), default=None),
-            )
+        wanted = self._reservation.request
         request = RunRequest(
             config=run,
             key=self._key,
             environment=dict(environment or {}),
             method_file=on_node.method_file(run),
             device=self.device,
-            threads=max(1, self._reservation.request.cpus),
-            artifacts=str(artifacts) if first.is_local else None,
+            threads=max(1, wanted.cpus),
+            artifacts=str(artifacts) if self._place.is_local else None,
             working_folder=os.getcwd(),
-            division=division,
+            parts=wanted.parts,
         )
         try:
             yield from self._events(request, folder, resume_from, should_stop)
         except Elsewhere as fault:
-            if division is None and not isinstance(fault, Withdrawn):
+            if wanted.parts == 1 and not isinstance(fault, Withdrawn):
                 self._failed(fault)
             raise
 
@@ -136,13 +112,11 @@ class RemoteEngine:
                 content = [(file.name, transit.send(file, request.shared)) for file in files]
             with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
-                    self._peak = max(self._peak, sent.peak_memory)
+                    self.peak_memory = max(self.peak_memory, sent.peak_memory)
                     event, differs = _arrived(sent, folder), None
                     if isinstance(event, Started):
                         self._began = True
-                        differs = other_code(
-                            f"the node {self._places[0].name}", str(event.environment["code"])
-                        )
+                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
                     yield event
                     if differs is not None:
                         yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
@@ -160,9 +134,9 @@ class RemoteEngine:
                         raise Stopped
                     continue
                 item = self._ray.get(next(items))
-                if isinstance(item, Failed):
+                if isinstance(item, Exception):
                     ended = True
-                    raise _raised(item)
+                    raise item
                 yield item
                 if isinstance(item.event, Finished):
                     ended = True
@@ -174,7 +148,7 @@ class RemoteEngine:
             # The node, its process or the connection is gone, and Ray does not retry. If the run itself may
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
-            name = self._places[0].name
+            name = self._place.name
             answer = self._ray.util.placement_group_table(self._reservation.group)
             if answer.get("state", REMOVED) == REMOVED:  # with which Ray kills the processes in it
                 raise Withdrawn(f"the reservation of the run on the node {name} is gone; {REMEDY}") from error
@@ -187,7 +161,7 @@ class RemoteEngine:
     def _submit(self, request: RunRequest, content: Files | None) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
-        resources = self._reservation.request.resources(1 if request.division is None else ACTOR_SHARE)
+        resources = self._reservation.request.resources(1 if request.parts == 1 else ACTOR_SHARE)
         # Ray reuses processes. One that has run a user's method file is not used for anything else.
         made = self._ray.remote if request.method_file is None else self._ray.remote(max_calls=1)
         task = made(self.task).options(
@@ -204,9 +178,8 @@ class RemoteEngine:
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
-        # The stream is read to its end, because only then has the task freed its devices for the next run.
-        # `next` would wait forever for a process that the system has stopped. If even a kill does not reach
-        # it, it ends with its reservation.
+        # Only when the stream has been read to its end has the task freed its devices for the next run, and
+        # `next` would wait forever for a stopped process. If no kill reaches it, its reservation ends it.
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):
@@ -237,33 +210,18 @@ def _arrived(sent: Sent, folder: Path) -> Event:
     return replace(event, checkpoint=str(path))
 
 
-def _raised(failed: Failed) -> Exception:
-    """Return the error that a local process would have raised, with the traceback on the node as a note."""
-    message, error = failed.message, Exception()
-    if failed.kind in ("method", "input"):
-        error = (FedLensMethodError if failed.kind == "method" else FedLensError)(message, failed.field)
-    elif failed.kind == "machine":
-        error = Elsewhere(message if "resume" in message else f"{message}; {REMEDY}")
-    else:
-        error = Transient(message) if failed.kind == "moment" else NodeError(message)
-    error.add_note(failed.traceback)
-    return error
-
-
 def _lost(error: Exception, name: str) -> tuple[bool, str]:
     """Return whether one of Ray's errors means that the node is gone, and the error in one sentence."""
     kinds = [cls.__name__ for cls in type(error).__mro__]
-    ended = {
+    sentences = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
         "memory runs out)",
         "OutOfMemoryError": f"the memory of the node {name} is used up; end other programs there, or let "
         "fewer runs share it",
-    }
-    gone = {
-        **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
+        "NodeDiedError": f"the node {name} is gone",
+        "TaskUnschedulableError": f"the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
-    sentences = ended | gone
     kind = next((kind for kind in kinds if kind in sentences), None)
     what = sentences[kind] if kind else f"the node {name} failed in a way that Ray calls {kinds[0]}"
-    return kind in gone, f"{what}; {REMEDY}"
+    return kind in ("NodeDiedError", "TaskUnschedulableError", "ObjectLostError"), f"{what}; {REMEDY}"

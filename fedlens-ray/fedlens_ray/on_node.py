@@ -10,24 +10,19 @@ import platform
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from fedcore import devices
-from fedcore.cluster import transit
-from fedcore.cluster.connection import connect, list_nodes
-from fedcore.cluster.node import can_read, in_words
-from fedcore.cluster.reservations import Request
-from fedcore.cluster.transit import Files, Payload, run_folder
-from fedcore.config import RunConfig, TransferConfig, backbones
-from fedcore.config.models import WEIGHTS, FurtherDataConfig
+from fedcore.config import RunConfig, backbones
+from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
@@ -36,28 +31,23 @@ from fedcore.files import cache_folder
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress, counted
 from fedcore.records.events import Event, RoundFinished
+from fedlens_ray import transit
+from fedlens_ray.connection import connect, list_nodes
+from fedlens_ray.node import can_read, in_words
+from fedlens_ray.reservations import Request
+from fedlens_ray.transit import Files, Payload, run_folder
 
 if TYPE_CHECKING:
     import torch
 
 PROGRESS_SECONDS = 0.5
+REMEDY = "resume continues after the last round"
 ACTOR_SHARE = 0.5
 """Share of a reserved part that its actor takes; the first part also holds the task, which averages."""
 
 
-@dataclass(frozen=True)
-class Division:
-    """The spread of a run over the parts of its reservation.
-
-    Attributes:
-        width: number of parts; each has an actor.
-        sharers: largest number of parts on one node, whose memory they share.
-        memory: bytes of the node with the least memory; None: not known.
-    """
-
-    width: int
-    sharers: int
-    memory: int | None
+class NodeError(RuntimeError):
+    """A programming error on a node."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +58,11 @@ class RunRequest:
         key: name of the run in the node's temporary files.
         environment: the values that an earlier attempt resolved, see ``fedcore.engine.train.train``.
         method_file: content of the user's method file, to which the user has agreed.
-        device: torch's name.
-        threads: maximum number of CPU threads of a run that begins.
-        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache
-            (``FEDLENS_CACHE``).
+        threads: the most that a run begins with.
+        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache.
         working_folder: the supervisor's; relative paths of the config start there.
         shared: the run's folder for checkpoints in transit; None: they travel in Ray's object store.
-        division: over which parts of its reservation the run is spread; None: one device trains it.
+        parts: number of parts of its reservation over which it is spread, with an actor in each.
     """
 
     config: RunConfig
@@ -86,49 +74,25 @@ class RunRequest:
     artifacts: str | None
     working_folder: str
     shared: str | None = None
-    division: Division | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
 class Sent:
-    """An event that a node sends to the supervisor.
-
-    Attributes:
-        checkpoint: the content of a finished round's checkpoint.
-        peak_memory: peak memory of the run on the node so far, in bytes.
-    """
+    """An event that a node sends, with the checkpoint of a finished round and the peak memory in bytes."""
 
     event: Event
     checkpoint: Payload | None
     peak_memory: int
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The end of a run that met an error on its node.
-
-    Attributes:
-        kind: ``method`` (a fault of the method), ``input`` (a user error), ``machine``, ``moment``
-            (a transient fault of the machine) or ``defect``.
-    """
-
-    kind: str
-    message: str
-    field: str | None
-    traceback: str
-
-
 def method_file(run: RunConfig) -> bytes | None:
-    """Return the content of the user's method file, to which the user agreed on this machine."""
+    """Return the content of the user's method file, if the user has agreed to it on this machine."""
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 
 
-def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Failed]:
-    """Train a run on this node, and yield its events as they happen; an error is the last item.
-
-    Args:
-        checkpoint: names and content of the files from which the run goes on.
-    """
+def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Exception]:
+    """Train a run here, from a checkpoint if given, and yield its events; an error is the last item."""
     place = Path()
     try:
         place = Path(tempfile.gettempdir())
@@ -137,7 +101,7 @@ def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent
             place = folder
             yield from _train(request, folder, checkpoint)
     except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
-        yield _failure(error, place)
+        yield told(error, place)
 
 
 def prepare(request: RunRequest) -> Path:
@@ -156,8 +120,7 @@ def prepare(request: RunRequest) -> Path:
     if request.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, request.method_file)
     # the folders and weights that it reads, without those that come with FedLens
-    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
-    needs = [config.data.root, *(data.root for data in others)]
+    needs = [data.root for data in (config.data, *config.transfer, *config.further_data)]
     needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]
     if lacking := [need for need in needs if need and not can_read(need, request.working_folder)]:
         raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")
@@ -181,7 +144,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
         device=request.device,
         resume_from=None if resume_from is None else str(resume_from),
         environment=request.environment or None,
-        spread=None if request.division is None else _over_parts(request, request.division),
+        spread=None if request.parts == 1 else _over_parts(request),
         whole_checkpoints=True,
     )
     with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
@@ -201,11 +164,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
 
 
 class Actor(Serving):
-    """A Ray actor that trains chunks of a run's clients.
-
-    Args:
-        home: id of the node whose disk holds the request's folder of encodings.
-    """
+    """A Ray actor that trains chunks of a run's clients; the node ``home`` has the folder of encodings."""
 
     def __init__(self, request: RunRequest, home: str) -> None:
         def make() -> Worker:
@@ -225,22 +184,16 @@ class Actor(Serving):
 def _actors(
     ray: Any,
     group: Any,
-    width: int,
-    request: Callable[[RunConfig], RunRequest],
-    run: RunConfig,
+    request: RunRequest,
     artifacts: Path,
     environment: Mapping[str, Any],
     wanted: torch.device,
 ) -> Iterator[Parallel]:
-    """Start an actor in each part of a placement group; they end with the block.
-
-    Args:
-        request: makes the request of a run; the arguments after it are those of ``Spread.start``.
-    """
+    """Start an actor in each part of a placement group, with the arguments of ``Spread.start``."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
     asked = replace(
-        request(run),
+        request,
         environment=dict(environment),
         threads=int(environment["threads"]),
         artifacts=str(artifacts.resolve()),
@@ -248,7 +201,7 @@ def _actors(
     on_cpu = asked.device == devices.CPU
     started: list[Any] = []
     try:
-        for part in range(width):
+        for part in range(request.parts):
             options = ray.remote(Actor).options(
                 num_cpus=ACTOR_SHARE if on_cpu else 0,
                 num_gpus=0 if on_cpu else ACTOR_SHARE,
@@ -263,24 +216,23 @@ def _actors(
             ray.kill(actor)
 
 
-def _over_parts(request: RunRequest, division: Division) -> Spread:
+def _over_parts(request: RunRequest) -> Spread:
     """Return a ``Spread`` of a run over the parts of the reservation in which this task runs."""
     import ray
 
     group = ray.util.get_current_placement_group()
-    start = partial(_actors, ray, group, division.width, lambda run: request)
-    return Spread(
-        division.width, start, request.device, division.sharers, division.memory, "processes of the cluster"
-    )
+    places = Counter(ray.util.placement_group_table(group)["bundles_to_node_id"].values())
+    memory = min((n.memory for n in list_nodes(ray) if n.id in places and n.memory), default=None)
+
+    def start(run: RunConfig, *given: Any) -> AbstractContextManager[Parallel]:
+        return _actors(ray, group, request, *given)
+
+    what = "processes of the cluster"
+    return Spread(request.parts, start, request.device, max(places.values()), memory, what)
 
 
 def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
-    """Return a ``Spread`` of runs of this process over a cluster: on GPUs if there are any.
-
-    Args:
-        address: of the head, or ``auto``.
-        device: ``cpu`` to use CPUs even if there are GPUs.
-    """
+    """Return a ``Spread`` of this process's runs over a cluster: on GPUs if there are any and not ``cpu``."""
     ray = connect(address)
     nodes = list_nodes(ray)
     on_gpus = device != devices.CPU and any(n.gpus for n in nodes)
@@ -292,14 +244,14 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     device = "cuda" if on_gpus else devices.CPU
     wanted = Request(0 if on_gpus else 1, gpus=float(on_gpus), parts=count)
 
-    def request(run: RunConfig) -> RunRequest:
-        return RunRequest(run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd())
-
     @contextmanager
-    def start(*given: Any) -> Iterator[Parallel]:
+    def start(run: RunConfig, *given: Any) -> Iterator[Parallel]:
+        request = RunRequest(
+            run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd(), parts=count
+        )
         group = wanted.reserve(ray)
         try:
-            with _actors(ray, group, count, request, *given) as parallel:  # Ray starts them once it has room
+            with _actors(ray, group, request, *given) as parallel:  # Ray starts them once it has room
                 yield parallel
         finally:
             ray.util.remove_placement_group(group)
@@ -314,14 +266,20 @@ def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
     return lambda content: actor.answer.remote(content).future()
 
 
-def _failure(error: Exception, folder: Path) -> Failed:
-    text = traceback.format_exc()
+def told(error: Exception, folder: Path) -> Exception:
+    """Return an error as the supervisor raises it, of a class that it knows, with the traceback as a note."""
     fault = explain_file(error, folder) if isinstance(error, OSError) else explain(error, folder)
     # An actor's fault names its own node already.
     where = "" if isinstance(error, Elsewhere) else f"on the node {platform.node()}: "
-    if isinstance(fault, SystemFault):
-        return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)
-    if isinstance(error, FedLensError):
-        kind = "method" if isinstance(error, FedLensMethodError) else "input"
-        return Failed(kind, str(error), error.field, text)
-    return Failed("defect", first_line(error), None, text)
+    sent: Exception
+    if isinstance(fault, Transient):
+        sent = Transient(f"{where}{fault}")
+    elif isinstance(fault, SystemFault):
+        sent = Elsewhere(f"{where}{fault}" + ("" if "resume" in str(fault) else f"; {REMEDY}"))
+    elif isinstance(error, FedLensError):
+        kind = FedLensMethodError if isinstance(error, FedLensMethodError) else FedLensError
+        sent = kind(str(error), error.field)
+    else:
+        sent = NodeError(first_line(error))
+    sent.add_note(traceback.format_exc())
+    return sent

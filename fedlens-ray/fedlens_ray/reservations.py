@@ -25,12 +25,11 @@ REMOVED = "REMOVED"
 
 @dataclass(frozen=True)
 class Request:
-    """The resources that a run needs.
+    """The resources that a run needs: of each of its parts, if it is spread over several devices.
 
     Attributes:
         gpus: a value below 1 is a share of one GPU.
-        memory: bytes of the machine's memory; 0 reserves none.
-        parts: number of devices over which the run is spread; cpus, gpus and memory are those of each.
+        memory: bytes; 0 reserves none.
         without: ids of the nodes that cannot train it.
     """
 
@@ -65,11 +64,9 @@ class Request:
 
 @dataclass(eq=False)
 class Reservation:
-    """A request and Ray's answer.
+    """A request and Ray's answer: a placement group, and the node of each part once it is reserved.
 
     Attributes:
-        group: Ray's placement group.
-        node_ids: the node of each part once it is reserved, empty while it waits.
         state: Ray's word for why it waits.
         since: monotonic time at which it was first seen to be reserved.
     """
@@ -129,11 +126,7 @@ class Reservations:
             reservation.since = min(reservation.since, time.monotonic())
 
     def take(self, request: Request, usable: Collection[str]) -> Reservation | None:
-        """Return a reservation for a run that starts now, None if Ray has not made one.
-
-        Args:
-            usable: ids of the nodes on which runs may start.
-        """
+        """Return a reservation on usable nodes for a run that starts now, None if Ray has not made one."""
         with self._lock:
             for reservation in self._idle:
                 nodes = reservation.node_ids
@@ -143,10 +136,7 @@ class Reservations:
         return None
 
     def give_back(self, reservation: Reservation, is_over: bool = False) -> None:
-        """Keep a reservation for a later run with this request; if it is over, end what still runs there.
-
-        It is kept for some minutes: short runs start at once, and other jobs of the cluster get their turn.
-        """
+        """Keep a reservation for a later run, for some minutes; if it is over, end what still runs there."""
         is_over |= time.monotonic() - reservation.since > RESERVED_SECONDS
         with self._lock:
             (self._over if is_over else self._idle).append(reservation)

@@ -2,56 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fedlens_ray import nodes, on_node
+from fedlens_ray.nodes import NodeState
+from fedlens_ray.reservations import RESERVED_SECONDS, Request, Reservations
+from fedlens_ray.runs import POOL, Cluster, request_of
 
-from fedcore.cluster import on_node
-from fedcore.cluster.reservations import RESERVED_SECONDS, Request, Reservations
 from fedcore.errors import Elsewhere, FedLensError
-from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster import POOL, Cluster, request_of
-from fedcore.jobs.cluster_nodes import NodeState
-from fedcore.jobs.launcher import SpreadPools
+from fedcore.jobs.launcher import ThisMachine
 from fedcore.store import Store
-from tests.cluster.test_view import CARD, GIB, LARGE, RUN, SMALL
+from tests.support.cluster import CARD, GIB, LARGE, RUN, SMALL, Ray
 
 TINY = replace(SMALL, node=replace(SMALL.node, id="4", name="tiny", memory=GIB))
 TWIN = replace(SMALL, node=replace(SMALL.node, id="3", name="twin"))
-
-
-class Ray:
-    """A stand-in for Ray that has ``room`` for some reservations, in the order of the requests."""
-
-    def __init__(self, nodes: Sequence[NodeState], room: int = 99) -> None:
-        self.nodes, self.room = nodes, room
-        self.groups: list[SimpleNamespace] = []
-        self.util = SimpleNamespace(
-            placement_group=self.make, remove_placement_group=self.remove, placement_group_table=self.table
-        )
-
-    def make(self, bundles: Any, strategy: str, bundle_label_selector: Any) -> SimpleNamespace:
-        others = (bundle_label_selector or [{"ray.io/node-id": "!in()"}])[0]["ray.io/node-id"]
-        without = others.removeprefix("!in(").removesuffix(")").split(",")
-        places = [state.node.id for state in self.nodes if state.node.id not in without]
-        self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy, places=places))
-        return self.groups[-1]
-
-    def remove(self, group: SimpleNamespace) -> None:
-        self.groups = [g for g in self.groups if g is not group]
-
-    def table(self, group: SimpleNamespace) -> dict[str, Any]:
-        if not any(g is group for g in self.groups):
-            return {"state": "REMOVED"}
-        has_room = [id(g) for g in self.groups].index(id(group)) < self.room
-        state = "INFEASIBLE" if not group.places else "FINISHED" if has_room else "NO_RESOURCES"
-        nodes = {i: (group.places * 9)[i] if group.places else "" for i in range(len(group.bundles))}
-        return {
-            "state": "CREATED" if state == "FINISHED" else "PENDING",
-            "stats": {"scheduling_state": state},
-            "bundles_to_node_id": nodes,
-        }
 
 
 class Watch:
@@ -145,7 +110,7 @@ def test_a_run_is_claimed_once_ray_has_reserved_its_devices(db, queued):
     assert waiting.status == "queued", "another job of the cluster may hold the rest for hours"
     watch.look()
     held = "4 CPUs and 17.2 GB of memory, which other runs or jobs of the cluster hold"
-    assert cluster_nodes.read(Store(db)).waits == {second: held}
+    assert nodes.read(Store(db)).waits == {second: held}
 
     made.reservations.give_back(made._taken.pop(claimed.owner))
     watch.look()
@@ -201,10 +166,10 @@ def test_a_reservation_that_another_job_removes_is_asked_for_again(db, queued):
 def test_pages_say_what_ray_answers(db, queued):
     (run_id,) = queued()
     cluster(db, SMALL, over=2, room=0)
-    said = cluster_nodes.read(Store(db)).waits[run_id]
+    said = nodes.read(Store(db)).waits[run_id]
     assert said == "2 times 1 CPU, which other runs or jobs of the cluster hold"
     cluster(db, SMALL, over=5)
-    said = cluster_nodes.read(Store(db)).waits[run_id]
+    said = nodes.read(Store(db)).waits[run_id]
     assert said == "5 times 1 CPU; the nodes that can train it have 4"
     _, watch = cluster(db, SMALL)
     watch.ray.nodes = []  # for example, all of them are smaller
@@ -213,7 +178,7 @@ def test_pages_say_what_ray_answers(db, queued):
     reservations.reconcile([Request(64)])
     assert reservations.waits_for(Request(64)) == "64 CPUs, which no node has that can train it"
     cluster(db, replace(SMALL, problem="it rests"))
-    assert cluster_nodes.read(Store(db)).waits[run_id] == "a node that can be used"
+    assert nodes.read(Store(db)).waits[run_id] == "a node that can be used"
 
 
 def test_a_run_whose_data_no_node_has_holds_up_none(db, queued):
@@ -225,14 +190,14 @@ def test_a_run_whose_data_no_node_has_holds_up_none(db, queued):
     made, _ = cluster(db, SMALL)
     claimed = made.claim(Store(db), POOL, 0)
     assert claimed is not None and claimed.id == other[0]
-    assert cluster_nodes.read(Store(db)).waits[set_for[0]] == "a node that has the folder /data/new"
+    assert nodes.read(Store(db)).waits[set_for[0]] == "a node that has the folder /data/new"
 
 
 def test_only_so_many_reservations_wait_at_once(db, queued):
     queued(seeds=tuple(range(1, 25)))
     _, watch = cluster(db, SMALL, room=0)
     assert len(watch.ray.groups) == 16
-    assert len(cluster_nodes.read(Store(db)).waits) == 16, "the others wait for these"
+    assert len(nodes.read(Store(db)).waits) == 16, "the others wait for these"
 
 
 def test_experiments_of_one_priority_take_turns(db, queued):
@@ -291,5 +256,5 @@ def test_a_run_of_this_process_over_more_devices_than_the_cluster_has_is_refused
 def test_a_run_over_more_gpus_than_this_machine_has_is_refused(monkeypatch):
     monkeypatch.setattr("fedcore.devices.list_devices", lambda: [CARD, *SMALL.report.devices])
     with pytest.raises(FedLensError, match="this machine has 1 GPU, not 2; choose whole runs") as refused:
-        SpreadPools(2)
+        ThisMachine(over=2)
     assert refused.value.field == "over"

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from fedlens_ray.connection import SETTINGS
 
-from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.files import PROJECT
 from fedcore.store import Store

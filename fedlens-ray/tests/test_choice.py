@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fedlens_ray import choice, connection, runs
 
-from fedcore.cluster import choice, connection
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 
@@ -19,15 +18,21 @@ def test_a_choice_is_kept_until_it_is_left(db: Path):
     store = Store(db)
     assert choice.chosen(store.path) is None
     choice.choose(store.path, f" {HEAD} ")
-    assert choice.chosen(Store(db).path) == HEAD
+    assert choice.chosen(Store(db).path) == (HEAD, None)
     choice.choose(store.path, "")
-    assert choice.chosen(store.path) == "auto"
-    assert choice.chosen_over(store.path) is None
+    assert choice.chosen(store.path) == ("auto", None)
     choice.choose(store.path, HEAD, 4)
-    assert (choice.chosen(store.path), choice.chosen_over(store.path)) == (HEAD, 4)
+    assert choice.chosen(store.path) == (HEAD, 4)
     assert choice.chosen(db.with_name("other.db")) is None, "it has the same folder of artifacts"
     choice.leave(store.path)
     assert choice.chosen(store.path) is None
+
+
+def test_a_damaged_number_of_devices_is_one(db: Path):
+    path = choice._file(db, choice.CHOICE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"address": "auto", "over": "many"}')
+    assert choice.chosen(Store(db).path) == ("auto", None)
 
 
 @pytest.mark.parametrize("address", ["head", ":6379", "head:99999", "ray://head:1"])
@@ -37,13 +42,12 @@ def test_an_address_that_is_none_is_refused(db: Path, address: str):
     assert refused.value.field == "ray" and choice.chosen(Store(db).path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "many"}'])
+@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "4"}'])
 def test_a_damaged_choice_is_none(db: Path, content: str):
     path = choice._file(db, choice.CHOICE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     assert choice.chosen(Store(db).path) is None
-    assert choice.chosen_over(Store(db).path) is None
 
 
 def test_a_problem_belongs_to_its_address(db: Path):
@@ -89,7 +93,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     def refuse(address: str) -> None:
         raise FedLensError(f"nothing answers at {address}", "ray")
 
-    class Watched(cluster.LocalPools):
+    class Watched(runs.ThisMachine):
         def claim(self, store, pool, running):
             started.append(pool)
             problems.append(choice.problem_of(store.path))
@@ -97,8 +101,8 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
-    monkeypatch.setattr(cluster, "LocalPools", Watched)
-    assert cluster.serve_choice(db, HEAD, idle=600.0) == 0
+    monkeypatch.setattr(runs, "ThisMachine", Watched)
+    assert runs.serve_chosen(db, idle=600.0) == 0
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
     assert SupervisorLock(db).is_free()

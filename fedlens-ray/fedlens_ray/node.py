@@ -60,9 +60,8 @@ def report(
     """Describe this node.
 
     Args:
-        needs: folders and weights (see ``RunConfig``); the report says which of them it can read.
-        working_folder: the supervisor's; relative paths start there.
-        marker: path of a folder in the shared folder of checkpoints; None: none is used.
+        needs: folders and weights (see ``RunConfig``) that runs read from the supervisor's working folder.
+        marker: path of a folder in the shared folder of checkpoints.
         gpus: that Ray gives to tasks here.
         trial: whether to compute something on each device, which takes seconds.
     """

@@ -15,32 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from fedcore import devices
-from fedcore.cluster import choice, connection
-from fedcore.cluster.connection import Node
-from fedcore.cluster.node import in_words
-from fedcore.cluster.reservations import Request, Reservation, Reservations
-from fedcore.cluster.stream import RemoteEngine
 from fedcore.errors import Elsewhere, FedLensError
-from fedcore.jobs import cluster_nodes, handlers
-from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
+from fedcore.jobs import handlers
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import (
-    CPU_OF_NODE,
-    GPU_OF_NODE,
-    NODE_KINDS,
-    NODES,
     TASK_POOL,
     UNMEASURED_SHARE,
     LaunchedJob,
-    LocalLauncher,
-    LocalPools,
-    claim_next,
+    ThisMachine,
 )
-from fedcore.jobs.supervisor import Supervisor, serve
+from fedcore.jobs.supervisor import serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.queue import QueuedRun
+from fedlens_ray import choice, connection, nodes
+from fedlens_ray.connection import Node
+from fedlens_ray.node import in_words
+from fedlens_ray.nodes import CPU_OF_NODE, GPU_OF_NODE, NODE_KINDS, NODES, ClusterWatch, NodeState
+from fedlens_ray.reservations import Request, Reservation, Reservations
+from fedlens_ray.stream import RemoteEngine
 
 POOL = "cluster"
 AHEAD = 16
@@ -64,8 +58,7 @@ def request_of(
     """Return what a queued run asks of Ray, or why it has to wait for another node.
 
     Args:
-        slots: settings of the number of runs at once, see ``launcher.NODES``.
-        over: devices over which the run is spread; None: one device trains it.
+        slots: settings of the number of runs at once, see ``nodes.NODES``.
         failed_on: id of the node on which the run failed, which is left out if others can train it.
     """
     usable = [state for state in states if state.problem is None and state.report is not None]
@@ -101,13 +94,8 @@ def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeStat
     if asked in ("auto", devices.CPU):
         return CPU_OF_NODE, cpus
     for kind, found in ((GPU_OF_NODE, gpus), (CPU_OF_NODE, cpus)):
-        named = [
-            s
-            for s in found
-            if asked in (s.node.name, f"{s.node.name}/{kind}")
-            or (kind == GPU_OF_NODE and s.report and asked in [d.id for d in s.report.devices])
-        ]
-        if named:
+        cards = {s.name: [d.id for d in s.devices_of("/gpu")] if kind == GPU_OF_NODE else [] for s in found}
+        if named := [s for s in found if asked in (s.name, f"{s.name}/{kind}", *cards[s.name])]:
             return kind, named
     return CPU_OF_NODE, []
 
@@ -122,10 +110,9 @@ def _gpu_share(run: QueuedRun, able: Sequence[NodeState], shared: int) -> float:
 
 
 class Cluster:
-    """The pools and the launcher of a supervisor on a cluster: runs there, tasks on this machine.
+    """Where a supervisor on a cluster starts jobs: runs there, tasks on this machine.
 
     Args:
-        watch: of the cluster's nodes.
         over: devices over which each run is spread; None: one device trains each run.
         shared: the folder through which checkpoints travel; None: Ray's object store.
     """
@@ -140,7 +127,7 @@ class Cluster:
     ) -> None:
         self._store, self._watch, self._over, self._engine, self._shared = store, watch, over, engine, shared
         self.reservations = Reservations(watch.ray)
-        self._local = LocalLauncher()
+        self._local = ThisMachine(())
         self._wanted: list[tuple[QueuedRun, Request]] = []
         self._taken: dict[str, Reservation] = {}
         self._failed_on: dict[int, str] = {}
@@ -163,18 +150,17 @@ class Cluster:
                 break
         self._wanted = wanted
         self.reservations.reconcile([request for _, request in wanted])
-        nodes = [state.node for state in states if state.problem is None]
+        usable = [state.node for state in states if state.problem is None]
         for run, request in wanted:
-            there = [
-                node.gpus if request.gpus else node.cpus for node in nodes if node.id not in request.without
-            ]
-            if not nodes:
+            able = [node for node in usable if node.id not in request.without]
+            there = sum(node.gpus if request.gpus else node.cpus for node in able)
+            if not usable:
                 waits[run.id] = "a node that can be used"
-            elif sum(there) < request.parts:  # Ray sees that each part fits, and not that they do not all fit
-                waits[run.id] = f"{request}; the nodes that can train it have {sum(there)}"
+            elif there < request.parts:  # Ray sees that each part fits, and not that they do not all fit
+                waits[run.id] = f"{request}; the nodes that can train it have {there}"
             else:
                 waits[run.id] = self.reservations.waits_for(request)
-        cluster_nodes.write(self._store, states, self._over, self._shared, waits)
+        nodes.write(self._store, states, self._over, self._shared, waits)
 
     def _next_runs(self) -> Iterator[QueuedRun]:
         order = self._store.queue.in_turns(self._served)
@@ -187,7 +173,7 @@ class Cluster:
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         """Claim the next run for which Ray has reserved devices."""
         if pool == TASK_POOL:
-            return claim_next(store, pool, running, None)
+            return self._local.claim(store, pool, running)
         self._asked = time.monotonic()
         usable = {state.node.id: state.node for state in self._watch.states() if state.problem is None}
         for run, request in self._wanted:
@@ -211,23 +197,21 @@ class Cluster:
             return self._local.launch(claim, pool)
         reservation = self._taken.pop(claim.owner)
         try:
-            nodes = [state.node for state in self._watch.states()]
-            places = [node for i in reservation.node_ids for node in nodes if node.id == i]
-            if len(places) < len(reservation.node_ids):
+            found = {state.node.id: state.node for state in self._watch.states()}
+            if not found.keys() >= set(reservation.node_ids):
                 raise ConnectionResetError("a node of its reservation has left")
-            failed = partial(self._failed, claim.id, places[0])
-            key = f"run-{claim.id}-{claim.attempt}"
-            engine = self._engine(self._watch.ray, reservation, places, key, self._shared, failed)
-            return ClusterJob(claim, places[0], engine, partial(self._release, reservation))
+            place, key = found[reservation.node_ids[0]], f"run-{claim.id}-{claim.attempt}"
+            failed = partial(self._failed, claim.id, place)
+            engine = self._engine(self._watch.ray, reservation, place, key, self._shared, failed)
+            return ClusterJob(claim, place, engine, partial(self._release, reservation))
         except BaseException:
             self.reservations.give_back(reservation, is_over=True)
             raise
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
-        # A run on a node is recorded by a thread of its supervisor, which holds the owner's lock. If that
-        # supervisor dies, the lock is free, the run is marked as interrupted, and Ray ends the task of a
-        # process that has left the cluster: nothing is left that could be adopted.
+        # If that supervisor dies, the owner's lock is free, the run is marked as interrupted, and Ray ends
+        # the task of a process that has left the cluster: nothing is left that could be adopted.
         return self._local.adopt(store, row)
 
     def wait(self, seconds: float) -> None:
@@ -247,11 +231,7 @@ class Cluster:
 
 
 class ClusterJob:
-    """A run on a node, and the thread that records its events.
-
-    Args:
-        release: called at the end; ``is_over`` if nobody else may use its reservation.
-    """
+    """A run on a node, and the thread that records its events; ``release`` gives its reservation back."""
 
     def __init__(self, claim: Claim, place: Node, engine: RemoteEngine, release: Callable[..., None]) -> None:
         self._claim, self._place, self._engine, self._release = claim, place, engine, release
@@ -263,9 +243,8 @@ class ClusterJob:
     def ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def exit_reason(self) -> str | None:
-        """Return None, because the thread has recorded the reason already, if it could."""
-        return None
+    def exit_reason(self) -> None:
+        """The thread has recorded the reason already, if it could."""
 
     def terminate(self) -> bool:
         self._ending.set()
@@ -281,7 +260,7 @@ class ClusterJob:
                     handler=partial(handlers.train, engine=self._engine),
                     device=self._engine.device,
                     terminated=self._ending.is_set,
-                    remote_memory=self._engine.peak_memory,
+                    remote_memory=lambda: self._engine.peak_memory,
                 )
             logger.info("run %d on %s: %s", claim.id, self._place.name, outcome)
         finally:
@@ -305,19 +284,17 @@ def serve_on_cluster(
     If another supervisor serves the database, it is asked to leave once its jobs have ended.
 
     Args:
-        address: of the cluster's head, or ``auto`` for the cluster of this machine.
         slots, on_finish: as ``serve`` takes them, for the CPU of a node and each GPU.
         idle: seconds without work after which it leaves; None: never.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
-        over: devices over which each run is spread; None: one device trains each run.
         options: of ``Supervisor``.
     """
     store = Store(db)
     store.prepare()
     watch = ClusterWatch(address, needs=lambda: tuple(store.queue.needs()), shared=shared)
-    before = cluster_nodes.read(store)
+    before = nodes.read(store)
 
-    def make(store: Store, **options: Any) -> Supervisor:
+    def machines(store: Store) -> Cluster:
         if before is not None and before.shared is not None and shared is None:
             logger.warning(
                 "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
@@ -327,44 +304,49 @@ def serve_on_cluster(
         if slots is not None:
             for kind in NODE_KINDS:
                 store.queue.set_slots(f"{NODES}/{kind}", slots)
-        cluster = Cluster(store, watch, over, shared=shared)
-        return Supervisor(store, pools=cluster, launcher=cluster, **options)
+        return Cluster(store, watch, over, shared=shared)
 
     try:
         patience = math.inf if idle is None else idle
-        return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
+        return serve(db, machines=machines, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
         watch.close()
-        cluster_nodes.clear(store)
+        nodes.clear(store)
 
 
-def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:
-    """Be the supervisor on the cluster that was chosen on the page, until another one is chosen.
+def serve_chosen(
+    db: str | Path | None,
+    *,
+    slots: int | None = None,
+    idle: float,
+    on_finish: str | None = None,
+    over: int | None = None,
+) -> int | None:
+    """Be the supervisor on the cluster that was chosen on the page, until another one is; None if none was.
 
     While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
-
-    Args:
-        given: the other arguments of ``serve_on_cluster``.
     """
     store = Store(db)
+    wanted = choice.chosen(store.path)
+    if wanted is None:
+        return None
     store.prepare()
-    over = given.get("over")
 
-    def another_was_chosen() -> bool:
-        return (choice.chosen(store.path), choice.chosen_over(store.path)) != (address, over)
+    def retire() -> bool:
+        return choice.chosen(store.path) != wanted or time.monotonic() > end
 
-    end = time.monotonic() + RETRY_SECONDS
+    end = math.inf
     try:
-        connection.connect(address)
+        connection.connect(wanted.address)
     except FedLensError as error:
-        choice.record_problem(store.path, address, str(error))
+        choice.record_problem(store.path, wanted.address, str(error))
         logger.warning("%s", error)
-        on_finish = given.get("on_finish")
-
-        def retire() -> bool:
-            return another_was_chosen() or time.monotonic() > end
-
+        end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
-        return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.path, address, None)
-    return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)
+        here = ThisMachine(())
+        return serve(db, machines=lambda _: here, wait=True, idle=idle, on_finish=on_finish, retire=retire)
+    choice.record_problem(store.path, wanted.address, None)
+    over = wanted.over if over is None else over
+    return serve_on_cluster(
+        db, wanted.address, slots=slots, idle=idle, on_finish=on_finish, over=over, retire=retire
+    )

@@ -18,17 +18,12 @@ Payload = np.ndarray | str
 """The bytes of a file, or the path of its copy in the shared folder."""
 Files = list[tuple[str, Payload]]
 """The names and the payloads of a checkpoint's files."""
-_PREFIX = "fedlens-run-"
 _OWNER = ".owner"
-_MAX_NAME = 255
+_MACHINE = platform.node().encode()[:255]
 
 
 def send(file: Path, folder: str | None) -> Payload:
-    """Return the payload of a file: its bytes, or the path of a copy in ``folder``.
-
-    Args:
-        folder: of the run in the shared folder; None: no folder is shared.
-    """
+    """Return the payload of a file: its bytes, or the path of a copy in the shared folder of the run."""
     if folder is None:
         return np.fromfile(file, dtype=np.uint8)
     path = Path(folder) / f"{uuid.uuid4().hex}-{file.name}"
@@ -48,10 +43,7 @@ def receive(payload: Payload, to: Path) -> None:
 
 @contextmanager
 def marked(shared: Path) -> Iterator[str]:
-    """Yield the path of a marker in the shared folder, by which a node recognises that folder.
-
-    Files that killed workers of this machine left in the shared folder are deleted (see ``run_folder``).
-    """
+    """Yield the path of a marker in the shared folder, by which a node recognises that folder."""
     if not shared.is_absolute():
         raise FedLensError(f"{shared} is not an absolute path; nodes have other working folders", "shared")
     with ExitStack() as opened:
@@ -69,11 +61,8 @@ def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
     A killed process leaves its folder behind, so each new run deletes the folders of dead ones. A run's
     process holds a lock on a file in its folder, which the system frees however the process ends. The file
     names the machine, because on a network file system another machine's lock may look free.
-
-    Args:
-        key: the run's name, ``run-`` and its numbers.
-        parent: default: the folder of this machine's temporary files.
     """
+    parent = parent or Path(tempfile.gettempdir())
     _remove_dead_folders(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{key}-", dir=parent))
     owner = _lock(folder)
@@ -85,15 +74,15 @@ def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
             os.close(owner)
 
 
-def _remove_dead_folders(parent: Path | None = None) -> None:
+def _remove_dead_folders(parent: Path) -> None:
     """Remove the folders of this machine's dead runs; a folder without a lock file stays."""
-    for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in parent.glob("fedlens-run-*"):
         try:
             owner = os.open(folder / _OWNER, os.O_RDONLY)
         except OSError:  # another account's, not complete yet, or on a file system without locks
             continue
         try:
-            is_ours = not folder.is_symlink() and os.read(owner, _MAX_NAME) == _machine()
+            is_ours = not folder.is_symlink() and os.read(owner, 255) == _MACHINE
             if is_ours and try_lock(owner, exclusive=True):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
@@ -102,16 +91,12 @@ def _remove_dead_folders(parent: Path | None = None) -> None:
             os.close(owner)
 
 
-def _machine() -> bytes:
-    return platform.node().encode()[:_MAX_NAME]
-
-
 def _lock(folder: Path) -> int | None:
     """Lock the owner's file of a folder; returns None if the file system has no locks."""
     # The file is locked before it gets its name: others delete the folder of a free lock.
     owner, name = tempfile.mkstemp(dir=folder)
     try:
-        os.write(owner, _machine())
+        os.write(owner, _MACHINE)
         if not try_lock(owner, exclusive=True):
             raise OSError("a new file is locked")
         Path(name).rename(folder / _OWNER)

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from fedlens_ray import nodes
 from playwright.sync_api import expect
 
-from fedcore.jobs import cluster_nodes, launcher
+from fedcore.jobs import launcher
 from fedcore.jobs.process import run_local
 from fedcore.store import Store
 from tests.support.cluster import two_nodes
@@ -18,7 +19,7 @@ DEADLINE = 1500
 
 def problems(store: Store) -> list[str | None]:
     """Why runs cannot start, for each node that the page knows."""
-    view = cluster_nodes.read(store)
+    view = nodes.read(store)
     return [node.problem for node in view.nodes] if view else []
 
 

@@ -1,6 +1,7 @@
 """A node executes a request and the supervisor gets the result, without Ray, which only transports both."""
 
 import errno
+import pickle
 import platform
 import shutil
 import subprocess
@@ -12,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fedlens_ray import node, on_node, stream, transit
+from fedlens_ray.reservations import Request, Reservation
 
-from fedcore.cluster import node, on_node, stream, transit
-from fedcore.cluster.reservations import Request, Reservation
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
@@ -22,8 +23,7 @@ from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
 from fedcore.files import PROJECT
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.records.events import Finished, RoundFinished, Started
-from tests.cluster.test_view import SMALL
-from tests.support.cluster import OWN_METHOD
+from tests.support.cluster import OWN_METHOD, SMALL
 from tests.support.encoded import DIGITS
 
 RESERVED = Reservation(Request(1), group=None, node_ids=(SMALL.node.id,))
@@ -56,7 +56,7 @@ def planned(**values: object) -> RunConfig:
     return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], "data": DIGITS, **values})).runs[0]
 
 
-def rounds(items: Iterator[on_node.Sent | on_node.Failed]) -> list[RoundFinished]:
+def rounds(items: Iterator[on_node.Sent | Exception]) -> list[RoundFinished]:
     sent = list(items)
     assert all(isinstance(item, on_node.Sent) for item in sent), sent[-1]
     assert isinstance(sent[-1].event, Finished)
@@ -155,7 +155,7 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
 def test_a_process_trains_nothing_after_fedlens_was_replaced_under_it(tmp_path, monkeypatch):
     monkeypatch.setattr(on_node, "code_on_disk", lambda: "the next release")
     (failed,) = on_node.train(order(planned(), tmp_path))
-    assert failed.kind == "machine" and "FedLens was replaced there" in failed.message
+    assert isinstance(failed, Elsewhere) and "FedLens was replaced there" in str(failed)
 
 
 def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path):
@@ -168,7 +168,7 @@ def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path):
     entry = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
     *_, failed = on_node.train(order(run.model_copy(update={"method": entry}), tmp_path, content.encode()))
     with pytest.raises(FedLensMethodError, match=r"faulty\.py:\d+, in train_step: no loss moves 'bias'"):
-        raise stream._raised(failed)
+        raise failed
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -191,7 +191,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedcore.cluster import transit
+from fedlens_ray import transit
 shared = Path(sys.argv[1])
 with transit.marked(shared), transit.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
@@ -234,8 +234,8 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path):
     run = planned()
     run = run.model_copy(update={"data": run.data.model_copy(update={"root": "/nowhere"})})
     (failed,) = on_node.train(order(run, tmp_path))
-    assert isinstance(failed, on_node.Failed) and failed.kind == "machine", "another node may have it"
-    assert failed.message == (
+    assert isinstance(failed, Elsewhere), "another node may have it"
+    assert str(failed) == (
         f"on the node {platform.node()}: the folder /nowhere cannot be read; copy or mount that there, "
         "then resume"
     )
@@ -282,10 +282,8 @@ def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
 
     monkeypatch.setattr(place, "mkdtemp" if place is tempfile else "reset_peak_memory", fail)
     (failed,) = on_node.train(order(planned(), tmp_path))
-    assert isinstance(failed, on_node.Failed) and failed.kind == "machine"
-    assert said.format(tempfile.gettempdir()) in failed.message
-    raised = stream._raised(failed)
-    assert isinstance(raised, Elsewhere) and "resume" not in raised.reason
+    assert isinstance(failed, Elsewhere) and "resume" not in failed.reason
+    assert said.format(tempfile.gettempdir()) in str(failed)
 
 
 class Lost:
@@ -317,7 +315,7 @@ def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_
             raise OSError("its process was killed")
 
         told: list[Elsewhere] = []
-        engine = stream.RemoteEngine(Lost(state), RESERVED, [SMALL.node], "run-1-1", failed=told.append)
+        engine = stream.RemoteEngine(Lost(state), RESERVED, SMALL.node, "run-1-1", failed=told.append)
         monkeypatch.setattr(engine, "_submit", items)
         with pytest.raises(expected) as raised:
             list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
@@ -330,14 +328,14 @@ def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_
     [
         (FedLensError("a wrong value", "rounds"), FedLensError),
         (ConnectionResetError(104, "gone"), Transient),
-        (ZeroDivisionError("no"), stream.NodeError),
+        (ZeroDivisionError("no"), on_node.NodeError),
     ],
 )
 def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, expected):
     try:
         raise error
     except type(error) as caught:
-        raised = stream._raised(on_node._failure(caught, tmp_path))
+        raised = pickle.loads(pickle.dumps(on_node.told(caught, tmp_path)))  # as Ray does
     assert type(raised) is expected
     assert "Traceback" in raised.__notes__[0]
     if expected is FedLensError:
@@ -346,7 +344,7 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
 
 def test_other_code_trains_only_with_the_users_word_and_marks_the_run(tmp_path, monkeypatch):
     started = Started(entities=(), rounds_total=1, environment={"code": "0123"})
-    engine = stream.RemoteEngine(None, RESERVED, [SMALL.node], "run-1-1")
+    engine = stream.RemoteEngine(None, RESERVED, SMALL.node, "run-1-1")
     monkeypatch.setattr(
         engine, "_stream", lambda *_: (on_node.Sent(e, None, 0) for e in (started, Finished(1)))
     )

@@ -1,7 +1,6 @@
 """The connection of this process to a Ray cluster: token, address, versions and nodes."""
 
 import importlib
-import importlib.util
 import logging
 import os
 import socket
@@ -20,7 +19,6 @@ from fedcore.errors import FedLensError, first_line
 
 AUTO = "auto"
 """The address of a cluster that already runs on this machine."""
-HOW_TO_INSTALL = 'pip install "ray[default]>=2.52,<3"'
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -37,7 +35,6 @@ HEAD_SECONDS = 10.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The first bytes of a client of gRPC: the preface of HTTP/2 and empty settings (RFC 9113, section 3.4)."""
 _SETTINGS_FRAME = b"\x04"
-_TOKEN_FILE = Path(".ray") / "auth_token"
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,7 @@ class Node:
     Attributes:
         id: Ray's id, which changes when the node is started again.
         name: its host name; of several nodes with the same one, the second is ``name-2``.
-        cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
-        memory: bytes that Ray may give to tasks.
+        cpus, gpus, memory: what Ray may give to tasks; a node without CPUs and GPUs is not listed.
         is_local: whether it runs on the machine of this process.
         free_cpus, free_gpus: those that no task of any job of the cluster has reserved; None: not known.
     """
@@ -63,23 +59,11 @@ class Node:
     free_gpus: float | None = None
 
 
-def is_installed() -> bool:
-    """Return whether Ray can be imported, without importing it."""
-    return importlib.util.find_spec("ray") is not None
-
-
-def load_ray() -> Any:
-    """Import Ray with token authentication on and its usage reports off."""
-    if not is_installed():
-        raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
-    os.environ.update(SETTINGS)
-    if not os.environ.get("RAY_AUTH_TOKEN"):
-        _check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / _TOKEN_FILE))
-    return importlib.import_module("ray")
-
-
-def _check_token(file: Path) -> None:
+def _check_token() -> None:
     """Refuse a token file that is missing, or that other accounts can read; Ray writes it with mode 644."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
         mode = file.stat().st_mode
     except OSError as error:
@@ -110,27 +94,20 @@ def resolve(address: str) -> str:
             found.update(part.partition("=")[2] for part in line if part.startswith("--gcs-address="))
     if len(found) == 1:
         return found.pop()
-    if found:
-        many = ", ".join(sorted(found))
-        raise FedLensError(
-            f"nodes of several Ray clusters run on this machine ({many}); give one address", "ray"
-        )
-    raise FedLensError(
-        "your account has started no node of a Ray cluster on this machine; start one with `ray start "
-        "--head`, or give the address of a head",
-        "ray",
-    )
+    many = f"nodes of several Ray clusters run on this machine ({', '.join(sorted(found))}); give one address"
+    none = "your account has started no node of a Ray cluster on this machine; start one with `ray start "
+    none += "--head`, or give the address of a head"
+    raise FedLensError(many if found else none, "ray")
 
 
 def connect(address: str = AUTO) -> Any:
     """Connect this process to a running cluster; returns the module ``ray``.
 
     It never starts a head, because opening ports on a machine is the user's decision.
-
-    Args:
-        address: ``host:port`` of the head, or ``auto`` for the cluster of this machine.
     """
-    ray = load_ray()
+    os.environ.update(SETTINGS)
+    _check_token()
+    ray = importlib.import_module("ray")
     if ray.is_initialized():
         return ray
     address = resolve(address)
@@ -225,18 +202,14 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
 
 
 def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    hosts = [_host(row) for row in described]
-    names: dict[str, str] = {}
+    """Return by id the names that nodes were given (``ray start --node-name``), or those of their hosts."""
+    hosts = {}
     for row in sorted(described, key=lambda row: (row["NodeID"] not in before, row["NodeManagerPort"])):
-        host, former = _host(row), before.get(row["NodeID"])
+        is_given = row["NodeName"] != row["NodeManagerAddress"]
+        hosts[row["NodeID"]] = row["NodeName"] if is_given else row["NodeManagerHostname"]
+    names: dict[str, str] = {}
+    for node_id, host in hosts.items():
         free = (host if i == 1 else f"{host}-{i}" for i in count(1))
-        taken = set(names.values())
-        alone = hosts.count(host) == 1
-        names[row["NodeID"]] = former if former and not alone else next(n for n in free if n not in taken)
+        keeps = node_id in before and list(hosts.values()).count(host) > 1
+        names[node_id] = before[node_id] if keeps else next(n for n in free if n not in names.values())
     return names
-
-
-def _host(row: dict[str, Any]) -> str:
-    """Return the name given to the node (``ray start --node-name``), or else the name of its host."""
-    given: str = row["NodeName"]
-    return given if given != row["NodeManagerAddress"] else str(row["NodeManagerHostname"])

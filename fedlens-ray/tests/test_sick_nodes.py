@@ -6,21 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fedlens_ray import connection, node, nodes
+from fedlens_ray.node import NodeReport
+from fedlens_ray.nodes import ClusterWatch, Rest
+from fedlens_ray.runs import Cluster
 
-from fedcore.cluster import connection, node
-from fedcore.cluster.node import NodeReport
 from fedcore.errors import Elsewhere
-from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster import Cluster
-from fedcore.jobs.cluster_nodes import ClusterWatch, Rest
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.cluster.test_requests import Ray
-from tests.cluster.test_view import LARGE, SMALL
 from tests.support import fake_engine
+from tests.support.cluster import LARGE, SMALL, Ray
 from tests.support.jobs import row, wait_for
 
 NODES = [SMALL.node, replace(LARGE.node, gpus=0)]
@@ -31,12 +29,10 @@ class Engine:
     """Trains on every node but ``small``, which has a full disk."""
 
     device = "cpu"
+    peak_memory = 0
 
-    def __init__(self, ray: Any, reservation: Any, places: Any, key: str, shared: Any, failed: Any) -> None:
-        (self._place,), self._failed = places, failed
-
-    def peak_memory(self) -> int:
-        return 0
+    def __init__(self, ray: Any, reservation: Any, place: Any, key: str, shared: Any, failed: Any) -> None:
+        self._place, self._failed = place, failed
 
     def __call__(self, *given: Any, **options: Any) -> Iterator[Event]:
         if self._place.name == "small":
@@ -65,8 +61,8 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", lambda ray, before: NODES)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
-    monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "REPORT_SECONDS", 0.01)
     return asked
 
 
@@ -85,7 +81,7 @@ def problem(watch: ClusterWatch, name: str = "small") -> str | None:
 def test_no_run_is_lost_to_a_node_that_fails_each_of_them(db, queued, watch):
     runs = queued(seeds=(1, 2, 3), rounds=1)
     used = Cluster(Store(db), watch, engine=Engine)
-    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"], tick=600)
+    supervisor = Supervisor(Store(db), used, tick=600)
     wait_for(lambda: (supervisor.step(), all(row(db, run).ended for run in runs))[1])
     supervisor.pause()  # does not take 600 s, as runs have ended
     rows = [row(db, run) for run in runs]
@@ -96,7 +92,7 @@ def test_no_run_is_lost_to_a_node_that_fails_each_of_them(db, queued, watch):
 
 
 def test_a_node_returns_once_it_has_passed_a_trial(watch, reports, monkeypatch):
-    monkeypatch.setattr(cluster_nodes, "FIRST_REST", 0.2)
+    monkeypatch.setattr(nodes, "FIRST_REST", 0.2)
     watch.rest("1", "its disk is full")
     assert problem(watch) == "rests after a fault: its disk is full"
     assert problem(watch, "large") is None

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fedlens_ray import nodes
+from fedlens_ray.connection import SETTINGS
+from fedlens_ray.nodes import ClusterWatch
 
-from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.files import PROJECT
-from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_nodes, "SILENT_SECONDS", 10.0)
+    monkeypatch.setattr(nodes, "SILENT_SECONDS", 10.0)
     run_id = queue(db)
     with (
         head_and_link(tmp_path) as link,

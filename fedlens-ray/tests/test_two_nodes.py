@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fedlens_ray.nodes import ClusterWatch
 
 from fedcore.config import parse
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import handlers
-from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import force_stop
 from fedcore.jobs.process import run_local

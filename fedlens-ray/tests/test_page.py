@@ -3,15 +3,14 @@
 from pathlib import Path
 
 import pytest
+from fedlens_ray import choice, nodes
+from fedlens_ray.nodes import NODES
 from streamlit.testing.v1 import AppTest
 
-from fedcore.cluster import choice
-from fedcore.jobs import cluster_nodes, supervisor
-from fedcore.jobs.launcher import NODES
+from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
-from pages.experiments_view import queue
-from tests.cluster.test_view import LARGE, SMALL
+from tests.support.cluster import LARGE, SMALL
 from tests.support.web.pages import Opened, button
 
 HEAD = "10.0.0.1:6379"
@@ -22,7 +21,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The databases for which the page has started a worker."""
     paths: list[Path] = []
     monkeypatch.setattr(supervisor, "start_follower", lambda store: paths.append(store.path))
-    monkeypatch.setattr(queue, "is_installed", lambda: True)
     return paths
 
 
@@ -39,8 +37,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     app.text_input(key="cluster_address").input(HEAD)
     app.number_input(key="cluster_over").set_value(4)
     button(app, "Connect").click().run()
-    assert choice.chosen_over(store.path) == 4
-    assert choice.chosen(store.path) == HEAD and started == [store.path]
+    assert choice.chosen(store.path) == (HEAD, 4) and started == [store.path]
     assert "as soon as runs are queued" in said(app)
 
     worker = SupervisorLock(filled)
@@ -51,7 +48,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     )
     assert "There is no token; make one with `ray get-auth-token --generate`" in said(app.run())
     button(app, "Try again").click().run()
-    assert choice.chosen_over(store.path) == 4
+    assert choice.chosen(store.path) == (HEAD, 4)
     assert len(started) == 2 and choice.problem_of(store.path) is None
     button(app, "Disconnect").click().run()
     assert choice.chosen(store.path) is None
@@ -59,18 +56,9 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     worker.release()
 
 
-def test_without_ray_the_page_says_how_to_get_it(
-    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(queue, "is_installed", lambda: False)
-    app = open_page("experiments", queue="true")
-    assert 'pip install "ray[default]' in said(app)
-    assert not [b for b in app.button if b.label == "Connect"]
-
-
 def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, filled: Path):
     store = Store(filled)
-    cluster_nodes.write(store, [SMALL, LARGE])
+    nodes.write(store, [SMALL, LARGE])
     store.queue.set_slots(f"{NODES}/cpu", 5)
     assert "A node trains no more runs at once than it has CPUs: small has 4." in said(
         open_page("experiments", queue="true")
@@ -78,7 +66,7 @@ def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, fi
 
 
 def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
-    cluster_nodes.write(Store(filled), [SMALL], over=2)
+    nodes.write(Store(filled), [SMALL], over=2)
     app = open_page("experiments", queue="true")
     assert "Each run is spread over 2 devices; now: " in said(app)
     assert not [n for n in app.number_input if n.label.startswith("Runs at once")]

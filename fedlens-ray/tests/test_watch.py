@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from fedlens_ray import connection, node, nodes
+from fedlens_ray.node import NodeReport
+from fedlens_ray.nodes import ClusterWatch
 
 from fedcore.cli.main import main
-from fedcore.cluster import connection, node
-from fedcore.cluster.node import NodeReport
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster_nodes import ClusterWatch
-from tests.cluster.test_view import SMALL
+from tests.support.cluster import SMALL
 from tests.support.jobs import wait_for
 
 
@@ -53,8 +52,8 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", list_nodes)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
-    monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 600.0)
+    monkeypatch.setattr(nodes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "REPORT_SECONDS", 600.0)
     watch = ClusterWatch("auto", needs=lambda: tuple(folders))
     yield ray, folders, watch
     watch.close()
@@ -86,7 +85,7 @@ def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch)
     wait_for(lambda: watch.states() and watch.states()[0].report)
     answers = threading.Event()
     monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
-    monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "REPORT_SECONDS", 0.0)
     silent = watch.states()[0].node
     monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), False, object())})
     wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
@@ -132,11 +131,7 @@ def test_a_node_that_is_started_again_has_its_name():
     }
 
 
-def test_a_worker_without_ray_or_without_a_token_says_how_to_get_them(db, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(connection, "is_installed", lambda: False)
-    assert main(["worker", "--ray", "--db", str(db)]) == 2
-    assert 'install it with: pip install "ray[default]>=2.52,<3"' in capsys.readouterr().err
-    monkeypatch.setattr(connection, "is_installed", lambda: True)
+def test_a_worker_without_a_token_says_how_to_get_one(db, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (*connection.SETTINGS, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.setenv(name, "")
