@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import TypeAdapter
-
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
@@ -29,7 +27,6 @@ MATCHED = ("edition", "table", "dataset", "setting", "method", "target", "metric
 ``edition`` is the key of the paper or of another edition of it (``Paper.edition_of``).
 """
 COLUMNS = (*MATCHED, "test_images", "state", "unmeasured", "reason")
-_STATE: TypeAdapter[ComparabilityState] = TypeAdapter(ComparabilityState)
 NO_EVIDENCE = "no evidence shows that the paper's value and ours are the same quantity"
 OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
 
@@ -97,8 +94,8 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
                 line=lines.line_num,
                 patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
                 test_images={domain: int(count) for domain, count in counts.items()},
-                state=_STATE.validate_python(row["state"]),
-                unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
+                state=STATES[STATES.index(row["state"])],
+                unmeasured=STATES[STATES.index(row["unmeasured"])] if row["unmeasured"] else None,
                 text=row["reason"],
             )
         except ValueError as error:
