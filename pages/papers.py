@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from fedcore.papers import adding, export, findings, library
-from fedcore.papers.cells import MEASURED, STATUSES, CellStatus, TableCell, counts_text, has_runs
+from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.layout import PrintedTable, tables
 from fedcore.papers.published import PublishedValue
 from fedcore.progress import counted
+from fedcore.results.printed import STATES
 from pages.papers_view import about, add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import background, markup, pulse, session
@@ -135,7 +136,7 @@ def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
 
 def wanted(rehearsal: bool) -> tuple[CellStatus, ...]:
     """Return the statuses of values that have ours."""
-    return ("rehearsed",) if rehearsal else MEASURED
+    return ("rehearsed",) if rehearsal else STATES
 
 
 @markup.fragment
