@@ -179,7 +179,7 @@ def values(
             if column.role != "value" or line[i] in _EMPTY:
                 continue
             where = f"line {number}, column '{table.head[i]}'"
-            number, std, decimals = _number(line[i], where)
+            mean, std, decimals = _number(line[i], where)
             value = PublishedValue(
                 paper,
                 common["table"],
@@ -189,7 +189,7 @@ def values(
                 named["method"],
                 named.get("target") or column.target or "avg",
                 named.get("metric") or column.metric or common.get("metric") or "accuracy",
-                number,
+                mean,
                 std,
                 decimals,
             )
