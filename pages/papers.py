@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from fedcore.papers import adding, export, findings, library
-from fedcore.papers.cells import MEASURED, STATUSES, CellStatus, TableCell, counts_text, has_runs
+from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.layout import PrintedTable, tables
-from fedcore.papers.published import PublishedValue
 from fedcore.progress import counted
+from fedcore.results.printed import STATES
 from pages.papers_view import about, add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import background, markup, pulse, session
@@ -61,31 +61,30 @@ def choose_table() -> PrintedTable:
 def chosen_cells(
     table: PrintedTable, choice: str
 ) -> tuple[str, Callable[[state.Snapshot], Sequence[TableCell]]]:
-    """Return the title of a click, and a function that reads its cells, see ``chosen_values``."""
-    if choice.startswith("readings"):
-        return readings.title_of(table, choice), lambda now: readings.cells_of(table, choice, now)
-    title, values = chosen_values(table, choice)
+    """Return the title of a click, and a function that reads its cells.
+
+    A click is ``cell 12``, ``row 0 3`` (panel and row), ``all``, or ``readings`` with the title of a ranking.
+    """
+    kind, _, which = choice.partition(" ")
+    if kind == "readings":
+        return readings.chosen_cells(table, which)
+    title, values = f"{library.find(table.paper).title}, {table.title}", list(table.values)
+    if kind == "cell":
+        value = table.values[int(which)]
+        target = "mean" if value.target == "avg" else value.target
+        parts = (value.dataset, value.setting, value.method, target)
+        title, values = f"{value.source}: {', '.join(filter(None, parts))}", [value]
+    elif kind == "row":
+        panel, number = map(int, which.split())
+        row = table.panels[panel].rows[number]
+        title = f"{table.title}: {', '.join(row.heads)}"
+        values = [table.values[i] for i in row.cells if i is not None]
 
     def cells(now: state.Snapshot) -> list[TableCell]:
         by_value = now.cells(values)
         return [by_value[value] for value in values]
 
     return title, cells
-
-
-def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[PublishedValue]]:
-    """Return the title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
-    kind, *numbers = choice.split()
-    if kind == "cell":
-        value = table.values[int(numbers[0])]
-        target = "mean" if value.target == "avg" else value.target
-        parts = (value.dataset, value.setting, value.method, target)
-        return f"{value.source}: {', '.join(filter(None, parts))}", [value]
-    if kind == "row":
-        row = table.panels[int(numbers[0])].rows[int(numbers[1])]
-        printed = [table.values[i] for i in row.cells if i is not None]
-        return f"{table.title}: {', '.join(row.heads)}", printed
-    return f"{library.find(table.paper).title}, {table.title}", list(table.values)
 
 
 @markup.fragment
@@ -135,7 +134,7 @@ def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
 
 def wanted(rehearsal: bool) -> tuple[CellStatus, ...]:
     """Return the statuses of values that have ours."""
-    return ("rehearsed",) if rehearsal else MEASURED
+    return ("rehearsed",) if rehearsal else STATES
 
 
 @markup.fragment

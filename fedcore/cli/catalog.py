@@ -113,11 +113,12 @@ def published(
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.comparability import COVERAGE_COLUMNS, RUNNABLE, missing_data_sets
+    from fedcore.papers.comparability import COVERAGE_COLUMNS, missing_data_sets
+    from fedcore.results.printed import STATES
 
     def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
         total: Counter[CoverageColumn] = sum(counts, Counter())
-        runnable = sum(total[column] for column in RUNNABLE)
+        runnable = sum(total[column] for column in STATES)
         return paper, table, total.total(), runnable, *(total[column] for column in COVERAGE_COLUMNS)
 
     lines: list[tuple[object, ...]] = []

@@ -7,7 +7,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,12 +210,6 @@ def key_of(title: str) -> str:
     return key
 
 
-def csv_text(values: Sequence[PublishedValue]) -> str:
-    """Return the text of a ``values.csv``."""
-    rows = ([*(getattr(value, name) for name in COLUMNS[:-2]), *value.written] for value in values)
-    return library.csv_text([COLUMNS, *rows])
-
-
 def write(
     key: str,
     fields: Mapping[str, Any],
@@ -242,7 +235,7 @@ def write(
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
-    text = csv_text([replace(value, paper=paper.key) for value in values])
+    text = library.csv_text([COLUMNS, *(value.line for value in values)])
     values_from(text, key, library.VALUES_FILE)
     sections = {"tables": tables, "settings": settings}
     content = {

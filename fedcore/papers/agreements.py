@@ -13,6 +13,7 @@ from itertools import combinations
 
 from fedcore.papers import library, literature
 from fedcore.papers.findings import Finding
+from fedcore.papers.library import Paper
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
 from fedcore.results.statistics import group_by
@@ -37,13 +38,9 @@ USUAL_SHOTS = "16"
 class _Row:
     """The accuracies of a baseline in one setting of a source, without those that follow from others."""
 
-    paper: str
+    paper: Paper
     baseline: str
     cells: Mapping[CellPlace, PublishedValue]
-
-    @property
-    def title(self) -> str:
-        return library.find(self.paper).title
 
 
 @dataclass(frozen=True)
@@ -52,9 +49,18 @@ class _Match:
 
     first: _Row
     second: _Row
-    shared: int
+    shared: tuple[CellPlace, ...]
     equal: tuple[CellPlace, ...]
     expected: float
+
+    @property
+    def sides(self) -> tuple[tuple[_Row, _Row], tuple[_Row, _Row]]:
+        """Each row with the other one."""
+        return (self.first, self.second), (self.second, self.first)
+
+    @property
+    def papers(self) -> frozenset[str]:
+        return frozenset((self.first.paper.key, self.second.paper.key))
 
 
 def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
@@ -71,7 +77,7 @@ def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
         averaged = {(d, q) for d, target, q in cells if target}
         for place in [p for p in cells if not p[1] and (p[0], p[2]) in averaged]:
             del cells[place]  # an average follows from its domains
-    return [_Row(key[0], key[1], cells) for key, cells in found.items() if cells]
+    return [_Row(library.find(key[0]), key[1], cells) for key, cells in found.items() if cells]
 
 
 def _half(quantity: str) -> str:
@@ -99,14 +105,15 @@ def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
         (first, second, shared)
         for group in group_by(rows, lambda row: row.baseline).values()
         for first, second in combinations(group, 2)
-        if first.paper != second.paper and (shared := [p for p in first.cells if p in second.cells])
+        if first.paper.key != second.paper.key
+        and (shared := tuple(p for p in first.cells if p in second.cells))
     ]
     found = []
     for first, second, shared in compared:
         equal = tuple(p for p in shared if first.cells[p].value == second.cells[p].value)
         chances = [_chance(printed[p], first.cells[p].value) for p in shared]
         tail = _tail(len(shared), len(equal), sum(chances) / len(chances))
-        found.append(_Match(first, second, len(shared), equal, tail * len(compared)))
+        found.append(_Match(first, second, shared, equal, tail * len(compared)))
     return found
 
 
@@ -129,22 +136,17 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     otherwise the finding says that the equality may be chance.
     """
     matches = _matches(values)
-    certain = {
-        (frozenset((m.first.paper, m.second.paper)), m.first.baseline)
-        for m in matches
-        if m.expected < BY_CHANCE
-    }
+    certain = {(m.papers, m.first.baseline) for m in matches if m.expected < BY_CHANCE}
     copied: dict[PublishedValue, dict[str, _Match]] = defaultdict(dict)
     chance: dict[PublishedValue, _Match] = {}
     for match in matches:
-        work = {library.find(row.paper).work for row in (match.first, match.second)}
-        if len(work) == 1:  # editions of one work print the same values
+        if match.first.paper.work == match.second.paper.work:  # editions of one work print the same values
             continue
-        for row, other in ((match.first, match.second), (match.second, match.first)):
+        for row, other in match.sides:
             for place in match.equal:
                 value = row.cells[place]
-                if (frozenset((row.paper, other.paper)), row.baseline) in certain:
-                    copied[value][other.title] = match
+                if (match.papers, row.baseline) in certain:
+                    copied[value][other.paper.title] = match
                 elif value not in chance or chance[value].expected > match.expected:
                     chance[value] = match
     for value, by_title in copied.items():
@@ -153,16 +155,17 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             value,
             "quoted from",
             f"{value.mean_text} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
-            f"({len(best.equal)} of {best.shared} cells of the row are equal): not measured again",
+            f"({len(best.equal)} of {len(best.shared)} cells of the row are equal): not measured again",
         )
     for value, match in chance.items():
         if value not in copied:
-            other = match.second if match.first.paper == value.paper else match.first
+            (other,) = (row for row, mine in match.sides if mine.paper.key == value.paper)
             yield Finding(
                 value,
                 "perhaps chance",
-                f"{value.mean_text} is printed by {other.title} too, in {len(match.equal)} of {match.shared} "
-                "shared cells of the row. Perhaps chance: among all rows that were compared, chance gives "
+                f"{value.mean_text} is printed by {other.paper.title} too, in {len(match.equal)} of "
+                f"{len(match.shared)} shared cells of the row. Perhaps chance: among all rows that were "
+                "compared, chance gives "
                 f"about {match.expected:{'.2f' if match.expected < 1 else ',.0f'}} such equalities",
             )
     yield from _shifted(matches)
@@ -170,27 +173,23 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 def _shifted(matches: Sequence[_Match]) -> Iterator[Finding]:
     """Yield rows that differ by a constant between two sources that are equal in another row."""
-    equal_rows = {
-        (m.first.paper, m.second.paper): m.first.baseline
-        for m in matches
-        if len(m.equal) == m.shared >= FEWEST_SHIFTED
-    }
-    for match in matches:
-        papers = match.first.paper, match.second.paper
-        if papers not in equal_rows or match.equal or match.shared < FEWEST_SHIFTED:
+    several = [match for match in matches if len(match.shared) >= FEWEST_SHIFTED]
+    equal_rows = {m.papers: m.first.baseline for m in several if m.equal == m.shared}
+    for match in several:
+        if match.papers not in equal_rows or match.equal:
             continue
-        places = [p for p in match.first.cells if p in match.second.cells]
-        shifts = [match.first.cells[p].value - match.second.cells[p].value for p in places]
+        shifts = [match.first.cells[p].value - match.second.cells[p].value for p in match.shared]
         shift = sum(shifts) / len(shifts)
         if max(abs(s - shift) for s in shifts) > SHIFT_ROUNDING:
             continue
-        for row, other, sign in ((match.first, match.second, 1), (match.second, match.first, -1)):
+        for row, other in match.sides:
+            direction = "above" if (shift > 0) == (row is match.first) else "below"
             for value in row.cells.values():
                 yield Finding(
                     value,
                     "shifted",
-                    f"every cell of this row is {abs(shift):.2f} {'above' if sign * shift > 0 else 'below'} "
-                    f"that of {other.title}, which is equal in the row of {equal_rows[papers]}",
+                    f"every cell of this row is {abs(shift):.2f} {direction} that of {other.paper.title}, "
+                    f"which is equal in the row of {equal_rows[match.papers]}",
                 )
 
 

@@ -13,7 +13,7 @@ from functools import cache
 
 from fedcore.papers import agreements, library, literature
 from fedcore.papers.findings import Finding
-from fedcore.papers.library import FOLDER, Formula, MetricNotes
+from fedcore.papers.library import FOLDER, Formula
 from fedcore.papers.literature import NUMBERS
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load, load_all
 from fedcore.results.statistics import group_by
@@ -175,7 +175,7 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     for row in by_metric.values():
         for metric, notes in formulas.items():
             if metric in row and all(part in row for part in notes.parts):
-                yield from _does_not_combine(row, metric, notes, values)
+                yield from _combined(row[metric], [row[part] for part in notes.parts], notes.formula, values)
 
 
 def _place(value: PublishedValue) -> GroupKey:
@@ -184,15 +184,17 @@ def _place(value: PublishedValue) -> GroupKey:
     return value.table, value.dataset, value.setting, value.backbone, value.method, domain
 
 
-def _does_not_combine(
-    row: dict[str, PublishedValue], metric: str, notes: MetricNotes, values: Sequence[PublishedValue]
+def _combined(
+    printed: PublishedValue,
+    parts: Sequence[PublishedValue],
+    formula: Formula,
+    values: Sequence[PublishedValue],
 ) -> Iterator[Finding]:
-    printed, parts = row[metric], [row[part] for part in notes.parts]
-    name, rule = FORMULAS[notes.formula]
+    name, rule = FORMULAS[formula]
     if follows(printed, parts, rule):
         return
     given = rule([part.value for part in parts])
-    named = f"{name} of {', '.join(f'{p.mean_text}' for p in parts)} is {given:.2f}"
+    named = f"{name} of {', '.join(part.mean_text for part in parts)} is {given:.2f}"
     if is_average(printed.dataset):
         single = _averaged(printed, _same_row(printed, values))
         if len(single) > 1 and follows(printed, single, _mean):
@@ -202,8 +204,9 @@ def _does_not_combine(
                 f"prints {printed.mean_text}, the mean of {len(single)} values of the data sets; {named}",
             )
             return
-    copied = _copied(parts, values)
-    yield Finding(printed, "does not follow", f"prints {printed.mean_text}, and {named}{copied}")
+    yield Finding(
+        printed, "does not follow", f"prints {printed.mean_text}, and {named}{_copied(parts, values)}"
+    )
 
 
 def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -256,13 +259,9 @@ def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list
 def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -> str:
     """Return the part that the table also prints for another data set, in a sentence; empty if none."""
     for part in parts:
+        where = part.table, part.method, part.metric, part.setting, part.value
         for v in values:
-            if (
-                v.value == part.value
-                and v.dataset != part.dataset
-                and (v.table, v.method, v.metric, v.setting)
-                == (part.table, part.method, part.metric, part.setting)
-            ):
+            if (v.table, v.method, v.metric, v.setting, v.value) == where and v.dataset != part.dataset:
                 return (
                     f"; its {part.metric} {part.mean_text} is also that of {v.dataset}, perhaps a copied cell"
                 )
@@ -273,13 +272,10 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that the source prints again, for the same setting, with other digits or another +-."""
     for row in _rows(values, "table").values():
         distinct = {(v.value, v.std): v for v in row}
-        if len(distinct) < 2 or len({v.table for v in row}) < 2:
-            continue
         for value in row:
-            others = [v for v in distinct.values() if (v.value, v.std) != (value.value, value.std)]
-            other = next((v for v in others if v.table != value.table), None)
-            both = other is not None and None not in (value.std, other.std)
-            if other is not None and (value.value != other.value or both):
+            others = (v for v in distinct.values() if v.table != value.table)
+            other = next((v for v in others if (v.value, v.std) != (value.value, value.std)), None)
+            if other and (value.value != other.value or None not in (value.std, other.std)):
                 yield Finding(
                     value,
                     "printed twice",

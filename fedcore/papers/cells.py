@@ -31,7 +31,7 @@ from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.progress import first_few
 from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.printed import Comparability, ComparabilityState
-from fedcore.results.statistics import Stat, signed, spread
+from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.store import Created, RunRow, Store
 
 Changes = tuple[tuple[str, object], ...]
@@ -238,7 +238,6 @@ IN_COUNTS: dict[CellStatus, str] = {
     "no single run": "not the result of one run",
 }
 """Status -> its words after a number above 1, if they differ."""
-MEASURED: tuple[CellStatus, ...] = ("comparable", "with a caveat", "not comparable")
 
 
 @dataclass(frozen=True)
@@ -413,11 +412,12 @@ def missing_parts(
 
 def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
     """Return the experiments whose runs fill some cells, one per preset and fields that its methods share."""
-    by_experiment: dict[tuple[str, str], dict[RunSource, list[SeedAndDomain]]] = {}
-    for source, parts in missing_parts(cells, seeds).items():
-        shared = source.experiment.model_dump_json(exclude={"methods", "name", "notes", "tags", "reproduces"})
-        by_experiment.setdefault((source.preset, shared), {})[source] = parts
-    return [_filling(parts, available) for parts in by_experiment.values()]
+    missing = missing_parts(cells, seeds)
+    of_methods = {"methods", "name", "notes", "tags", "reproduces"}
+    by_experiment = group_by(
+        missing, lambda source: (source.preset, source.experiment.model_dump_json(exclude=of_methods))
+    )
+    return [_filling({s: missing[s] for s in of}, available) for of in by_experiment.values()]
 
 
 def _filling(parts: dict[RunSource, list[SeedAndDomain]], available: Availability) -> Filling:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedcore.config import sweeps
 from fedcore.errors import FedLensError
@@ -39,11 +39,7 @@ MOST_READINGS = 128
 MOST_ALTERNATIVES = 16
 
 
-class _ChoicesPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Alternative(_ChoicesPart):
+class Alternative(BaseModel, extra="forbid", frozen=True):
     """One way to read a paper where it says nothing.
 
     Attributes:
@@ -60,7 +56,7 @@ class Alternative(_ChoicesPart):
     seed: int | None = Field(None, ge=1, le=mini.COMPARED.seeds)
 
 
-class Choice(_ChoicesPart):
+class Choice(BaseModel, extra="forbid", frozen=True):
     """Something that a paper does not say.
 
     Attributes:
@@ -99,7 +95,7 @@ class Choice(_ChoicesPart):
         return {name for of in given for name in (*of.get("set", ()), *of) if name != "set"}
 
 
-class _Choices(_ChoicesPart):
+class _Choices(BaseModel, extra="forbid", frozen=True):
     choice: tuple[Choice, ...] = ()
 
 
@@ -176,18 +172,12 @@ def readings(choices: Sequence[Choice], most: int = MOST_READINGS) -> list[Readi
     if math.prod(sizes) <= most:
         return list(itertools.product(*map(range, sizes)))
     default = (0,) * len(sizes)
-    found = [
-        default,
-        *((*default[:i], k, *default[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size)),
-    ]
+    single = ((*default[:i], k, *default[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size))
+    found = dict.fromkeys([default, *single])
     generator = numpy_generator(1, "readings", len(sizes))
-    seen = set(found)
     while len(found) < most:
-        drawn = tuple(int(generator.integers(size)) for size in sizes)
-        if drawn not in seen:
-            seen.add(drawn)
-            found.append(drawn)
-    return found
+        found[tuple(int(generator.integers(size)) for size in sizes)] = None
+    return list(found)
 
 
 Found = Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]]
@@ -363,21 +353,16 @@ class Openness:
         proposed = {reading: of[self.ranking.proposed] for reading, of in self.readings.items()}
         if rival is None:
             return proposed
-        return specification.differences(
-            proposed, {reading: of[rival] for reading, of in self.readings.items()}
-        )
-
-    def effects(self, rival: PublishedValue | None = None) -> list[Effect]:
-        """Return what each alternative moves, see ``specification.effects``."""
-        means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
-        return specification.effects(means, self.means)
+        theirs = {reading: of[rival] for reading, of in self.readings.items()}
+        return specification.differences(proposed, theirs)
 
     def named_effects(self, rival: PublishedValue | None = None) -> list[tuple[str, str, Effect]]:
-        """Return the effects with the names of their choice and alternative."""
+        """Return what each alternative moves, with the names of its choice and of itself."""
+        means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
         made = self.multiverse.choices
         return [
             (made[e.choice].name, made[e.choice].alternatives[e.alternative].label, e)
-            for e in self.effects(rival)
+            for e in specification.effects(means, self.means)
         ]
 
     @property
@@ -389,15 +374,10 @@ class Openness:
         if value not in self.ranking.values:
             return {}
         moved = specification.effects({r: of[value.method] for r, of in self.means.items()}, self.means)
-        about = [choice.is_about(value) for choice in self.multiverse.choices]
-        found = {}
+        made, found = self.multiverse.choices, {}
+        moved = [e for e in moved if made[e.choice].is_about(value)]
         for _, text in comparability(value).reasons:
-            mine = [
-                e
-                for e in moved
-                if about[e.choice] and text.startswith(self.multiverse.choices[e.choice].reasons)
-            ]
-            if mine:
+            if mine := [e for e in moved if text.startswith(made[e.choice].reasons)]:
                 found[text] = specification.weight_text(mine)
         return found
 

@@ -83,6 +83,7 @@ class VariantRun:
 
     @cached_property
     def key(self) -> str:
+        """Identifies the content of the variant's runs."""
         return content_key(self.content)
 
     @property
@@ -167,8 +168,6 @@ class RunReader:
         self.domains = domains
         self.own_and_global = own_and_global
         self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: [round_]}, stage=stage))
-        self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
-        self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
 
     def domain(self, published: PublishedValue) -> str:
         """Return the domain of a value as the runs name it."""
@@ -271,17 +270,17 @@ def _local_test(reader: RunReader, published: PublishedValue, result: RunResult)
     """Return local performance, on a client's own test samples or on all samples of its classes."""
     local = local_performance(published)
     stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
-    return reader.mean_accuracy(result, _personal if local.own_samples else _on_own_classes, stage)
+
+    def on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
+        return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
+
+    return reader.mean_accuracy(result, _personal if local.own_samples else on_own_classes, stage)
 
 
 def local_performance(published: PublishedValue) -> LocalPerformance:
     """Return the meaning of the metric ``local`` in a value, by the ``runs.toml`` of its paper."""
     rules = runs(library.find(published.paper).work).local
     return next((rule for rule in rules if rule.is_about(published)), LocalPerformance())
-
-
-def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
-    return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
 
 
 def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
@@ -304,13 +303,14 @@ def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResu
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the condition number of the clients' transforms in the last round, averaged over clients."""
-    rows = reader.last_diagnostics(result.run.id, "condition_number", result.run.rounds_total)
+    run = result.run
+    rows = reader.store.diagnostics.at_round(run.id, "condition_number", run.rounds_total)
     return mean_or_none(r.value for r in rows)
 
 
 def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean pairwise cosine of the clients' pseudo-gradients, averaged over all rounds."""
-    rows = reader.diagnostics(result.run.id, "gradient_conflict")
+    rows = reader.store.diagnostics.of_run(result.run.id, "gradient_conflict")
     return mean_or_none(r.value for r in rows)
 
 

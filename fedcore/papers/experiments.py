@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
 
 from fedcore.config import CohortConfig, Experiment, backbone_names, load
 from fedcore.errors import FedLensError, did_you_mean, first_line
@@ -22,11 +22,7 @@ _LONGEST_NOTES = 100_000
 _TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
-class _RunsPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PrintedRule(_RunsPart):
+class PrintedRule(BaseModel, extra="forbid", frozen=True):
     """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
 
     method: tuple[str, ...] = ()
@@ -67,17 +63,16 @@ class LocalPerformance(PrintedRule):
     own_samples: bool = False
 
 
-class PresetFields(BaseModel):
+class PresetFields(BaseModel, extra="allow", frozen=True):
     """The fields of an experiment; those that are completed before it is made are checked."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
     like: str | None = None
     notes: str = ""
     methods: tuple[str | dict[str, Any], ...] = ()
     reproduces: tuple[dict[str, Any], ...] = ()
 
 
-class PrintedRuns(_RunsPart):
+class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     """A ``runs.toml``.
 
     Attributes:

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
@@ -54,13 +54,8 @@ class Finding:
 
 def csv_text(found: Iterable[Finding]) -> str:
     """Return the text of a ``findings.csv``."""
-    rows = ([*_cells(finding.value), finding.kind, finding.text] for finding in found)
+    rows = ((*finding.value.line, finding.kind, finding.text) for finding in found)
     return library.csv_text([COLUMNS, *rows])
-
-
-def _cells(value: PublishedValue) -> tuple[str, ...]:
-    """Return a value as its line of ``values.csv`` prints it."""
-    return (*(getattr(value, name) for name in published.COLUMNS[:-2]), *value.written)
 
 
 def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]]:
@@ -77,14 +72,14 @@ def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]
         if row["kind"] not in KINDS:
             raise FedLensError(f"{place}: no audit is called '{row['kind']}'; {remedy}", "folder")
         printed = tuple(row[name] for name in published.COLUMNS)
-        found.append((printed, cast(FindingKind, row["kind"]), row["text"]))
+        found.append((printed, row["kind"], row["text"]))
     return found
 
 
 @library.cached_by_paper
 def of_paper(paper: str) -> Mapping[PublishedValue, list[Finding]]:
     """Return the findings about each value of a paper, without those about values that have changed."""
-    values = {_cells(value): value for value in published.load(paper)}
+    values = {value.line: value for value in published.load(paper)}
     stored = read_findings(library.find(paper))
     found = [Finding(values[printed], kind, text) for printed, kind, text in stored if printed in values]
     return group_by(found, lambda finding: finding.value)

@@ -1,7 +1,7 @@
 """Captions, rows and columns of the papers' tables, in the order in which they are printed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.errors import FedLensError
@@ -83,24 +83,19 @@ def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadi
 @library.cached
 def tables(work: str) -> tuple[PrintedTable, ...]:
     """Return the tables of a paper and its other editions, in the order of the paper."""
-    found: list[PrintedTable] = []
-    for paper in library.editions(work):
-        found += tables_of(paper, load(paper.key))
-    return tuple(found)
+    return tuple(table for paper in library.editions(work) for table in tables_of(paper, load(paper.key)))
 
 
 def tables_of(paper: Paper, values: Sequence[PublishedValue]) -> list[PrintedTable]:
-    """Lay out the values of a source."""
+    """Lay out the values of a source: its tables 1, 1a, 2, 10, A.1; named ones in front, as in the file."""
+
+    def place(name: str) -> tuple[bool, int, str]:
+        if number := re.match(r"(\d+)(.*)", name):
+            return True, int(number[1]), number[2]
+        return (True, 10_000, name) if re.match(r"[A-Z]\.\d", name) else (False, 0, "")
+
     by_table = group_by(values, lambda value: value.table)
-    return [_table(paper, name, by_table[name]) for name in sorted(by_table, key=table_order)]
-
-
-def table_order(name: str) -> tuple[bool, int, str]:
-    """Sort key for the tables of a source: 1, 1a, 2, 10, A.1; named ones in front in the file's order."""
-    number = re.match(r"(\d+)(.*)", name)
-    if number:
-        return True, int(number[1]), number[2]
-    return (True, 10_000, name) if re.match(r"[A-Z]\.\d", name) else (False, 0, "")
+    return [_table(paper, name, by_table[name]) for name in sorted(by_table, key=place)]
 
 
 @library.cached
@@ -148,8 +143,7 @@ def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> Printe
     place_in = list(zip(heads_of(layout["rows"]), heads_of(layout["columns"]), strict=True))
     made = []
     for heads, members in panels.items():
-        rows = _grouped(dict.fromkeys(place_in[i][0] for i in members))
-        columns = _grouped(dict.fromkeys(place_in[i][1] for i in members))
+        rows, columns = (_grouped(dict.fromkeys(place_in[i][axis] for i in members)) for axis in (0, 1))
         at = {place_in[i]: i for i in members}
         cells = [PrintedRow(row, tuple(at.get((row, column)) for column in columns)) for row in rows]
         made.append(PrintedPanel(", ".join(heads), tuple(columns), tuple(cells)))
@@ -160,11 +154,11 @@ def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> Printe
     return PrintedTable(paper.key, table, title, notes.caption, tuple(values), tuple(made))
 
 
-def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:
+def _grouped(heads: Iterable[Heads]) -> list[Heads]:
     """Return headings grouped by their outer headings, in the order of first appearance."""
     ordered = list(heads)
     first: dict[Heads, int] = {}
     for i, head in enumerate(ordered):
-        for depth in range(len(head) + 1):
+        for depth in range(1, len(head) + 1):
             first.setdefault(head[:depth], i)
-    return sorted(ordered, key=lambda head: [first[head[: d + 1]] for d in range(len(head))])
+    return sorted(ordered, key=lambda head: [first[head[:depth]] for depth in range(1, len(head) + 1)])

@@ -231,7 +231,6 @@ class Paper(_PaperPart):
         return self._protocols[table, setting]
 
     def metric(self, printed: str) -> MetricNotes:
-        """Return the source's notes on a metric, else what its name usually means."""
         return self.metrics.get(printed) or USUAL_METRICS.get(printed, MetricNotes())
 
     def title_of(self, table: str) -> str:
@@ -325,22 +324,18 @@ def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:
     try:
         return Paper(**fields, key=folder.name, folder=folder)
     except ValidationError as error:
-        raise _explained(error, where) from error
-
-
-def _explained(error: ValidationError, where: str) -> FedLensError:
-    """Return the first error of a ``paper.toml`` in one line: the field, what is wrong and what to do."""
-    first = error.errors()[0]
-    field, kind = ".".join(map(str, first["loc"])), first["type"]
-    if kind == "missing":
-        return FedLensError(f"{where}: {field} is missing; add it", field)
-    if kind == "extra_forbidden":
-        allowed = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
-        remedy = did_you_mean(str(first["loc"][-1]), allowed, "docs/papers.md lists the fields")
-        return FedLensError(f"{where}: unknown field {field}; {remedy}", field)
-    if field == "kind":
-        return FedLensError(f"{where}: kind must be one of {', '.join(get_args(SourceKind))}", field)
-    return FedLensError(f"{where}: {field}: {first['msg']}; mend it", field)
+        first = error.errors()[0]
+        field, kind = ".".join(map(str, first["loc"])), first["type"]
+        text = f"{field}: {first['msg']}; mend it"
+        if kind == "missing":
+            text = f"{field} is missing; add it"
+        elif kind == "extra_forbidden":
+            allowed = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
+            remedy = did_you_mean(str(first["loc"][-1]), allowed, "docs/papers.md lists the fields")
+            text = f"unknown field {field}; {remedy}"
+        elif field == "kind":
+            text = f"kind must be one of {', '.join(get_args(SourceKind))}"
+        raise FedLensError(f"{where}: {text}", field) from error
 
 
 @cache
@@ -358,7 +353,7 @@ class _Added:
 
 
 def added_folder(db: str | Path) -> Path:
-    """Return the folder of added papers: FEDLENS_PAPERS, else ``runs.db.papers`` beside ``runs.db``."""
+    """Return the folder of added papers, beside the database unless ``FEDLENS_PAPERS`` names one."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named).expanduser() if named else Path(f"{db}.papers")
 

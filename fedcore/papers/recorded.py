@@ -82,6 +82,7 @@ class RecordedRuns:
         return _by_part(sorted(finished, key=lambda r: not self._caveats[r.id]))
 
     def active(self, key: str) -> dict[SeedAndDomain, RunRow]:
+        """Return the queued and running runs of this content."""
         return _by_part(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
 
     def ended_early(self, key: str) -> dict[SeedAndDomain, RunRow]:

@@ -22,6 +22,7 @@ from fedcore.papers.cells import (
     queue,
     seconds,
 )
+from fedcore.papers.choices import caveat_weights
 from fedcore.papers.comparability import evidence_for
 from fedcore.plots.theme import STATUS
 from fedcore.progress import counted
@@ -79,7 +80,10 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
-    weights = state.caveat_weights(snapshot, value) if cell.comparability.reasons else {}
+    weights: dict[str, str] = {}
+    if cell.comparability.reasons:  # by runs of the value's readings, else by their rehearsals
+        weights = caveat_weights(snapshot.recorded, value, False)
+        weights = weights or caveat_weights(state.now(snapshot.store, True).recorded, value, True)
     for _, reason in cell.comparability.reasons:
         weight = f" (**{markup.md(weights[reason])}**)" if reason in weights else ""
         st.caption(f":material/balance: {markup.md(reason)}{weight}")

@@ -1,5 +1,7 @@
 """The choices that a paper leaves open, the runs of all readings of a table, and specification curves."""
 
+from collections.abc import Callable, Sequence
+
 import streamlit as st
 
 from fedcore.papers import library
@@ -63,18 +65,15 @@ def section(table: PrintedTable, snapshot: Snapshot) -> None:
     _draw(shown)
 
 
-def title_of(table: PrintedTable, choice: str) -> str:
-    """Return the title of all readings of a table (``readings``), or of one ranking (``readings TITLE``)."""
-    _, _, values = choice.partition(" ")
-    return f"{table.title}, all readings{values and f' of {values}'}"
+def chosen_cells(table: PrintedTable, values: str) -> tuple[str, Callable[[Snapshot], Sequence[TableCell]]]:
+    """Return a title and a function of the cells of all readings of a table, or of the ranking ``values``."""
 
+    def cells(snapshot: Snapshot) -> list[TableCell]:
+        spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
+        chosen = [spaces[values]] if values in spaces else list(spaces.values())
+        return [cell for space in chosen for cell in space.cells(snapshot.recorded, snapshot.available)]
 
-def cells_of(table: PrintedTable, choice: str, snapshot: Snapshot) -> list[TableCell]:
-    """Return a cell for each value and variant of its runs, see ``title_of``."""
-    spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
-    _, _, values = choice.partition(" ")
-    chosen = [spaces[values]] if values in spaces else list(spaces.values())
-    return [cell for space in chosen for cell in space.cells(snapshot.recorded, snapshot.available)]
+    return f"{table.title}, all readings{values and f' of {values}'}", cells
 
 
 def _draw(shown: Openness) -> None:

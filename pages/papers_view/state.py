@@ -55,19 +55,12 @@ def _read(
     return recorded, find_available(store), background.precedents(store)
 
 
-def caveat_weights(snapshot: Snapshot, value: PublishedValue) -> dict[str, str]:
-    """Return how much each caveat of a value matters, by runs of its readings, else by their rehearsals."""
-    return choices.caveat_weights(snapshot.recorded, value, False) or choices.caveat_weights(
-        now(snapshot.store, True).recorded, value, True
-    )
-
-
-def _version(snapshot: Snapshot) -> str:
-    """Return what decides a snapshot's cells."""
-    return repr((snapshot.store, snapshot.digest, snapshot.rehearsal, library.version()))
-
-
-@st.cache_resource(hash_funcs={Snapshot: _version}, max_entries=4, ttl=SECONDS, show_spinner=False)
+@st.cache_resource(
+    hash_funcs={Snapshot: lambda s: repr((s.store, s.digest, s.rehearsal, library.version()))},
+    max_entries=4,
+    ttl=SECONDS,
+    show_spinner=False,
+)
 def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
     """Return the cells of all papers by table."""
     cells = snapshot.cells([value for table in all_tables() for value in table.values])

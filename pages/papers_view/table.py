@@ -59,15 +59,13 @@ def table_html(table: PrintedTable, by_value: CellsByValue, cost: CostOf, found:
         cell = by_value[table.values[position]]
         return _cell(cell, position, column, first, named, cost(cell), found(cell.value))
 
-    return "".join(_panel(table.title, number, panel, cell_html) for number, panel in enumerate(table.panels))
-
-
-def _panel(table: str, number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> str:
-    label = ", ".join(filter(None, (table, panel.title)))
-    rows = "".join(_rows(number, panel, cell_html))
-    title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
-    content = f"<thead>{_head(panel)}</thead><tbody>{rows}</tbody>"
-    return title + scrolled_table(content, label, "scroll", "")
+    html = ""
+    for number, panel in enumerate(table.panels):
+        label = ", ".join(filter(None, (table.title, panel.title)))
+        content = f"<thead>{_head(panel)}</thead><tbody>{''.join(_rows(number, panel, cell_html))}</tbody>"
+        html += f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
+        html += scrolled_table(content, label, "scroll", "")
+    return html
 
 
 def _head(panel: PrintedPanel) -> str:
