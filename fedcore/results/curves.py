@@ -10,15 +10,8 @@ import numpy as np
 from fedcore.config import Tuned
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison
-from fedcore.results.metrics import (
-    FURTHER,
-    SCORE_COLUMNS,
-    Metric,
-    complete_seeds,
-    further_accuracies,
-    harmonic_mean,
-    harmonic_means,
-)
+from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
+from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import config_for_display, distinguishing_texts
@@ -133,29 +126,23 @@ def scores_by_round(
     store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> ByRound:
     """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
+    import pandas as pd
+
     ids = list(run_ids)
-    scores: ByRound = {i: {} for i in ids}
-    if metric != "dual" and metric not in SCORE_COLUMNS:
+    if metric == "dual" or metric in SCORE_COLUMNS:
+        table = score_frame(store.rounds.mean_accuracy(ids, split, stage))
+    else:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
             store.cells.own_and_global(evaluated, split, stage)
             if metric == "local"
             else store.cells.on_kinds(evaluated, FURTHER, split, stage)
         )
-        for (run, round_), of_round in group_by(cells, lambda c: (c.run_id, c.round)).items():
-            shares: dict[Metric, float | None] = {**further_accuracies(of_round)}
-            share = (shares | harmonic_means(shares)).get(metric)
-            if share is not None:
-                scores[run][round_] = 100 * share
-        return scores
-    for row in store.rounds.mean_accuracy(ids, split, stage):
-        share = (
-            harmonic_mean(row.global_mean, row.personal_mean)
-            if metric == "dual"
-            else getattr(row, SCORE_COLUMNS[metric])
-        )
-        if share is not None:
-            scores[row.run_id][row.round] = 100 * share
+        table = round_metrics(cell_frame(cells, store.runs.get(ids)))
+    shares = with_harmonic_means(table).get(metric, pd.Series(dtype=float)).dropna()
+    scores: ByRound = {i: {} for i in ids}
+    for (run, round_), percent in (100 * shares).to_dict().items():
+        scores[run][round_] = percent
     return scores
 
 
