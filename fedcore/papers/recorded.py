@@ -13,9 +13,9 @@ from fedcore.papers.published import PublishedValue
 from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.frames import cell_frame
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
-from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
 from fedcore.results.statistics import Stat, spread
+from fedcore.results.summary import Comparability
 from fedcore.store import RunRow, Store
 
 ACTIVE = ("queued", "running", "stopping")

@@ -19,10 +19,9 @@ from fedcore.reports.views import ViewSource
 from fedcore.reports.views.cost import cost_figure
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import Cost, accuracy_by_round
-from fedcore.results.exports import summary_csv
+from fedcore.results.exports import summary_csv, summary_latex
 from fedcore.results.finding import findings
 from fedcore.results.frames import cell_frame, round_metrics, with_harmonic_means
-from fedcore.results.latex import summary_latex
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.statistics import signed

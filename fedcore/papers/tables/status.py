@@ -10,8 +10,8 @@ from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.tables.sources import Availability, Lack, RunSource, source_of
 from fedcore.results.evaluated_on import SeedAndDomain
-from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed, spread
+from fedcore.results.summary import Comparability, ComparabilityState
 from fedcore.store import RunRow
 
 CellStatus: TypeAlias = (

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
-from fedcore.results.comparison import Comparison
-from fedcore.results.differences import reason_not_comparable
+from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import BREAKDOWNS
 from fedcore.results.panels.panel import Panel, domain_names, panel_of_cells
 from fedcore.results.panels.run_panels import PanelView, Recorded

@@ -24,9 +24,9 @@ from fedcore.results.panels.panel import (
     by_held_out,
     client_names,
     domain_names,
+    gains_panel,
     panel_of_cells,
 )
-from fedcore.results.panels.transfer import gains_panel
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, RunRow, Store
 from fedcore.store.cells import OwnAccuracy
