@@ -9,7 +9,7 @@ from fedcore.papers import adding, export, findings, library
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.layout import PrintedTable, tables
 from fedcore.progress import counted
-from fedcore.results.printed import STATES
+from fedcore.results.summary import STATES
 from pages.papers_view import about, add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import background, markup, pulse, session

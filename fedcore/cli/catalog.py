@@ -114,7 +114,7 @@ def published(
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
     from fedcore.papers.comparability import COVERAGE_COLUMNS, missing_data_sets
-    from fedcore.results.printed import STATES
+    from fedcore.results.summary import STATES
 
     def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
         total: Counter[CoverageColumn] = sum(counts, Counter())

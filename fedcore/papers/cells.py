@@ -30,8 +30,8 @@ from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.progress import first_few
 from fedcore.results.evaluated_on import SeedAndDomain
-from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, group_by, signed, spread
+from fedcore.results.summary import Comparability, ComparabilityState
 from fedcore.store import Created, RunRow, Store
 
 Changes = tuple[tuple[str, object], ...]

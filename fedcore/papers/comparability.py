@@ -19,8 +19,8 @@ from fedcore.papers.experiments import data_names, data_sets
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.results.metrics import RunResult
-from fedcore.results.printed import STATES, Comparability, ComparabilityState
 from fedcore.results.statistics import group_by
+from fedcore.results.summary import STATES, Comparability, ComparabilityState
 
 MATCHED = ("edition", "table", "dataset", "setting", "method", "target", "metric")
 """Columns that select the values of a reason: empty for all, else names that may contain ``*``.

@@ -1,10 +1,13 @@
 """What corresponds to what papers print: methods with their config, and metrics of recorded runs."""
 
+from __future__ import annotations
+
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,11 +18,29 @@ from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_n
 from fedcore.papers.library import RUNS_FILE
 from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
-from fedcore.results import metrics
+from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.results.metrics import Metric, RunResult
 from fedcore.results.settings import unused_fields
 from fedcore.results.statistics import mean_or_none
-from fedcore.store import NamedCell, Store
+from fedcore.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RoundShares = Mapping[tuple[int, int], Mapping[str, float]]
+"""Run and round -> accuracies as shares of one, NaN without a value, see ``round_shares``."""
+
+
+def round_shares(cells: pd.DataFrame) -> dict[tuple[int, int], Mapping[str, float]]:
+    """Return the metrics of some rounds, and the means over clients that papers print.
+
+    ``own`` is of own models on own test samples, ``own on art`` that of the domain art, and ``classes`` is of
+    own models on all test samples of the client's classes.
+    """
+    table = round_metrics(cells).join(domain_shares(cells).unstack().add_prefix("own on "))
+    table["own"] = client_shares(cells).groupby(ROUND).mean()
+    table["classes"] = cells[cells.test_set_kind == "classes"].groupby(ROUND).share.mean()
+    return table.to_dict("index")
 
 
 @dataclass(frozen=True)
@@ -154,20 +175,23 @@ class RunReader:
 
     Args:
         domains: the paper's domains as the catalog names them -> as the runs name them, if these differ.
-        own_and_global: run and round -> the cells after aggregation (``Store.cells.own_and_global``), from
-            which all metrics except ``local`` are computed.
+        shares: of all rounds after aggregation, for all metrics except ``local``.
     """
 
     def __init__(
         self,
         store: Store,
         domains: Mapping[str, str],
-        own_and_global: Mapping[tuple[int, int], list[NamedCell]],
+        shares: RoundShares,
     ) -> None:
         self.store = store
         self.domains = domains
-        self.own_and_global = own_and_global
-        self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: [round_]}, stage=stage))
+        self.shares = shares
+        self.at_stage = cache(
+            lambda run, round_, stage: round_shares(
+                cell_frame(store.cells.at_rounds({run: [round_]}, stage=stage), store.runs.get([run]))
+            )
+        )
 
     def domain(self, published: PublishedValue) -> str:
         """Return the domain of a value as the runs name it."""
@@ -207,28 +231,20 @@ class RunReader:
         measured = [value for value in values if value is not None]
         return float(np.mean(measured)) if len(measured) == len(wanted) else None
 
-    def mean_accuracy(
-        self,
-        result: RunResult,
-        accuracies: Callable[[list[NamedCell]], Iterable[float | None]],
-        stage: int | None = None,
-    ) -> float | None:
-        """Return the mean over the accuracies of each selected round, then over the rounds, in per cent.
-
-        None if a round has no such accuracy.
+    def mean_accuracy(self, result: RunResult, name: str, stage: int | None = None) -> float | None:
+        """Return the mean of an accuracy over the selected rounds, in per cent; None if a round lacks it.
 
         Args:
-            stage: read all cells of a round at this stage; default: ``own_and_global``.
+            name: see ``round_shares``.
+            stage: read all cells of a round at this stage; default: ``shares``.
         """
         run = result.run.id
-        cells = (
-            self.own_and_global.get((run, r), []) if stage is None else self.cells(run, r, stage)
+        rounds = [
+            (self.shares if stage is None else self.at_stage(run, r, stage)).get((run, r), {}).get(name)
             for r in result.rounds
-        )
-        rounds = [[share for share in accuracies(of_round) if share is not None] for of_round in cells]
-        if not rounds or not all(rounds):
-            return None
-        return 100 * float(np.mean([np.mean(shares) for shares in rounds]))
+        ]
+        measured = [share for share in rounds if share is not None and not math.isnan(share)]
+        return 100 * float(np.mean(measured)) if measured and len(measured) == len(rounds) else None
 
 
 Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
@@ -252,29 +268,20 @@ def domains_of(published: PublishedValue) -> dict[str, str]:
 
 def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean over clients (of the target's domain) of their own models on their own test samples."""
-    domain = None if published.target == "avg" else reader.domain(published)
-    return reader.mean_accuracy(result, lambda cells: _personal(cells, domain))
-
-
-def _personal(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
-    """Return the accuracy of each client's own model on its own samples, of one domain's clients or all."""
-    return [c.correct / c.total for c in cells if metrics.is_own(c) and domain in (None, c.domain)]
+    name = "own" if published.target == "avg" else f"own on {reader.domain(published)}"
+    return reader.mean_accuracy(result, name)
 
 
 def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return FedAlign's global performance: the global model on the whole test set."""
-    return reader.mean_accuracy(result, lambda cells: [metrics.global_accuracy(cells)])
+    return reader.mean_accuracy(result, "whole")
 
 
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return local performance, on a client's own test samples or on all samples of its classes."""
     local = local_performance(published)
     stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
-
-    def on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
-        return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
-
-    return reader.mean_accuracy(result, _personal if local.own_samples else on_own_classes, stage)
+    return reader.mean_accuracy(result, "own" if local.own_samples else "classes", stage)
 
 
 def local_performance(published: PublishedValue) -> LocalPerformance:
@@ -285,20 +292,19 @@ def local_performance(published: PublishedValue) -> LocalPerformance:
 
 def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return G: the global model on the held-out domain."""
-    return reader.mean_accuracy(result, lambda cells: [metrics.global_accuracy(cells, result.run.held_out)])
+    return reader.mean_accuracy(result, "generalisation")
 
 
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.held_out and published.target != "avg":
-        domain = reader.domain(published)
-        return reader.mean_accuracy(result, lambda cells: [metrics.accuracy_by_domain(cells).get(domain)])
-    return reader.mean_accuracy(result, lambda cells: [metrics.personalisation(cells, result.run.held_out)])
+        return reader.mean_accuracy(result, f"own on {reader.domain(published)}")
+    return reader.mean_accuracy(result, "personalisation")
 
 
 def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return C: the clients' models on their domains, and the global one on the held-out domain."""
-    return reader.mean_accuracy(result, lambda cells: [metrics.comprehensive(cells, result.run.held_out)])
+    return reader.mean_accuracy(result, "comprehensive")
 
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:

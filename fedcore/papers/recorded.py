@@ -7,14 +7,15 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.papers.comparability import comparability_of_runs
-from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of
+from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of, round_shares
 from fedcore.papers.published import PublishedValue
 from fedcore.results.evaluated_on import SeedAndDomain
+from fedcore.results.frames import cell_frame
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
-from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, group_by, spread
-from fedcore.store import NamedCell, RunRow, Store
+from fedcore.results.statistics import Stat, spread
+from fedcore.results.summary import Comparability
+from fedcore.store import RunRow, Store
 
 ACTIVE = ("queued", "running", "stopping")
 OTHER_TEST_SET = (
@@ -73,7 +74,7 @@ class RecordedRuns:
         for runs in self._runs.values():
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
-        self._cells: dict[tuple[int, int], list[NamedCell]] = {}
+        self._shares: dict[tuple[int, int], Mapping[str, float]] = {}
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
 
     def done(self, key: str) -> dict[SeedAndDomain, RunRow]:
@@ -118,21 +119,14 @@ class RecordedRuns:
         if not runs:
             return []
         selected = select_rounds(self.store, runs, rule)
-        missing = {
-            run: [r for r in rounds if (run, r) not in self._cells] for run, rounds in selected.items()
-        }
-        self._cells |= group_by(self.store.cells.own_and_global(missing), lambda c: (c.run_id, c.round))
-        return [
-            RunResult(
-                run, rounds, {}, test_images=test_images([self._cells.get((run.id, r), []) for r in rounds])
-            )
-            for run in runs
-            for rounds in [selected[run.id]]
-        ]
+        cells = cell_frame(self.store.cells.own_and_global(selected), runs)
+        self._shares.update(round_shares(cells))
+        images = test_images(cells)
+        return [RunResult(r, selected[r.id], {}, test_images=images.get(r.id, {})) for r in runs]
 
     def reader(self, domains: Mapping[str, str]) -> RunReader:
         """Return a reader of metrics for some domains, which caches the cells that it has read."""
-        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
+        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._shares))
 
     def measurement(
         self,

@@ -16,9 +16,9 @@ from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
-from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, signed
+from fedcore.results.summary import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.store import Store
 
 Status = Literal["measured", "not run", "not implemented", "no single run", "measured on another test set"]

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.reports.content import Report
-from fedcore.results.differences import config_differences, partial_fields
+from fedcore.results.comparison import config_differences, partial_fields
 from fedcore.results.metrics import BREAKDOWNS, METRICS
-from fedcore.results.printed import PrintedValue
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.run_files import environment_texts
 from fedcore.results.search import budget_text
 from fedcore.results.statistics import group_by
-from fedcore.results.summary import DifferenceCell, MeanCell, Summary, SummaryTable
+from fedcore.results.summary import DifferenceCell, MeanCell, PrintedValue, Summary, SummaryTable
 
 DIGITS = 2
 """Decimals of the accuracies, as in the LaTeX table."""

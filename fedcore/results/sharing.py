@@ -17,9 +17,8 @@ from fedcore.records.built_in import built_in, references
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric
-from fedcore.results.printed import PrintedValues
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.summary import Summary
+from fedcore.results.summary import PrintedValues, Summary
 from fedcore.store import Store
 
 BOARD_FIELDS = (

@@ -11,7 +11,7 @@ from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.plots.chart import Chart
-from fedcore.plots.strip import SourceValue, strip
+from fedcore.plots.ranks import SourceValue, strip
 from fedcore.progress import counted, first_few
 from fedcore.results.statistics import group_by
 from pages.papers_view import state

@@ -23,10 +23,10 @@ from fedcore.results.panels.matrices import (
     paired_panels,
     row_panels,
 )
-from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
+from fedcore.results.panels.panel import Panel, accuracy_panel
 from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.store import Recorder, RunRow, Store
-from fedcore.store.cells import CODED, EntityRow, NamedCell
+from fedcore.store.cells import CODED, EntityRow
 from fedcore.store.database import writing
 from tests.support import fill
 
@@ -341,11 +341,3 @@ def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
     titles = {a.text: (a.x, a.y) for a in layout.annotations if a.xref == "paper"}
     for panel, ((left, right), (_, high)) in zip(shown, boxes, strict=True):
         assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)
-
-
-def test_cells_without_samples_have_no_share() -> None:
-    """Only a hostile database has them; the list of experiments ended with a division by zero."""
-    cell = NamedCell(1, 2, 0, 1, "a", "client", "a", "client", None, 3, 0, None)
-    full = cell._replace(total=4)
-    assert mean_share([cell, full]) == (0.75, 6, 4)
-    assert np.isnan(mean_share([cell])[0])
