@@ -184,8 +184,7 @@ class RunReader:
     ) -> dict[int, float]:
         """Return a published metric's value for each seed that has all runs that it needs.
 
-        Args:
-            held_out: the domains that the paper's experiment holds out in turn.
+        ``held_out`` are the domains that the paper's experiment holds out in turn.
         """
         of_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:
@@ -220,10 +219,7 @@ class RunReader:
     ) -> float | None:
         """Return the mean over the accuracies of each selected round, then over the rounds, in per cent.
 
-        None if a round has no such accuracy.
-
-        Args:
-            stage: read all cells of a round at this stage; default: ``own_and_global``.
+        None if a round has no such accuracy. The cells are all of a stage, else those of ``own_and_global``.
         """
         run = result.run.id
         cells = (
