@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.papers import adding, export, findings, library
+from fedcore.papers import adding, export, library, literature
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
+from fedcore.papers.findings import KINDS, findings_of
 from fedcore.papers.layout import PrintedTable, tables
 from fedcore.progress import counted
 from fedcore.results.summary import STATES
-from pages.papers_view import about, add, fill, pairs, readings, state
+from pages.papers_view import add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import background, markup, pulse, session
 
@@ -108,7 +109,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
             "papers_latex",
             help="Each cell contains the printed value, ours and the difference",
         )
-    chosen = draw_html(table_html(table, by_value, snapshot.cost, findings.findings_of), "papers_table")
+    chosen = draw_html(table_html(table, by_value, snapshot.cost, findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     readings.section(table, snapshot)
@@ -154,6 +155,52 @@ def watched_papers(rehearsal: bool) -> None:
     follow(snapshot, [c for of_paper in cells.values() for c in of_paper if c.active])
 
 
+def draw_findings(table: PrintedTable) -> None:
+    """List what the audits found in a table, each in a sentence."""
+    every = [f for value in dict.fromkeys(table.values) for f in findings_of(value)]
+    if not every:
+        folder = library.find(table.paper).folder
+        audited = (folder / library.FINDINGS_FILE).exists()
+        again = f"This table was not audited; run `fedlens papers add '{folder}'` for that."
+        st.caption("The audits found nothing in this table." if audited else again)
+        return
+    counts = Counter(finding.kind for finding in every)
+    text = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+    with st.expander(f"Audits: {text}", icon=":material/rule:"):
+        st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(KINDS[k])}." for k in KINDS if counts[k]))
+        rows = [
+            [markup.esc(finding.value.cell), markup.esc(finding.kind), markup.esc(finding.text)]
+            for finding in every
+        ]
+        header = [("Cell", "prose"), ("Audit", "name"), ("Finding", "prose")]
+        st.html(markup.table_html(header, rows, f"Findings of the audits: {counted(len(rows), 'row')}"))
+
+
+def draw_notes(table: PrintedTable) -> None:
+    """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
+    paper = library.find(table.paper)
+    with st.expander("Source, settings and notes", icon=":material/info:"):
+        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link else ""
+        source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
+        st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
+        if paper.read_from:
+            st.markdown(f"Read from: {markup.md(paper.read_from)}.")
+        st.markdown(f"Licence: {markup.md(paper.licence)}")
+        rows = [
+            [markup.esc(setting or "-"), markup.esc(text)]
+            for setting in dict.fromkeys(value.setting for value in table.values)
+            if (text := literature.protocol_text(paper.protocol_of(table.table, setting)))
+        ]
+        if rows:
+            st.html(markup.table_html([("Setting", "name"), ("Protocol", "prose")], rows, "Settings"))
+        if any(value.std is not None for value in table.values):
+            st.markdown(f"±: {library.SPREADS[paper.spread_of(table.table)]}.")
+        for note in paper.notes:
+            st.markdown(f"- {markup.md(note)}")
+        for note in paper.left_out:
+            st.markdown(f"- Left out: {markup.md(note)}")
+
+
 def page() -> None:
     """Draw the page."""
     for error in adding.use(session.store().path):
@@ -197,16 +244,16 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Reported round of the paper: {paper.rule_text}."
     )
-    about.why_not_run(table)
     if not has_runs(table.paper, table.table):
-        pass
+        reason = paper.why_not(table.table)
+        st.info(f"FedLens cannot run this table: {markup.md(reason)}.", icon=":material/block:")
     elif session.is_narrow():  # the whole text would push the table off the screen
         st.caption(IN_SHORT, help=WHAT_IT_MEANS)
     else:
         st.caption(WHAT_IT_MEANS)
     watched_table(table, rehearsal)
-    about.found(table)
-    about.notes(table)
+    draw_findings(table)
+    draw_notes(table)
 
 
 session.through_app()

@@ -203,8 +203,7 @@ class RunReader:
     ) -> dict[int, float]:
         """Return a published metric's value for each seed that has all runs that it needs.
 
-        Args:
-            held_out: the domains that the paper's experiment holds out in turn.
+        ``held_out`` are the domains that the paper's experiment holds out in turn.
         """
         of_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:

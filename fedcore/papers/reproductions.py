@@ -61,13 +61,8 @@ class Reproduction:
 def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     """Return the published values that an experiment names, with our values if its runs are finished.
 
-    A run counts if FedLens trained it with the config of one of the experiment's variants
-    (``equivalents.content``), in any experiment of the store that is not archived. If a seed was repeated,
-    its newest run counts. Runs that differ from their config (``Method.result_caveat``) count only if no
-    others exist.
-
-    Args:
-        store: its file need not exist yet.
+    A run counts if it has the config of one of the experiment's variants (``equivalents.content``); see
+    ``RecordedRuns``. The file of the store need not exist yet.
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")

@@ -9,7 +9,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
 from fedcore.papers.layout import tables, tables_of
-from fedcore.papers.library import KINDS, PAPER_FILE, Paper, Protocol, SourceKind
+from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, PastedTable, Role
 from fedcore.papers.published import PublishedValue
 from fedcore.progress import counted
@@ -56,8 +56,7 @@ def draw() -> None:
     columns = [] if table.is_long else _columns(table)
     with markup.errors_shown():
         values = pasted.values(table, columns, common, key or "draft")
-        draft = _draft(fields, key or "draft", common)
-        _preview(draft, values)
+        _preview(fields, key or "draft", common, values)
         if st.button("Save", type="primary", icon=":material/save:", key="add_save"):
             _save(fields, key, values, common, setting)
 
@@ -173,13 +172,14 @@ def _columns(table: PastedTable) -> list[PastedColumn]:
     return chosen
 
 
-def _draft(fields: Mapping[str, object], key: str, common: Mapping[str, str]) -> Paper:
+def _preview(
+    fields: Mapping[str, object], key: str, common: Mapping[str, str], values: Sequence[PublishedValue]
+) -> None:
+    """Draw the tables as they will be shown, under a placeholder while the source has no title."""
     notes = {common["table"]: {"caption": common["caption"]}}
     completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
-    return library.paper_from(completed, library.added_folder(session.store().path) / key, PAPER_FILE)
-
-
-def _preview(paper: Paper, values: Sequence[PublishedValue]) -> None:
+    place = library.added_folder(session.store().path) / key
+    paper = library.paper_from(completed, place, PAPER_FILE)
     st.subheader("As printed", anchor=False)
     by_value = {value: TableCell(value, "not implemented") for value in values}
     for table in tables_of(paper, values):

@@ -207,6 +207,9 @@ def test_a_table_is_added_in_the_browser(open_page: Opened, tmp_path: Path) -> N
     assert not app.exception and app.selectbox(key="table_shown").value == "mine-1"
     (made,) = tmp_path.glob("*.papers/mine")
     assert (made / "values.csv").read_text(encoding="utf-8").count("\n") == 3
+    assert any("audits found nothing" in caption.value for caption in app.caption)
+    (made / "findings.csv").unlink()
+    assert any("was not audited; run `fedlens papers add" in caption.value for caption in app.run().caption)
     shutil.rmtree(made)
     adding.use(session.store().path)  # the process forgets the paper
 
