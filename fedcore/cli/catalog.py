@@ -28,7 +28,6 @@ def list_methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="One of the methods")] = None,
 ) -> None:
     """List the methods, or the hyper-parameters of one."""
-
     if name is None:
         found = registry.load_all()
         width, of_title = max(map(len, found)), max(len(cls.about.title) for cls in found.values())

@@ -44,7 +44,7 @@ def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder 
 
     entry = catalog.entry(name)
     no_folder = f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)"
-    common.refuse_if(root is None and entry.torchvision is not None, no_folder, "root")
+    common.refuse_if(root is None and bool(entry.torchvision), no_folder, "root")
     last = ""
     for step in downloads.download(name, root or "."):  # torchvision draws the bar
         if step.message != last:
@@ -146,7 +146,6 @@ def partition(file: common.ExperimentFile = None, preset: common.PresetName = No
 
     The last line of a table says how much the clients' labels differ.
     """
-
     experiment = common.load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))
     folds = list(dict.fromkeys(run.held_out for run in planned.runs))

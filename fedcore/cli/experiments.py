@@ -54,17 +54,14 @@ def run(
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
 
-    for condition, message, option in (
-        (demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo"),
-        (over and queue, "--over trains here, and --queue does not; give one of them", "over"),
-        (
-            ray and not over,
-            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster",
-            "ray",
-        ),
-        (no_worker and not queue, "--no-worker needs --queue: without it the runs train here", "no-worker"),
-    ):
-        common.refuse_if(bool(condition), message, option)
+    both = "--demo is a preset; give either --demo or --preset"
+    common.refuse_if(demo and preset is not None, both, "demo")
+    one = "--over trains here, and --queue does not; give one of them"
+    common.refuse_if(over is not None and queue, one, "over")
+    no_devices = "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster"
+    common.refuse_if(ray is not None and over is None, no_devices, "ray")
+    no_queue = "--no-worker needs --queue: without it the runs train here"
+    common.refuse_if(no_worker and not queue, no_queue, "no-worker")
     experiment = common.load_experiment(file, DEMO if demo else preset, db)
     changes: dict[str, object] = {"seeds": seed} if seed else {}
     if root is not None:
@@ -254,7 +251,6 @@ def delete(
 
     It cannot be undone. Running runs have to be stopped first.
     """
-
     store = common.writable(db)
     ids = list(dict.fromkeys(ids))
     runs = store.runs.get(_run_ids(ids, experiment, db))
@@ -299,7 +295,6 @@ def _report(
 
 def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
     """Return the ids of the runs that a command was given, directly or by their experiments."""
-
     store = Store(db)
     if of_experiments:
         return [run.id for i in ids for run in store.experiments.get(i).runs]

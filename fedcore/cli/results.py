@@ -289,7 +289,6 @@ def _write_or_print(output: str | None, text: str) -> None:
 @common.command("merge")
 def merge(other: Annotated[Path, Argument(metavar="OTHER.db")], db: common.Database = None) -> None:
     """Copy the experiments of another database into this one."""
-
     _print_merged(Store(db).imports.database(other))
 
 

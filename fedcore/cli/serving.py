@@ -109,7 +109,6 @@ def queue(
     db: common.Database = None,
 ) -> None:
     """List the queued runs in their order, or move some of them."""
-
     store = Store(db)
     common.refuse_if(move is not None and not ids, "name the runs to move", "id")
     if ids:
@@ -136,7 +135,6 @@ def list_tasks(
 
     Tasks are checks, encodings, downloads and analyses.
     """
-
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):
         raise FedLensError(f"task {cancel} has already ended", "cancel")

@@ -77,15 +77,6 @@ class Machines(Protocol):
         """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
-def _has_room(store: Store, device: str, running: int, accepts: tuple[str, ...]) -> bool:
-    """Return whether the next queued run may start beside those that run on a device."""
-    if running >= store.queue.slots().get(device, 1):
-        return False
-    waiting = store.jobs.next_run(accepts)
-    facts = next((d for d in devices.list_devices() if d.id == device), None)
-    return waiting is not None and facts is not None and fits(store, facts, waiting)
-
-
 def fits(store: Store, device: Device, waiting: int) -> bool:
     """Return whether a queued run fits into a device's memory beside those that run there.
 
@@ -215,8 +206,14 @@ class ThisMachine:
         accepts = devices.accepts(pool, self._gpu)
         if self._over is not None and self._gpu is not None:
             accepts = accepts[1:]  # a run that asks for one GPU is not spread
-        has_room = not running or (self._over is None and _has_room(store, pool, running, accepts))
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts) if has_room else None
+        if running:  # the next run has to fit beside those that train there
+            if self._over is not None or running >= store.queue.slots().get(pool, 1):
+                return None
+            waiting = store.jobs.next_run(accepts)
+            facts = next((d for d in devices.list_devices() if d.id == pool), None)
+            if waiting is None or facts is None or not fits(store, facts, waiting):
+                return None
+        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         process = self._start(claim, pool)

@@ -370,12 +370,12 @@ def _is_writable(store: Store) -> bool:
 
 def start_follower(store: Store) -> None:
     """Start a detached supervisor that takes over from the present one, for example on another cluster."""
-    _start_detached(store, ["fedcore", "worker", "--follow", "--db", str(store.path)])
+    _start_detached(store, ["fedcore", "worker", "--follow", "--db"])
 
 
-def _start_detached(store: Store, command: list[str]) -> subprocess.Popen[bytes]:
+def _start_detached(store: Store, command: Sequence[str]) -> subprocess.Popen[bytes]:
     log = store.artifacts / "logs" / "worker.log"
-    return launcher.start_detached(command, log, launcher.environment_before())
+    return launcher.start_detached([*command, str(store.path)], log, launcher.environment_before())
 
 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
@@ -392,8 +392,7 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         command: module and arguments of the supervisor, before the path of the database.
     """
     path = store.path
-    recent = _STARTED.get(path)
-    if recent is not None:
+    if (recent := _STARTED.get(path)) is not None:
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
@@ -401,6 +400,6 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
     with plain_errors(path):
         if not (has_work or store.searches.waiting()) or not SupervisorLock(path).is_free():
             return False
-        process = _start_detached(store, [*command, str(path)])
+        process = _start_detached(store, command)
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -131,7 +131,7 @@ class ClusterWatch:
 
     def _watch(self) -> None:
         reported = None
-        while not self._end.wait(0 if self._looked == 0 else LOOK_SECONDS):
+        while not self._end.wait(LOOK_SECONDS):
             try:
                 self._look()
                 reported = None
@@ -147,6 +147,7 @@ class ClusterWatch:
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         for gone in self._reporters.keys() - nodes.keys():
             del self._reporters[gone]
+            self._asked.pop(gone, None)
         needs = tuple(self._needs())
         for node_id in nodes:
             self._receive(node_id, needs)

@@ -120,7 +120,7 @@ def prepare(request: RunRequest) -> Path:
     if request.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, request.method_file)
     # the folders and weights that it reads, without those that come with FedLens
-    needs = [data.root for data in (config.data, *config.transfer, *config.further_data)]
+    needs = [config.data.root, *(t.root for t in config.transfer), *(f.root for f in config.further_data)]
     needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]
     if lacking := [need for need in needs if need and not can_read(need, request.working_folder)]:
         raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")

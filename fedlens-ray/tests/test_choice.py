@@ -106,3 +106,14 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
     assert SupervisorLock(db).is_free()
+
+
+def test_a_worker_with_an_own_number_of_devices_stays_until_another_cluster_is_chosen(db, monkeypatch):
+    store, served = Store(db), {}
+    choice.choose(store.path, HEAD, 2)
+    monkeypatch.setattr(connection, "connect", lambda address: None)
+    monkeypatch.setattr(runs, "serve_on_cluster", lambda db, address, **given: served.update(given) or 0)
+    assert runs.serve_chosen(db, idle=600.0, over=4) == 0
+    assert served["over"] == 4 and not served["retire"]()
+    choice.leave(store.path)
+    assert served["retire"]() and runs.serve_chosen(db, idle=600.0) is None
