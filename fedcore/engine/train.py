@@ -132,7 +132,7 @@ def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
         if isinstance(event, RoundFinished):
             setup.check_encodings()
         yield event
-        if isinstance(event, RoundFinished) and not warned and setup.weights_changed():
+        if isinstance(event, RoundFinished) and not warned and any(b.files.changed() for b in setup.backbones):
             warned = True
             yield Notice(
                 f"the weights of {backbone_names(run)} changed on the disk while the run was training; it "
