@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -133,10 +134,11 @@ class RunState:
             # follow from the seed, before the stored rows are copied over them.
             state = _replaced(state, self._rows_of(initial_state(self._method)))
         # A file's order is random; a method's sums over its parameters go on in the order of ``init``.
+        in_order: dict[str, Any] = {}
         for part in STATE_PARTS:
             first, loaded = getattr(self.state, part), getattr(state, part)
-            state = replace(state, **{part: {n: loaded[n] for n in first | loaded if n in loaded}})
-        self.state = self._with_rows(state)
+            in_order[part] = {n: loaded[n] for n in first | loaded if n in loaded}
+        self.state = self._with_rows(replace(state, **in_order))
         self._written.fill_(-1)
         if written is None:
             return

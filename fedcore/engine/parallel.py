@@ -216,6 +216,10 @@ def _answer(content: bytes) -> bytes:
     return _serving.answer(content)
 
 
+def _submit_to(pool: ProcessPoolExecutor) -> Submit:
+    return lambda content: pool.submit(_answer, content)
+
+
 @contextmanager
 def processes(
     makes: Sequence[tuple[MakeWorker, Mapping[str, str]]], device: torch.device
@@ -229,7 +233,7 @@ def processes(
     os.environ["PYTHONSAFEPATH"] = "1"  # a process would import from the folder in which it starts
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:
-        yield Parallel([partial(pool.submit, _answer) for pool in pools], device)
+        yield Parallel([_submit_to(pool) for pool in pools], device)
     finally:
         for pool in pools:
             running = list((pool._processes or {}).values())

@@ -129,10 +129,12 @@ def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
     """Run the rounds, and check after each whether its encodings or weights have changed on the disk."""
     warned = False
     for event in loop.events():
-        if isinstance(event, RoundFinished):
-            setup.check_encodings()
+        if not isinstance(event, RoundFinished):
+            yield event
+            continue
+        setup.check_encodings()
         yield event
-        if isinstance(event, RoundFinished) and not warned and any(b.files.changed() for b in setup.backbones):
+        if not warned and any(b.files.changed() for b in setup.backbones):
             warned = True
             yield Notice(
                 f"the weights of {backbone_names(run)} changed on the disk while the run was training; it "
