@@ -134,11 +134,11 @@ class RunState:
             # follow from the seed, before the stored rows are copied over them.
             state = _replaced(state, self._rows_of(initial_state(self._method)))
         # A file's order is random; a method's sums over its parameters go on in the order of ``init``.
+        in_order: dict[str, Any] = {}
         for part in STATE_PARTS:
             first, loaded = getattr(self.state, part), getattr(state, part)
-            ordered: Any = {part: {n: loaded[n] for n in first | loaded if n in loaded}}
-            state = replace(state, **ordered)
-        self.state = self._with_rows(state)
+            in_order[part] = {n: loaded[n] for n in first | loaded if n in loaded}
+        self.state = self._with_rows(replace(state, **in_order))
         self._written.fill_(-1)
         if written is None:
             return

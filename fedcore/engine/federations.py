@@ -6,7 +6,7 @@ the client's classes and the prompt of its data set. What clients share must not
 ``cohorts_of_one`` checks this for methods that do not declare it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,17 +42,14 @@ def build_federation(
     root: str | None,
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
-    device, assignment, split = backbone.device, inputs.assignment, inputs.halves
+    assignment, split = inputs.assignment, inputs.halves
 
     def pool(classes: tuple[str, ...]) -> Pool:
-        labels = torch.as_tensor(images.labels_among(classes), dtype=torch.int64)
-        return Pool(values, labels.to(device), device, backbone.dtype)
+        return Pool(values, _labels(images, classes, backbone), backbone.device, backbone.dtype)
 
-    clients = tuple(assignment.clients)
-    domain_of = [int(d) for d in assignment.client_domain]
     sets = [
         TestSet(n, "client", images.domains[d] if d >= 0 else None)
-        for n, d in zip(clients, domain_of, strict=True)
+        for n, d in zip(assignment.clients, assignment.client_domain.tolist(), strict=True)
     ]
     test = list(assignment.test)
     if split is None or len(images.domains) > 1:  # the base classes of a single domain are one test set
@@ -71,18 +68,8 @@ def build_federation(
         test += [split.base_test, np.array([], dtype=np.int64)]
     train = Rows.of(assignment.train)
     classes = inputs.trained_classes
-    problem = Problem(
-        backbone=backbone,
-        classes=classes,
-        template=images.template,
-        clients=clients,
-        domains=images.domains,
-        client_domain=torch.tensor(domain_of),
-        samples=train.counts,
-        class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
-        seed=seed,
-        descriptions=LazyDescriptions(images.name, root, images.classes),
-    )
+    descriptions = LazyDescriptions(images.name, root, images.classes)
+    problem = _problem(images, assignment, classes, backbone, seed, descriptions)
     spaces = []
     if split is not None:
         rows = Rows.only(len(sets), len(sets) - 1, split.new_test)
@@ -99,6 +86,28 @@ def build_federation(
         tuple(spaces),
     )
     return federation if unseen is None else replace(federation, newcomers=_newcomers(federation, unseen))
+
+
+def _problem(
+    images: ImageSet,
+    assignment: Assignment,
+    classes: tuple[str, ...],
+    backbone: Backbone,
+    seed: int,
+    descriptions: Mapping[str, Sequence[str]],
+) -> Problem:
+    return Problem(
+        backbone=backbone,
+        classes=classes,
+        template=images.template,
+        clients=tuple(assignment.clients),
+        domains=images.domains,
+        client_domain=torch.tensor(assignment.client_domain.tolist(), dtype=torch.int64),
+        samples=torch.tensor([len(rows) for rows in assignment.train], dtype=torch.int64),
+        class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
+        seed=seed,
+        descriptions=descriptions,
+    )
 
 
 def with_transfer(
@@ -242,22 +251,10 @@ def federation_of_all(
     sets = [TestSet(n, "client", d) for n, d in zip(assignment.clients, domains, strict=True)]
     sets += [TestSet(f"base: {name}", "base", name) for name in images.domains]
     sets += [TestSet(f"new: {name}", "new", name) for name in images.domains]
-    train = Rows.of(assignment.train)
-    problem = Problem(
-        backbone=backbone,
-        classes=dealt.classes,
-        template=images.template,
-        clients=assignment.clients,
-        domains=images.domains,
-        client_domain=torch.as_tensor(assignment.client_domain),
-        samples=train.counts,
-        class_counts=torch.as_tensor(assignment.counts),
-        seed=seed,
-        descriptions={},
-    )
+    problem = _problem(images, assignment, dealt.classes, backbone, seed, {})
     whole = Federation(
         Pool(values, _labels(images, dealt.classes, backbone), backbone.device, backbone.dtype),
-        train,
+        Rows.of(assignment.train),
         Rows.none(len(domains)),
         Rows.none(len(sets)),
         tuple(sets),

@@ -1,9 +1,8 @@
 """Chunks on several devices at once: each device has its own process, with methods and encodings.
 
-Chunks go out and results come back as bytes; ``Parallel`` does not know by which means. Local parameters stay
-in the process that trained them last and are not sent to it again; they come back with every round, because
-checkpoints and evaluation need them. One device per process, as torch's settings (threads, deterministic
-algorithms, the visible device) belong to a process and would disturb a second worker in it.
+Chunks go out and results come back as bytes; ``Parallel`` does not know by which means. One device per
+process, as torch's settings (threads, deterministic algorithms, the visible device) belong to a process and
+would disturb a second worker in it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from fedcore.engine.environment import check_versions, numerics, resolve_environ
 from fedcore.engine.setup import set_up_again
 from fedcore.errors import SystemFault
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Params
 from fedcore.progress import result_of
 
 MakeWorker = Callable[[], Worker]
@@ -43,30 +41,8 @@ _AHEAD = 2
 """Chunks that each process has at once, so that it does not wait for the next one."""
 _POLL_SECONDS = 0.2
 """Seconds after which a wait checks again whether the run has to stop."""
-_CACHED_BYTES = 2**31
-"""Bytes of local parameters that a process keeps between rounds; those of further clients are sent again."""
 
-
-@dataclass(frozen=True)
-class ChunkOrder:
-    """A chunk on its way to a process.
-
-    Attributes:
-        keep: whether the process keeps the clients' local parameters after training.
-        current: with the first order of a round, the clients whose local parameters in the process are up to
-            date; another process has trained the others since. Shape: (clients,).
-
-    Shape: sent (chunk,) bool, True for the clients whose local parameters come with the chunk; the process
-    has those of the others.
-    """
-
-    chunk: Chunk
-    sent: Tensor
-    keep: bool
-    current: Tensor | None = None
-
-
-Order = ChunkOrder | EvaluationPart | None
+Order = Chunk | EvaluationPart | None
 """To a process; None asks for its ``environment.numerics``."""
 Reply = ChunkResult | PartResult | dict[str, str]
 
@@ -114,11 +90,10 @@ def _replaced(value: Any, function: Callable[[Any], Any], leaves: tuple[type, ..
 
 
 class Serving:
-    """The worker's side of a process: its worker, and the local parameters of the clients it has trained."""
+    """The worker's side of a process."""
 
     def __init__(self, make: MakeWorker) -> None:
         self._make = make
-        self.rows: dict[int, Params] = {}
 
     @cached_property
     def worker(self) -> Worker:
@@ -137,22 +112,7 @@ class Serving:
     def _answer(self, request: Order) -> Reply:
         if request is None:
             return self.worker.numerics
-        return self.train(request) if isinstance(request, ChunkOrder) else self.worker.evaluate(request)
-
-    def train(self, order: ChunkOrder) -> ChunkResult:
-        if order.current is not None:
-            current = set(order.current.tolist())
-            self.rows = {client: row for client, row in self.rows.items() if client in current}
-        chunk, clients = order.chunk, order.chunk.clients.tolist()
-        rows = {c: self.rows.pop(c) for c, sent in zip(clients, order.sent.tolist(), strict=True) if not sent}
-        for place, client in enumerate(c for c in clients if c not in rows):
-            rows[client] = {name: value[place] for name, value in chunk.local.items()}
-        local = {name: torch.stack([rows[c][name] for c in clients]) for name in chunk.local}
-        result = self.worker.train(replace(chunk, local=local))
-        if order.keep:
-            trained = result.trained.params
-            self.rows |= {c: {n: trained[n][i].clone() for n in local} for i, c in enumerate(clients)}
-        return result
+        return self.worker.train(request) if isinstance(request, Chunk) else self.worker.evaluate(request)
 
 
 class Parallel:
@@ -175,7 +135,6 @@ class Parallel:
         self._lost, self._fault = lost, fault
         self._submits = submits
         self._device = device
-        self._holder: dict[int, int] = {}
 
     def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
         """Train chunks of clients; a process has its next chunk before it returns the last one.
@@ -184,24 +143,9 @@ class Parallel:
             Stopped: if ``should_stop`` says so; the round is discarded.
             SystemFault: if a process is gone.
         """
-        # Empty until the round is complete: if it is repeated, the processes have trained rows of the
-        # discarded attempt, and every client's row has to be sent again.
-        before, self._holder = self._holder, {}
-        after = dict(before)
-
-        def orders() -> Iterator[ChunkOrder]:
-            for number, chunk in enumerate(chunks):
-                target = number % self.width
-                order = self._order(chunk, target, before, after)
-                if number < self.width:
-                    current = [client for client, holder in before.items() if holder == target]
-                    order = replace(order, current=torch.tensor(current, dtype=torch.int64))
-                yield order
-
-        for result in self._replies(orders(), should_stop):
-            assert isinstance(result, ChunkResult), "a process answers an order with a chunk's result"
+        for result in self._replies(chunks, should_stop):
+            assert isinstance(result, ChunkResult), "a process answers a chunk with its result"
             yield result
-        self._holder = after
 
     def evaluate(
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
@@ -225,20 +169,6 @@ class Parallel:
                 yield self._result(waiting.popleft(), should_stop)
         while waiting:
             yield self._result(waiting.popleft(), should_stop)
-
-    def _order(self, chunk: Chunk, target: int, before: dict[int, int], after: dict[int, int]) -> ChunkOrder:
-        """Make the order of a chunk, and note in ``after`` which process will have its local parameters."""
-        clients = chunk.clients.tolist()
-        sent = torch.tensor([before.get(c) != target for c in clients], dtype=torch.bool)
-        local = {n: v[sent.to(v.device)] for n, v in chunk.local.items()}
-        cached = sum(holder == target for holder in after.values())
-        size = sum(v[0].numel() * v.element_size() for v in chunk.local.values())
-        keep = 0 < size * (cached + len(clients)) <= _CACHED_BYTES
-        for client in clients:
-            after.pop(client, None)
-            if keep:
-                after[client] = target
-        return ChunkOrder(replace(chunk, local=local), sent, keep)
 
     def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> Reply:
         while True:

@@ -241,12 +241,10 @@ def _refuse_repeated(names: Sequence[str], field: str) -> None:
 
 def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
     warnings = []
-    if "80/20" in (experiment.data.split, *experiment.sweep.get("data.split", ())):
-        warnings.append("80/20 has no validation split: the last round is reported, none is selected")
-    elif not any(len(rows) for a in assignments for rows in a.validation):
-        warnings.append(
-            f"{experiment.data.split} has no validation split: the last round is reported, none is selected"
-        )
+    splits = (experiment.data.split, *experiment.sweep.get("data.split", ()))
+    without = "80/20" if "80/20" in splits else experiment.data.split
+    if "80/20" in splits or not any(len(rows) for a in assignments for rows in a.validation):
+        warnings.append(f"{without} has no validation split: the last round is reported, none is selected")
     if experiment.tuning is not None and experiment.data.split in SHARES:
         warnings.append(
             f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "

@@ -67,9 +67,6 @@ class RunSetup:
     def weights_digest(self) -> str:
         return "+".join(b.files.digest for b in self.backbones)
 
-    def weights_changed(self) -> bool:
-        return any(b.files.changed() for b in self.backbones)
-
     def check_encodings(self) -> None:
         """Refuse to continue if the files of the encodings have changed since they were checked."""
         for path, seen in self.encodings.items():

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.identity import stable_config
-from fedcore.engine.clients.cohorts import is_mixed
 from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.environment import (
@@ -63,7 +62,7 @@ def train(
             yield from _choose_chunk(loop, spread)
             resolved["chunk"] = loop.chunk
         recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
-        recorded["common_model"] = setup.method.clients_use_global and not is_mixed(setup.cohorts)
+        recorded["common_model"] = setup.method.clients_use_global and not loop.worker.mixed
         if spread is not None and spread.device != device:
             recorded["clients_device"] = spread.device
         started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
@@ -129,10 +128,12 @@ def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
     """Run the rounds, and check after each whether its encodings or weights have changed on the disk."""
     warned = False
     for event in loop.events():
-        if isinstance(event, RoundFinished):
-            setup.check_encodings()
+        if not isinstance(event, RoundFinished):
+            yield event
+            continue
+        setup.check_encodings()
         yield event
-        if isinstance(event, RoundFinished) and not warned and setup.weights_changed():
+        if not warned and any(b.files.changed() for b in setup.backbones):
             warned = True
             yield Notice(
                 f"the weights of {backbone_names(run)} changed on the disk while the run was training; it "

@@ -244,7 +244,8 @@ class Evaluator:
     def _one_by_one(self, params: Params, head: Params) -> Score:
         """Return a function that scores model i on the i-th list of samples."""
         return lambda indices: [
-            self.score(_one(params, i), _one(head, i), index) for i, index in enumerate(indices)
+            self.score(_chosen(params, one), _chosen(head, one), index)
+            for one, index in ((slice(i, i + 1), index) for i, index in enumerate(indices))
         ]
 
     def _matrix(self, score: Score, rows: Rows) -> Sums:
@@ -459,14 +460,9 @@ def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
     return max(1, numbers // (models * max(1, pool.values[0].numel() + method.numbers_per_sample())))
 
 
-def _chosen(params: Params, models: Tensor) -> Params:
+def _chosen(params: Params, models: Tensor | slice) -> Params:
     """Return the parameters of some models, in their order."""
     return {name: value[models] for name, value in params.items()}
-
-
-def _one(params: Params, model: int) -> Params:
-    """Return the parameters of one model, with a model axis of 1."""
-    return {name: value[model : model + 1] for name, value in params.items()}
 
 
 def first_equal(values: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol
 
 from fedcore.devices import keep_freed_memory
@@ -166,6 +165,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         keep_freed_memory()
+        self.device = self.cohorts[0].federation.problem.device
         evaluated, self.mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
         whole = self.cohorts[0].federation.part_of
         self.evaluators = [
@@ -181,10 +181,6 @@ class Worker:
         if whole is not None:  # the label spaces that no client trains in, once for the models of all clients
             homes = tuple(c.federation for c in self.cohorts)
             self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes))
-
-    @cached_property
-    def device(self) -> "torch.device":
-        return self.cohorts[0].federation.problem.device
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:
         """Train a chunk of clients, and evaluate their models if the chunk asks for it."""
@@ -247,7 +243,7 @@ class Worker:
 
 
 class InProcess:
-    """Computes one chunk after another in this process."""
+    """Computes one chunk after another in this process; a result may be dropped before the next begins."""
 
     width = 1
 
@@ -255,7 +251,6 @@ class InProcess:
         self.worker = worker
 
     def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
-        """Train the chunks one after another; a result may be dropped before the next chunk begins."""
         return (self.worker.train(chunk, should_stop) for chunk in chunks)
 
     def evaluate(

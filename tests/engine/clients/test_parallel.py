@@ -24,7 +24,7 @@ from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.memory import clients_at_once
 from fedcore.engine.environment import MIXED_CODE, code, numerics, resolve_environment, unlike_processes
 from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import ChunkOrder, Parallel, Serving, Spread, pack, processes, unpack
+from fedcore.engine.parallel import Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.errors import Elsewhere, FedLensError, SystemFault
@@ -59,12 +59,10 @@ def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
     return worker
 
 
-def at_once(serving: Serving, orders: list[int]) -> Callable[[bytes], Future[bytes]]:
-    """Serve in this process; ``orders`` gets the bytes of every order to train."""
+def at_once(serving: Serving) -> Callable[[bytes], Future[bytes]]:
+    """Serve in this process."""
 
     def submit(content: bytes) -> Future[bytes]:
-        if isinstance(unpack(content, CPU), ChunkOrder):
-            orders.append(len(content))
         future: Future[bytes] = Future()
         future.set_result(serving.answer(content))
         return future
@@ -96,7 +94,7 @@ def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, state):
     expected = new_loop(name, optimiser_state=state)
     spread = new_loop(name, optimiser_state=state)
     servings = [Serving(partial(new_worker, name, optimiser_state=state)) for _ in range(2)]
-    spread.executor = Parallel([at_once(s, []) for s in servings], CPU)
+    spread.executor = Parallel([at_once(s) for s in servings], CPU)
     spread.worker.evaluate = spread.worker.train = None  # the models are evaluated elsewhere too
     assert rows(spread) == rows(expected)
     for part in ("shared", "personal", "local", "server"):
@@ -113,7 +111,7 @@ def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_
 
         def submit(content: bytes) -> Future[bytes]:
             asked[number].append(unpack(content, CPU))
-            return at_once(serving, [])(content)
+            return at_once(serving)(content)
 
         return submit
 
@@ -130,36 +128,14 @@ def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_
     assert sizes == ([] if name == "fedclip" else [1] * 6)
 
 
-def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch):
-    def sent(kept_bytes: int) -> list[int]:
-        monkeypatch.setattr(parallel, "_CACHED_BYTES", kept_bytes)
-        orders: list[int] = []
-        loop = new_loop("fedot", rounds=3)
-        loop.participation = 1.0
-        servings = [Serving(partial(new_worker, "fedot")) for _ in range(2)]
-        loop.executor = Parallel([at_once(s, orders) for s in servings], CPU)
-        run = rows(loop)
-        assert run[-1] == expected[-1]
-        return orders
-
-    plain = new_loop("fedot", rounds=3)
-    plain.participation = 1.0
-    expected = rows(plain)
-    stays, goes = sent(2**20), sent(0)
-    matrix = 16 * 16 * 8
-    saved = [there - stayed for stayed, there in zip(stays, goes, strict=True)]
-    assert max(map(abs, saved[:3])) < matrix / 2, "in the first round nobody has any"
-    assert min(saved[3:]) > matrix / 2
-
-
 def test_a_broadcast_tensor_is_packed_once():
     wide = torch.zeros(1000).expand(500, 1000)
     loop = new_loop("fedot")
     loop.chunk = 2
     chunk = next(loop._chunks({"w": wide}, torch.tensor([0, 1]), 1))
-    content = pack(ChunkOrder(chunk, torch.tensor([True, True]), True))
+    content = pack(chunk)
     assert len(content) < 100_000
-    assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
+    assert unpack(content, CPU).received["w"].shape == (2, 1000)
 
 
 @pytest.mark.slow
@@ -221,35 +197,6 @@ def test_a_process_ends_with_its_parent_and_not_by_the_keyboard(tmp_path, parent
     assert done.returncode == (-signal.SIGKILL if parent == "is killed" else 0), done.stderr
     number = int(child.read_text())
     wait_for(lambda: not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie")
-
-
-def test_a_process_forgets_the_local_parameters_that_another_has_trained_since():
-    loop = new_loop("fedot", rounds=8)
-    servings = [Serving(partial(new_worker, "fedot")) for _ in range(2)]
-    trained_by: dict[int, int] = {}
-    before: dict[int, dict[int, int]] = {}
-    moved: set[int] = set()
-
-    def submit_to(number: int) -> Callable[[bytes], Future[bytes]]:
-        def submit(content: bytes) -> Future[bytes]:
-            asked = unpack(content, CPU)
-            if not isinstance(asked, ChunkOrder):
-                return at_once(servings[number], [])(content)
-            chunk = asked.chunk
-            (client,) = chunk.clients.tolist()
-            earlier = before.setdefault(chunk.round, dict(trained_by))
-            mine = {c for c, process in earlier.items() if process == number}
-            future = at_once(servings[number], [])(content)
-            assert servings[number].rows.keys() <= mine | {client}
-            moved.update({client} if trained_by.get(client, number) != number else ())
-            trained_by[client] = number
-            return future
-
-        return submit
-
-    loop.executor = Parallel([submit_to(0), submit_to(1)], CPU)
-    rows(loop)
-    assert moved, "a client was trained by one process, then by the other"
 
 
 def test_processes_that_compute_as_the_run_does_are_not_noted():
