@@ -115,12 +115,15 @@ def _create(path: Path) -> None:
         raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
     if _is_there(path):
         return
+    from fedcore.store.migrations import upgrade
+
     with _opened(path) as connection:
         _until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), BUSY_SECONDS)
-        connection.execute("BEGIN IMMEDIATE")  # of two processes at a first start, one finds the tables made
+        connection.execute("PRAGMA foreign_keys=OFF")  # they would follow a table that is made again
+        # of two processes at a first start, one finds the tables made; a kill leaves what was there
+        _until_unlocked(lambda: connection.execute("BEGIN IMMEDIATE"), BUSY_SECONDS)
         try:
-            if not schema.tables(connection):
-                schema.create(connection)
+            upgrade(connection)
             connection.commit()
         except BaseException:
             connection.rollback()
@@ -128,7 +131,7 @@ def _create(path: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a database has been made; refuse one of another version, or that cannot be written."""
+    """Return whether a database is up to date; refuse one of a newer version, or that cannot be written."""
     if not path.is_file():
         return False
     with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
@@ -143,7 +146,7 @@ def _is_there(path: Path) -> bool:
         except sqlite3.OperationalError as error:
             if not _is_locked(error):
                 raise
-    return True
+        return schema.version_of(connection) == schema.VERSION
 
 
 def _is_locked(error: sqlite3.OperationalError) -> bool:
@@ -214,14 +217,19 @@ def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _check_once(path: Path) -> None:
-    """Refuse a database of another version when this process first reads or writes it."""
+def _check_once(path: Path, *, to_write: bool = False) -> None:
+    """Refuse a foreign database when this process first uses it, and bring an old one up to date to write."""
     key = (path, path.stat().st_ino)
     if key not in _CURRENT:
         with closing(_read_only(path)) as connection:
-            if schema.tables(connection):
-                schema.require_current(path, connection)
-                _CURRENT.add(key)
+            if not schema.tables(connection):
+                return
+            schema.require_current(path, connection)
+            current = schema.version_of(connection) == schema.VERSION
+        if to_write and not current:
+            _create(path)
+        if to_write or current:
+            _CURRENT.add(key)
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -273,8 +281,6 @@ def _opened(path: Path, timeout: float = math.inf, synced: bool = False) -> Iter
     with plain_errors(path), closing(sqlite3.connect(path, timeout=min(timeout, BUSY_SECONDS))) as connection:
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-        # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
-        connection.execute("PRAGMA recursive_triggers=ON")
         yield connection
 
 
@@ -298,7 +304,7 @@ def writing(
     path = resolve(db)
     if path.is_file():
         with plain_errors(path):
-            _check_once(path)
+            _check_once(path, to_write=True)
     patience = BUSY_SECONDS if patience is None else patience
     with _opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")

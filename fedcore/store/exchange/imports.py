@@ -127,8 +127,6 @@ def _damage_named(source: str, field: str) -> Iterator[None]:
 
 
 LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few thousand
-REBUILT = ("sqlite_sequence", "copies")
-"""Tables that SQLite and the triggers of the copy fill."""
 LARGE_PAGES = 65_536  # bytes; with 4,096, the default, a merge takes a tenth longer
 SLOW_CHECK = "CHECK(split IN (0,1,2))"
 QUICK_CHECK = 'CONSTRAINT "split IN (0,1,2)" CHECK(split BETWEEN 0 AND 2)'
@@ -167,14 +165,20 @@ def copy_of(path: Path) -> Iterator[Copy]:
             copy.row_factory = sqlite3.Row
             copy.execute(f"PRAGMA page_size={LARGE_PAGES}")
             with copy:
-                schema.create(copy, schema.SCHEMA.replace(SLOW_CHECK, QUICK_CHECK))
-            _copy_rows(source, file, schema.tables(copy).difference(REBUILT))
+                for definition in schema.definitions().values():
+                    copy.execute(definition.replace(SLOW_CHECK, QUICK_CHECK))
+                copy.execute(f"PRAGMA user_version={schema.version_of(source)}")
+            _copy_rows(source, file, schema.tables(copy) - {"sqlite_sequence"})
             if copy.execute("PRAGMA foreign_key_check").fetchone():
                 raise ValueError("rows refer to runs or experiments that do not exist")
             copy.execute("BEGIN")  # otherwise each of thousands of queries locks the file
             runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]
             for finding in round_differences(copy, runs):
                 raise ValueError(finding)
+            if schema.version_of(source) == 1:
+                from fedcore.store.migrations import record_attention_init
+
+                record_attention_init(copy)
             _clear_infinity(copy)
             copy.commit()
             copy.execute("BEGIN")

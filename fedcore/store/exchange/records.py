@@ -28,7 +28,7 @@ from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.store.database import DatabaseFile
-from fedcore.store.schema import RUN_TABLES
+from fedcore.store.schema import RUN_TABLES, columns
 from fedcore.store.writer import AttachedRun, ExperimentRecord, Table, Tables
 
 LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
@@ -114,10 +114,12 @@ def read_attached(connection: sqlite3.Connection, experiment_id: int) -> Experim
 
 
 def _rows_of(connection: sqlite3.Connection, experiment_id: int) -> tuple[dict[str, Any], list[sqlite3.Row]]:
-    row = connection.execute("SELECT * FROM experiments WHERE id=?", [experiment_id]).fetchone()
+    names = ", ".join(columns("experiments"))
+    row = connection.execute(f"SELECT {names} FROM experiments WHERE id=?", [experiment_id]).fetchone()
     if row is None:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them", "id")
-    runs = connection.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [experiment_id])
+    names = ", ".join(columns("runs"))
+    runs = connection.execute(f"SELECT {names} FROM runs WHERE experiment_id=? ORDER BY id", [experiment_id])
     return _portable(row), runs.fetchall()
 
 
@@ -126,14 +128,13 @@ def _portable(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
-    cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
-    (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
-    columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
-    rows = [[*row[:place], *row[place + 1 :]] for row in map(tuple, cursor)]
+    names = tuple(column for column in columns(name) if column != "run_id")
+    cursor = connection.execute(f"SELECT {', '.join(names)} FROM {name} WHERE run_id=?", [run_id])
+    rows = [list(row) for row in cursor]
     for row in rows:
         if math.inf in row or -math.inf in row:  # NULL, as when a round is recorded: JSON has no infinity
             row[:] = [None if value in (math.inf, -math.inf) else value for value in row]
-    return Table(columns, rows)
+    return Table(names, rows)
 
 
 def check(record: ExperimentRecord[Tables | AttachedRun]) -> None:
