@@ -24,7 +24,17 @@ HTML_SUFFIXES = (".html", ".htm")
 def export(
     ids: common.ExperimentIds,
     table: Annotated[
-        Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"],
+        Literal[
+            "summary",
+            "domains",
+            "configs",
+            "breakdowns",
+            "costs",
+            "rounds",
+            "clients",
+            "diagnostics",
+            "experiment",
+        ],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
     ] = "summary",
     format: Annotated[

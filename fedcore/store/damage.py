@@ -39,7 +39,8 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
             rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
             chosen = {number for _, number in rows} if experiment_ids is None else set(experiment_ids)
             runs = [run for run, number in rows if number in chosen]
-            found += [*round_differences(connection, runs), *summary_differences(connection, runs)]
+            # a summary that differs together with its rounds is a consequence
+            found += list(round_differences(connection, runs)) or summary_differences(connection, runs)
     except sqlite3.Error as error:
         if isinstance(explain(error, "the database"), SystemFault):
             raise
