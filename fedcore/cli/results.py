@@ -15,7 +15,7 @@ from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.results.metrics import Metric
-    from fedcore.store.exchange.imports import Merged
+    from fedcore.store.imports import Merged
 
 HTML_SUFFIXES = (".html", ".htm")
 

@@ -19,7 +19,7 @@ from fedcore.methods import registry
 from fedcore.store import schema
 from fedcore.store.damage import write_identity
 from fedcore.store.database import task_folder
-from fedcore.store.task_results import seal
+from fedcore.store.jobs import seal
 from fedcore.store.writer import set_config
 
 MIGRATIONS = Migrations("fedlens-runs")

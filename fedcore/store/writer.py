@@ -116,9 +116,9 @@ class ExperimentRecord(Generic[AnyRows]):
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    _check_columns(database, table, row)
-    columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
-    cursor = database.execute(f"INSERT INTO {table}({columns}) VALUES ({places})", dict(row))
+    _check_columns(table, row)
+    names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+    cursor = database.execute(f"INSERT INTO {table}({names}) VALUES ({places})", dict(row))
     return int(cursor.lastrowid or 0)
 
 
@@ -150,7 +150,7 @@ def insert_record(
 
 def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
     for name, table in tables.items():
-        _check_columns(database, name, table.columns)
+        _check_columns(name, table.columns)
         places = ", ".join("?" * (len(table.columns) + 1))
         database.executemany(
             f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
@@ -198,11 +198,9 @@ def _check_means(database: sqlite3.Connection, run_id: int) -> None:
         raise ValueError(f"the mean accuracies of round {min(wrong)[2]} are not those of its counts")
 
 
-def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:
+def _check_columns(table: str, names: Iterable[str]) -> None:
     """Refuse column names that the table does not have, since they become part of a statement."""
-    columns = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
-    unknown = [name for name in names if name not in columns]
-    if unknown:
+    if unknown := [name for name in names if name not in columns(table)]:
         raise ValueError(f"table {table} has no column {reprlib.repr(unknown[0])}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, ReadOnlyDatabase
 from fedcore.files import PROJECT
 from fedcore.records.events import RoundFinished
 from fedcore.store import Store, database, schema
@@ -83,7 +83,7 @@ def test_writing_sets_the_connection_up_and_rolls_back(db):
 
 
 def test_reading_cannot_write(db):
-    with pytest.raises(database.ReadOnlyDatabase), database.reading(db) as connection:
+    with pytest.raises(ReadOnlyDatabase), database.reading(db) as connection:
         connection.execute("DELETE FROM runs")
 
 
@@ -178,7 +178,7 @@ def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, requ
     assert not access.writable
     assert "cannot be written" in access.why
     assert [e.name for e in Store(path).experiments.all()] == ["a test"]
-    with pytest.raises(database.ReadOnlyDatabase, match="check the permissions"):
+    with pytest.raises(ReadOnlyDatabase, match="check the permissions"):
         Store(path).experiments.create(make())
 
 
@@ -199,7 +199,7 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
     writer.write_round(rounds[0])
     before = recorded(db, run_id)
 
-    plain = database._opened
+    plain = database.opened
 
     def limited(*options):  # the limit belongs to a connection
         manager = plain(*options)
@@ -217,7 +217,7 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
         return Limited()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "_opened", limited)
+        patch.setattr(database, "opened", limited)
         with pytest.raises(FedLensError, match="is full; free some space, then resume"):
             _write_until_full(writer, rounds[1])
     rows = recorded(db, run_id)

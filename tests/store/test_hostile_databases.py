@@ -152,7 +152,7 @@ def test_infinity_arrives_as_a_gap_and_the_rounds_are_sound(ours: Path, theirs: 
 
 
 def test_a_huge_value_is_refused(ours, theirs, monkeypatch):
-    monkeypatch.setattr("fedcore.store.exchange.imports.LARGEST_VALUE", 1_000_000)
+    monkeypatch.setattr("fedcore.store.imports.LARGEST_VALUE", 1_000_000)
     run_sql(theirs, "UPDATE experiments SET notes=hex(zeroblob(600000))")
     refused(ours, theirs, "too big")
 

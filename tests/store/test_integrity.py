@@ -198,7 +198,7 @@ def test_a_fault_of_our_own_is_not_reported_as_damage(db, monkeypatch):
     ):
         with pytest.raises(AttributeError, match="a fault of our own"):
             door()
-    monkeypatch.setattr("fedcore.store.run_rows.state", faulty)
+    monkeypatch.setattr("fedcore.store.runs.state", faulty)
     with pytest.raises(AttributeError, match="a fault of our own"):
         Store(db).experiments.all()
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.errors import ReadOnlyDatabase
 from fedcore.files import PROJECT
-from fedcore.store import Store, database, schema
+from fedcore.store import Recorder, Store, database, schema
 from fedcore.store.backup import back_up, restore
 from fedcore.store.schema import RUN_TABLES
 from tests.support import fill
@@ -61,8 +62,9 @@ def test_an_old_database_becomes_like_a_new_one_and_keeps_its_rows(old: Path, tm
     assert [(e.id, e.runs[0].id) for e in store.experiments.all()] == [(3, 4), (1, 1)]  # never a used number
 
 
-def test_it_is_brought_up_to_date_by_the_first_write_as_well(old: Path) -> None:
-    Store(old).runs.mark([1], starred=True)
+def test_it_is_brought_up_to_date_by_a_script_as_well(old: Path) -> None:
+    with Recorder(old, method="mine", seed=1, experiment="Own") as run:
+        run.round(1, {("a", "a"): (1, 2)})
     assert rows(old, "PRAGMA user_version") == [(schema.VERSION,)]
     assert Store(old).integrity.findings() == []
 
@@ -79,9 +81,9 @@ def test_one_that_cannot_be_written_is_read_as_it_is(old: Path, monkeypatch: pyt
     before = dump(old)
 
     def refused(*given: object, **options: object) -> None:
-        raise database.ReadOnlyDatabase("read-only")
+        raise ReadOnlyDatabase("read-only")
 
-    monkeypatch.setattr(database, "_opened", refused)
+    monkeypatch.setattr(database, "opened", refused)
     store = Store(old)
     assert not store.prepare().writable
     assert store.experiments.get(1).name == "Made by 1.0" and store.integrity.findings() == []
