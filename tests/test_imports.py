@@ -9,6 +9,7 @@ import pytest
 
 from fedcore.files import PROJECT
 from fedcore.lazy import _Lazy
+from fedcore.store import Store
 from tests.config.test_identity import GROUP, RUN
 
 STEPS = """
@@ -22,7 +23,8 @@ import fedcore.results.exports, fedcore.plots.lines
 from fedcore.store import Store
 store = Store(db)
 assert store.prepare().writable and store.experiments.all() == []
-assert not loaded("pandas", "torch", "streamlit"), "each is a third of a cold page's imports, or more"
+slow = ("pandas", "torch", "streamlit", "sqlite_utils")
+assert not loaded(*slow), "each is a third of a cold page's imports, or more"
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import error_text, field_title, value_text
@@ -36,7 +38,7 @@ assert field_title("tau") == "Logit temperature" and loaded("fedcore.methods.fed
 
 from fedcore.cli.main import main
 assert main(["list", "--db", db]) == 0
-assert not loaded("pandas", "torch", "streamlit"), "a command that lists"
+assert not loaded(*slow), "a command that lists"
 
 from fedcore.clip import specs
 from fedcore.results import diagnostics
@@ -51,6 +53,7 @@ assert not loaded("torch._C"), "tokens, charts, the worker and its jobs, the che
 
 
 def test_pages_commands_and_plans_load_neither_torch_nor_pandas(tmp_path):
+    Store(tmp_path / "runs.db").prepare()  # sqlite-utils makes the tables, once
     command = [sys.executable, "-c", STEPS, tmp_path / "runs.db", RUN.model_dump_json(), GROUP]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

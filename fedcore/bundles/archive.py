@@ -22,7 +22,7 @@ from fedcore.bundles.evidence import BundlePart
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import user_path, zipped
 from fedcore.progress import counted
-from fedcore.store.exchange.records import parse_json
+from fedcore.store.imports import parse_json
 
 FORMAT: Literal["fedlens-bundle-1"] = "fedlens-bundle-1"
 MANIFEST = "bundle.json"

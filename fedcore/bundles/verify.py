@@ -33,7 +33,7 @@ from fedcore.progress import Work, counted
 from fedcore.records.codes import SPLITS, TRAIN
 from fedcore.reports.recipe import Recipe
 from fedcore.store import Store
-from fedcore.store.exchange.imports import Merged
+from fedcore.store.imports import Merged
 
 _SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
 """Fields of a run that decide the samples of its clients and test sets."""

@@ -18,7 +18,7 @@ from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.progress import counted
 from fedcore.store import Store
-from fedcore.store.exchange.imports import Merged
+from fedcore.store.imports import Merged
 
 if TYPE_CHECKING:
     from fedcore.results.metrics import Metric
@@ -30,7 +30,17 @@ HTML_SUFFIXES = (".html", ".htm")
 def export(
     ids: common.ExperimentIds,
     table: Annotated[
-        Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"],
+        Literal[
+            "summary",
+            "domains",
+            "configs",
+            "breakdowns",
+            "costs",
+            "rounds",
+            "clients",
+            "diagnostics",
+            "experiment",
+        ],
         Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
     ] = "summary",
     format: Annotated[

@@ -20,10 +20,8 @@ from fedcore.files import write_whole
 from fedcore.progress import Progress, Work, prepare_then
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
-from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.run_rows import RunRow
-from fedcore.store.runs import Runs
-from fedcore.store.task_results import ARRAYS_NAME
+from fedcore.store.jobs import ARRAYS_NAME, TRAINING, Claim
+from fedcore.store.runs import RunRow, Runs
 from fedcore.store.writer import RunWriter
 
 if TYPE_CHECKING:

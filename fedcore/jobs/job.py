@@ -40,10 +40,9 @@ from fedcore.progress import Progress, result_of
 from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, held_open
-from fedcore.store.jobs import RUNS, Claim, LostClaim
+from fedcore.store.jobs import ARRAYS_NAME, RUNS, Claim, LostClaim
 from fedcore.store.liveness import give_up_reserve
 from fedcore.store.runs import LOG_NAME
-from fedcore.store.task_results import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
 
 PROGRESS_SECONDS = 0.5  # between two records of progress

@@ -23,8 +23,8 @@ from fedcore.jobs.launcher import LaunchedJob, Machines, ThisMachine
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
+from fedcore.store.damage import SHARE
 from fedcore.store.database import BUSY_SECONDS, held_open, resolve
-from fedcore.store.integrity import SHARE
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 

@@ -99,7 +99,9 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
     return named[0]
 
 
-TableName = Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"]
+TableName = Literal[
+    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "experiment"
+]
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
@@ -114,6 +116,7 @@ WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[s
     ("costs", "csv"): lambda c: [exports.costs_csv(c.store, c.comparison, c.summary.metric)],
     ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
     ("clients", "csv"): lambda c: [exports.clients_csv(c.store, c.comparison)],
+    ("diagnostics", "csv"): lambda c: [exports.diagnostics_csv(c.store, c.comparison)],
     ("experiment", "json"): lambda c: [c.store.experiments.to_json(e.id for e in c.comparison.experiments)],
 }
 """The writer of each file, which gives its text in parts; ``experiment`` is all that was recorded, to import

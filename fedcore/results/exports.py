@@ -223,6 +223,10 @@ CLIENT_FIELDS = (
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
+DIAGNOSTIC_FIELDS = (
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "name", "client_a", "client_b",
+    "value",
+)  # fmt: skip
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
 
@@ -321,6 +325,29 @@ def clients_csv(store: Store, comparison: Comparison) -> str:
                 ]
 
     return csv_text(CLIENT_FIELDS, rows())
+
+
+def diagnostics_csv(store: Store, comparison: Comparison) -> str:
+    """Return a row per run, round, diagnostic and client, or pair of clients; of whole rounds without one."""
+    names = comparison.names
+
+    def rows() -> Iterable[list[object]]:
+        for run in comparison.runs:
+            described = [
+                names[run.experiment_id],
+                run.id,
+                run.method,
+                run.label,
+                run.seed,
+                run.held_out or "",
+            ]
+            clients = {e.entity: e.name for e in store.cells.entities(run.id)}
+            for name in store.diagnostics.names(run.id):
+                for row in store.diagnostics.of_run(run.id, name):
+                    pair = (clients.get(row.client_a, ""), clients.get(row.client_b, ""))
+                    yield [*described, row.round, name, *pair, _blank(row.value)]
+
+    return csv_text(DIAGNOSTIC_FIELDS, rows())
 
 
 def _blank(value: float | None, digits: str = "") -> str:

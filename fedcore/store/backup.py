@@ -12,6 +12,7 @@ from fedcore.errors import FedLensError, SystemFault, check_room, explain, first
 from fedcore.files import publish
 from fedcore.store import schema
 from fedcore.store.damage import findings
+from fedcore.store.preparing import prepare
 
 LOGS = ("-wal", "-shm")
 """Files that SQLite keeps beside a database while it is in use."""
@@ -87,11 +88,15 @@ def restore(db: Path, backup: Path, patience: float = PATIENCE) -> Path | None:
             # the copy of what was there, the log of the transaction, and the content where it stays
             check_room(db.parent, _size(db) + 2 * _size(backup))
             try:
-                return _replace_content(source, db, patience) if db.exists() else _exchange_files(source, db)
+                former = (
+                    _replace_content(source, db, patience) if db.exists() else _exchange_files(source, db)
+                )
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                return _exchange_files(source, db)
+                former = _exchange_files(source, db)
+    prepare(db)  # a backup of an earlier version is brought up to date
+    return former
 
 
 def vacuum(db: Path) -> tuple[int, int]:

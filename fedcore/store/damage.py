@@ -1,20 +1,26 @@
 """Tells damage from what was recorded, before numbers leave a database.
 
-SQLite has no checksums of its own: a bit that flips on the disk would change an accuracy, a label or a date
-without a word. What a round recorded has a digest, written in its transaction. Triggers keep second copies of
-the rows that describe experiments, runs and models, so that the copies follow every write, also one made with
-another program.
+SQLite has no checksums of its own: a bit that flips on the disk would change an accuracy, a label or a seed
+without a word. What a round recorded has a digest, written in its transaction, and so has what identifies a
+run: its config, its names and those of its models. The summary of a run follows from its rounds. A backup
+repairs what is damaged.
 """
 
 import hashlib
+import logging
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 
 from pydantic_core import to_json
 
-from fedcore.errors import SystemFault, explain, first_line
+from fedcore.errors import FedLensError, SystemFault, explain, first_line
 from fedcore.records.events import MEASURES
+from fedcore.store.database import Queries
+from fedcore.store.schema import changed, version_of
 
 MOST = 20
 """Maximum number of findings of one kind that are listed."""
@@ -24,20 +30,22 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
     """Return one line for each damage in an open database; an empty list if nothing has changed.
 
     Args:
-        experiment_ids: experiments whose rounds are compared with their digests; default: all. The structure
-            of the file and the rows of experiments, runs and models are always checked completely.
+        experiment_ids: experiments whose runs are compared with their digests; default: all. The structure
+            of the file is always checked completely.
 
     Raises:
         sqlite3.Error: if the machine failed, so that nothing is known about the content.
     """
     found: list[str] = []
     try:
-        found += structure(connection) or schema_differences(connection)
+        found += structure(connection)
+        found = found or [f"the definition of {name} has changed" for name in changed(connection)]
         if not found:  # otherwise reading rows may fail
-            found += row_differences(connection)
             rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
             chosen = {number for _, number in rows} if experiment_ids is None else set(experiment_ids)
-            found += round_differences(connection, [run for run, number in rows if number in chosen])
+            runs = [run for run, number in rows if number in chosen]
+            # a summary that differs together with its rounds is a consequence
+            found += list(round_differences(connection, runs)) or summary_differences(connection, runs)
     except sqlite3.Error as error:
         if isinstance(explain(error, "the database"), SystemFault):
             raise
@@ -124,30 +132,88 @@ def _text(rows: list[tuple[object, ...]], shared: Sequence[int]) -> bytes:
 def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[int]) -> None:
     """Write the digests of rounds, in the transaction that wrote the rounds."""
     for number in rounds:
-        database.execute(
-            "INSERT OR REPLACE INTO digests(run_id, round, digest) VALUES (?,?,?)",
-            [run_id, number, round_digest(database, run_id, number)],
+        _write_digest(database, run_id, number, round_digest(database, run_id, number))
+
+
+IDENTITY_COLUMNS = "method, label, seed, held_out, config, group_hash, origin, created_at, environment"
+ITSELF = -1
+"""The round of a run's own digest, see ``write_identity``."""
+SUMMARY = """
+SELECT last.personal_mean AS last_test, last.personal_worst AS worst_client, best.round AS best_round,
+  best.test AS best_test
+FROM (SELECT 1) LEFT JOIN
+  (SELECT personal_mean, personal_worst FROM scores WHERE run_id = :run AND split = 2 AND stage = 1
+   ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
+  (SELECT v.round, t.personal_mean AS test FROM scores v
+   LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
+   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
+   ORDER BY v.round = 0, round(v.personal_mean, 9) DESC, v.round LIMIT 1) AS best
+"""
+"""Summary columns of a run, all for the models after aggregation.
+
+last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
+round of the highest unweighted mean validation accuracy, the earliest of equals, and never round 0, which is
+before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
+is selected on test samples. The last bits of a mean depend on the order of its shares, and decide nothing.
+"""
+
+
+def _identity(connection: sqlite3.Connection, run_id: int) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for statement in (
+        f"SELECT {IDENTITY_COLUMNS} FROM runs WHERE id=?",
+        "SELECT entity, kind, name, domain, samples, class_counts FROM entities WHERE run_id=? "
+        "ORDER BY entity",
+    ):
+        digest.update(repr([tuple(row) for row in connection.execute(statement, [run_id])]).encode())
+    return digest.hexdigest()
+
+
+def write_identity(database: sqlite3.Connection, run_id: int) -> None:
+    """Write the digest of what identifies a run, in the transaction that wrote its row or its models."""
+    _write_digest(database, run_id, ITSELF, _identity(database, run_id))
+
+
+def _write_digest(database: sqlite3.Connection, run_id: int, number: int, digest: str) -> None:
+    row = [run_id, number, digest]
+    database.execute("INSERT OR REPLACE INTO digests(run_id, round, digest) VALUES (?,?,?)", row)
+
+
+def summary_differences(connection: sqlite3.Connection, run_ids: Iterable[int]) -> Iterator[str]:
+    """Yield one line for each run whose summary, which lists show, is not that of its scores."""
+    stored = "SELECT last_test, worst_client, best_round, best_test FROM runs WHERE id=:run"
+    for run_id in run_ids:
+        found, expected = (
+            tuple(connection.execute(text, {"run": run_id}).fetchone()) for text in (stored, SUMMARY)
         )
+        # a bundle holds the best round and not the validation accuracies that chose it
+        checked = 2 if expected[2] is None else 4
+        if found[:checked] != expected[:checked]:
+            yield f"run {run_id}: its summary is not that of its rounds"
 
 
 def round_differences(
     connection: sqlite3.Connection, run_ids: Iterable[int], only: Collection[int] | None = None
 ) -> Iterator[str]:
-    """Yield one line for each round that differs from its digest, lacks a digest, or is missing.
+    """Yield one line for each run and round that differs from its digest, lacks a digest, or is missing.
 
     Args:
         only: rounds that are compared with their digests; default: all.
     """
     for run_id in run_ids:
         rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
-        for number, digest in rows.fetchall():
+        digests: dict[int, str] = dict(rows.fetchall())
+        # a database of 1.0 that cannot be written has no such digest
+        if version_of(connection) > 1 and digests.pop(ITSELF, None) != _identity(connection, run_id):
+            yield f"run {run_id}: its config, names or models differ from what was recorded"
+        for number, digest in digests.items():
             if (only is None or number in only) and round_digest(connection, run_id, number) != digest:
                 yield f"run {run_id}, round {number} differs from what was recorded"
         for number in rounds_without(connection, run_id):
             yield f"run {run_id}, round {number} has no digest, so its results cannot be trusted"
         lost = connection.execute(
             "SELECT rounds_done FROM runs WHERE id=:run AND "
-            "rounds_done > (SELECT coalesce(max(round), 0) FROM digests WHERE run_id=:run)",
+            "rounds_done > (SELECT max(0, max(round)) FROM digests WHERE run_id=:run)",
             {"run": run_id},
         ).fetchone()
         if lost:
@@ -163,64 +229,122 @@ def rounds_without(connection: sqlite3.Connection, run_id: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity"), "views": ("id",)}
-"""Table with second copies of its rows -> its key."""
-VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
-"""Columns that name the process of a run. They change every few seconds and are never exported."""
+class Integrity(Queries):
+    """Checks that a store still holds what was recorded (``Store.integrity``)."""
 
+    def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
+        """Return one line for each damage (see ``damage.findings``)."""
+        with self._file.reading() as connection:
+            if not connection.in_transaction:
+                connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
+            return findings(connection, experiment_ids)
 
-def create_triggers(database: sqlite3.Connection) -> None:
-    """Make triggers that copy every change, and copy the definitions of tables, indices and triggers."""
-    for table in KEYS:
-        columns = _columns(database, table)
-        key, content = _key(table, "NEW."), _content(columns, "NEW.")
-        copy = f"INSERT OR REPLACE INTO copies VALUES ('{table}', {key}, {content})"
-        actions = {
-            "INSERT": copy,
-            f"UPDATE OF {', '.join(columns)}": copy,
-            "DELETE": f"DELETE FROM copies WHERE table_name='{table}' AND key={_key(table, 'OLD.')}",
-        }
-        for event, action in actions.items():
-            name = f"copies_of_{table}_{event.partition(' ')[0].lower()}"
-            database.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {action}; END")
-    database.execute("INSERT INTO copies SELECT 'schema', name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    def require(self, experiment_ids: Iterable[int], consequence: str = "nothing is exported") -> None:
+        """Refuse damaged experiments; those checked in this snapshot are not checked again."""
+        unchecked = set(experiment_ids) - self._file.checked
+        if unchecked and (found := self.findings(unchecked)):
+            raise FedLensError(self._sentence(found, consequence), "db")
 
+    def require_rounds(self, run_id: int, consequence: str, only: Collection[int] | None = None) -> None:
+        """Refuse a run whose rounds are not those that were recorded, before they decide what happens to it.
 
-def schema_differences(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield one line for each table, index or trigger with a changed definition."""
-    rows = connection.execute(
-        "SELECT c.key FROM copies c LEFT JOIN sqlite_master m ON m.name=c.key "
-        "WHERE c.table_name='schema' AND m.sql IS NOT c.content"
-    )
-    yield from (f"the definition of {row[0]} has changed" for row in rows)
+        Args:
+            only: the rounds that decide; default: all.
+        """
+        with self._file.reading() as connection:
+            connection.execute("BEGIN")
+            if found := list(round_differences(connection, [run_id], only)):
+                raise FedLensError(self._sentence(found, consequence), "db")
 
+    def warning(self) -> str:
+        """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
+        return self._warning(self.findings())
 
-def row_differences(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield one line for each row that differs from its copy, or is missing."""
-    for table in KEYS:
-        content = _content(_columns(connection, table), "r.")
-        rows = connection.execute(
-            f"SELECT {_key(table, 'r.')} FROM {table} r LEFT JOIN copies c ON c.table_name='{table}' "
-            f"AND c.key={_key(table, 'r.')} WHERE c.content IS NOT {content}"
+    def watched(self) -> str:
+        """Return the warning of the last check, and start another in the background if one is due.
+
+        It waits briefly for the first check of this process, and otherwise returns at once.
+        """
+        path = self._file.path
+        return self._warning(_watches.setdefault(path, Watch(path, self.findings)).found())
+
+    def _warning(self, found: list[str]) -> str:
+        return self._sentence(found, "numbers that are shown may be wrong") if found else ""
+
+    def _sentence(self, found: list[str], consequence: str) -> str:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return (
+            f"{self._file.path} is damaged ({found[0]}{more}), so {consequence}; `fedlens doctor` shows all "
+            "of it, `fedlens restore` puts a backup in its place"
         )
-        yield from (f"{table}: row {row[0]} differs from what was written" for row in rows.fetchall())
-        lost = connection.execute(
-            f"SELECT key FROM copies WHERE table_name='{table}' EXCEPT "
-            f"SELECT {_key(table, 'r.')} FROM {table} r"
-        )
-        yield from (f"{table}: row {row[0]} is missing" for row in lost.fetchall())
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-    return [name for name in names if name not in VOLATILE]
+SHARE = 0.05
+"""Maximum share of one core that repeated checks use, as of a file that changes all the time."""
+PAUSE_SECONDS = 2.0
+"""Minimum time between two checks."""
+REPEAT_SECONDS = 3600.0
+"""Time after which an unchanged file is checked again, since a failing disk leaves its date alone."""
+FIRST_SECONDS = 0.3
+"""Time for which a page waits for the first check; most databases need less."""
+logger = logging.getLogger(__name__)
+_Version = list[tuple[int, int, int]]
 
 
-def _key(table: str, row: str) -> str:
-    names = [f"{row}{name}" for name in KEYS[table]]
-    return " || ' ' || ".join(names) if len(names) > 1 else f"{names[0]} || ''"
+class Watch:
+    """The checks of one database."""
+
+    def __init__(self, db: Path, check: Callable[[], list[str]]) -> None:
+        self._db, self._check = db, check
+        self._found: list[str] = []
+        self._version: _Version | None = None
+        self._started = self._ended = 0.0
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def found(self) -> list[str]:
+        """Return what the last check has found, and start another one if it is due."""
+        with self._lock:
+            first = self._thread is None
+            if self._is_due():
+                self._thread = threading.Thread(target=self._run, name=f"check {self._db}", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        if first and thread is not None:
+            thread.join(FIRST_SECONDS)
+        return self._found
+
+    def _is_due(self) -> bool:
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        since, cost = time.monotonic() - self._ended, self._ended - self._started
+        if self._thread is not None and since < max(PAUSE_SECONDS, cost / SHARE):
+            return False
+        return version(self._db) != self._version or since > REPEAT_SECONDS
+
+    def _run(self) -> None:
+        self._started, self._version = time.monotonic(), version(self._db)
+        try:
+            self._found = self._check()
+        except (FedLensError, sqlite3.Error) as error:  # e.g. locked; pages report that themselves
+            logger.warning("%s was not checked: %s", self._db, error)
+            self._version = None
+        finally:
+            self._ended = time.monotonic()
 
 
-def _content(columns: list[str], row: str) -> str:
-    """Return SQL for all values in one text; ``quote`` writes numbers so that they read back exactly."""
-    return " || ',' || ".join(f"quote({row}{name})" for name in columns)
+def version(db: Path) -> _Version:
+    """Return values of the file and its log that change with every write."""
+    seen = []
+    for path in (db, db.with_name(f"{db.name}-wal")):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        if stat.st_size:  # readers create an empty log, and delete it again
+            seen.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return seen
+
+
+_watches: dict[Path, Watch] = {}
+"""The watch of each database, which all pages of the process share."""

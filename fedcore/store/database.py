@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter
 
-from fedcore.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
+from fedcore.errors import FedLensError, plain_errors
 from fedcore.files import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 
@@ -67,90 +67,12 @@ def artifacts_folder(db: str | Path) -> Path:
     return resolve(db).parent / "artifacts"
 
 
-def prepare(db: str | Path | None = None) -> Access:
-    """Create the database if there is none.
-
-    Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
-        read-only.
-
-    Raises:
-        FedLensError: field ``db``, on a network file system, for a file that is not a database of this
-            version (see ``schema.require_current``), or when none can be made.
-    """
-    path = resolve(db)
-    kind = network_file_system(path)
-    if kind is not None:
-        raise FedLensError(
-            f"{path} is on a network file system ({kind}), where SQLite may corrupt it; "
-            "put it on a local disk with --db or FEDLENS_DB",
-            "db",
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _create(path)
-    except (ReadOnlyDatabase, SystemFault, OSError) as error:
-        fault = explain(error, path)
-        if path.is_file() and not _is_empty(path):
-            why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
-            return Access(path, False, f"{why}. Recorded runs can be read, none can be started")
-        if isinstance(fault, SystemFault):
-            raise fault from error
-        raise FedLensError(
-            f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB", "db"
-        ) from error
-    return Access(path, True)
-
-
-def _is_empty(path: Path) -> bool:
-    """Return whether a database that cannot be written has no tables; refuse one that is not ours."""
-    with plain_errors(path), closing(_read_only(path)) as connection:
-        if not schema.tables(connection):
-            return True
-        schema.require_current(path, connection)
-        return False
-
-
-def _create(path: Path) -> None:
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
-    if _is_there(path):
-        return
-    with _opened(path) as connection:
-        _until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), BUSY_SECONDS)
-        connection.execute("BEGIN IMMEDIATE")  # of two processes at a first start, one finds the tables made
-        try:
-            if not schema.tables(connection):
-                schema.create(connection)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-
-
-def _is_there(path: Path) -> bool:
-    """Return whether a database has been made; refuse one of another version, or that cannot be written."""
-    if not path.is_file():
-        return False
-    with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
-        if not schema.tables(connection):
-            return False
-        schema.require_current(path, connection)
-        try:
-            # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
-            with connection:
-                connection.execute("DELETE FROM experiments WHERE 0")
-            connection.execute("PRAGMA journal_mode=WAL")  # a backup is in mode DELETE, a single file
-        except sqlite3.OperationalError as error:
-            if not _is_locked(error):
-                raise
-    return True
-
-
-def _is_locked(error: sqlite3.OperationalError) -> bool:
+def is_locked(error: sqlite3.OperationalError) -> bool:
+    """Return whether another connection holds the lock that was needed."""
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
+def until_unlocked(action: Callable[[], object], seconds: float) -> None:
     """Retry an action that a lock of another process refuses, for some seconds and with growing pauses.
 
     SQLite itself waits for the timeout of the connection, but not in every case, and not for minutes.
@@ -161,7 +83,7 @@ def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
             action()
             return
         except sqlite3.OperationalError as error:
-            if not _is_locked(error) or time.monotonic() + pause > end:
+            if not is_locked(error) or time.monotonic() + pause > end:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 2.0)
@@ -182,7 +104,7 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
     with plain_errors(path):
         _check_once(path)
-        with closing(_read_only(path)) as connection:
+        with closing(read_only(path)) as connection:
             yield connection
 
 
@@ -210,21 +132,21 @@ def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection to a database of any version, which stays as it is."""
     if not path.is_file():
         raise FedLensError(f"no database at {path}", "db")
-    with plain_errors(path), closing(_read_only(path)) as connection:
+    with plain_errors(path), closing(read_only(path)) as connection:
         yield connection
 
 
 def _check_once(path: Path) -> None:
-    """Refuse a database of another version when this process first reads or writes it."""
+    """Refuse a database of another program or version when this process first reads or writes it."""
     key = (path, path.stat().st_ino)
     if key not in _CURRENT:
-        with closing(_read_only(path)) as connection:
+        with closing(read_only(path)) as connection:
             if schema.tables(connection):
                 schema.require_current(path, connection)
                 _CURRENT.add(key)
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
     """Open a connection with mode=ro, or with immutable=1 if WAL's shared memory cannot be created.
 
     That happens in a folder that cannot be written and on a full disk. The file counts as immutable only if
@@ -254,7 +176,7 @@ def held_open(db: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with suppress(sqlite3.Error):  # the next read or write reports the error
-            connection = stack.enter_context(closing(_read_only(db)))
+            connection = stack.enter_context(closing(read_only(db)))
             connection.execute("SELECT count(*) FROM experiments").fetchone()
         yield
 
@@ -269,12 +191,11 @@ def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, timeout: float = math.inf, synced: bool = False) -> Iterator[sqlite3.Connection]:
+def opened(path: Path, timeout: float = math.inf, synced: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open a connection that may write; its errors name the file and a remedy."""
     with plain_errors(path), closing(sqlite3.connect(path, timeout=min(timeout, BUSY_SECONDS))) as connection:
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-        # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
-        connection.execute("PRAGMA recursive_triggers=ON")
         yield connection
 
 
@@ -300,9 +221,9 @@ def writing(
         with plain_errors(path):
             _check_once(path)
     patience = BUSY_SECONDS if patience is None else patience
-    with _opened(path, patience, synced) as database:
+    with opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")
-        _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
+        until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
         try:
             yield database
             database.commit()
@@ -334,12 +255,6 @@ class DatabaseFile:
     path: Path
     snapshot: sqlite3.Connection | None = None
     checked: frozenset[int] = frozenset()
-
-    def prepare_for_writing(self) -> None:
-        """Create the database if there is none."""
-        access = prepare(self.path)
-        if not access.writable:
-            raise ReadOnlyDatabase(access.why or "", "db")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open a read-only connection (see ``reading``), or use that of the snapshot."""

@@ -14,11 +14,11 @@ from fedcore.config.values import LARGEST_INTEGER
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
 from fedcore.progress import counted
+from fedcore.store.damage import Integrity
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
-from fedcore.store.exchange.records import experiments_json
-from fedcore.store.integrity import Integrity
+from fedcore.store.imports import experiments_json
 from fedcore.store.jobs import Claim
-from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
+from fedcore.store.runs import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given
 
 TAGS = TypeAdapter(tuple[str, ...])
@@ -239,3 +239,48 @@ def _with_file(entry: MethodEntry, field: str) -> MethodEntry:
 def _must_exist(found: bool, experiment_id: int) -> None:
     if not found:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them")
+
+
+LONGEST_NAME = 200
+LONGEST_QUERY = 20_000
+
+
+@dataclass(frozen=True)
+class SavedView:
+    """A saved view; ``query`` is the part of its address after the question mark."""
+
+    id: int
+    page: str
+    name: str
+    query: str
+
+
+class SavedViews(Queries):
+    """The saved views of a store (``Store.saved_views``).
+
+    They refer to experiments by id, which is valid in one database only, so they are never exported.
+    """
+
+    def of_page(self, page: str) -> list[SavedView]:
+        """Return the saved views of a page, by name."""
+        rows = self._file.rows(
+            "SELECT id, page, name, query FROM views WHERE page=:page ORDER BY name", {"page": page}
+        )
+        return [SavedView(**dict(row)) for row in rows]
+
+    def save(self, page: str, name: str, query: str) -> None:
+        """Save a view; one of the same name is replaced."""
+        name = " ".join(name.split())
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise FedLensError(f"a view needs a name of 1 to {LONGEST_NAME} characters", "name")
+        if len(query) > LONGEST_QUERY:
+            raise FedLensError("this view has too many choices to be saved; choose fewer experiments", "name")
+        from sqlite_utils import Database
+
+        row = {"page": page, "name": name, "query": query, "created_at": time.time()}
+        with self._file.writing() as database:
+            Database(database).table("views").upsert(row, pk=("page", "name"))
+
+    def delete(self, view_id: int) -> None:
+        with self._file.writing() as database:
+            database.execute("DELETE FROM views WHERE id=:id", {"id": view_id})

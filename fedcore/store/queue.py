@@ -123,10 +123,10 @@ class Queue(Queries):
         """Let up to ``number`` runs share a device; a running worker applies it at once."""
         if not 1 <= number <= MAX_SLOTS:
             raise FedLensError(f"{number} runs at once on {device}; choose 1 to {MAX_SLOTS}", "slots")
+        from sqlite_utils import Database
+
         with self._file.writing() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO slots(device, slots) VALUES (?, ?)", [device, int(number)]
-            )
+            Database(database).table("slots").upsert({"device": device, "slots": int(number)}, pk="device")
 
     def memory_needs(self, device: str, waiting: int) -> list[int | None]:
         """Return the bytes of memory that a queued run and the runs on a device will still allocate.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fedcore.records.codes import AFTER_AGGREGATION, TEST, VALIDATION
 from fedcore.records.events import RoundMeasures
 from fedcore.store.database import ID_LIST, Queries, as_json
+from fedcore.store.schema import columns
 
 
 class MeanAccuracy(NamedTuple):
@@ -46,7 +47,8 @@ class Rounds(Queries):
     def of_runs(self, run_ids: Iterable[int]) -> list[RoundRow]:
         """Return loss, seconds and traffic of some runs, by run, then round."""
         rows = self._file.rows(
-            f"SELECT * FROM rounds WHERE run_id IN {ID_LIST} ORDER BY run_id, round",
+            f"SELECT {', '.join(columns('rounds'))} FROM rounds WHERE run_id IN {ID_LIST} "
+            "ORDER BY run_id, round",
             {"ids": as_json(run_ids)},
         )
         return [RoundRow(**dict(row)) for row in rows]

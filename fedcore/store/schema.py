@@ -1,9 +1,9 @@
-"""The tables of ``runs.db``, made in one place, and the version that says how a file was made.
+"""The tables of ``runs.db``: those of FedLens 1.0, and what each later version has changed.
 
 Integer entity codes and WITHOUT ROWID keep a million accuracy rows at about 20 MB and one heatmap under a
 millisecond. split: 0 train, 1 validation, 2 test. stage: 0 before aggregation, 1 after it.
 
-A later version may add columns, at the end of a table only; see ``VERSION``.
+``migrations`` applies ``STEPS`` to new databases and to those of earlier versions, in place.
 """
 
 import sqlite3
@@ -12,20 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.store.damage import create_triggers
 
-VERSION = 1
-"""Version of the tables, which SQLite's ``user_version`` stores in the file.
-
-To change a table, raise it and add a function here that brings a database of the version before up to date.
-The function adds the column (ALTER TABLE ... ADD COLUMN, which appends it) and writes the definitions in
-``copies`` anew (``damage.create_triggers``). Since a digest covers all columns of a row, it also writes the
-digests of all rounds, after it has compared the old ones. ``database._create`` calls it within its
-transaction, where ``require_current``, which now refuses a lower version, has to let it pass.
-``imports.copy_of`` copies rows into tables of this version: ``_copy_rows`` refuses a table that lacks one of
-their columns, and digests are compared afterwards, so a merged database is brought up to date in between.
-"""
-SCHEMA = """
+TABLES_OF_1_0 = """
 CREATE TABLE experiments(
   id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
   created_at REAL NOT NULL, config TEXT NOT NULL CHECK(json_valid(config)), notes TEXT NOT NULL DEFAULT '',
@@ -110,10 +98,6 @@ CREATE TABLE digests(
   run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, digest TEXT NOT NULL,
   PRIMARY KEY(run_id, round)) STRICT, WITHOUT ROWID;
 
-CREATE TABLE copies(
-  table_name TEXT NOT NULL, key TEXT NOT NULL, content TEXT NOT NULL,
-  PRIMARY KEY(table_name, key)) STRICT, WITHOUT ROWID;
-
 CREATE VIEW accuracy_named AS
   SELECT a.run_id, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
     t.kind AS test_set_kind,
@@ -125,20 +109,94 @@ CREATE VIEW accuracy_named AS
 """
 """AUTOINCREMENT never reuses an id: a link or a note must not lead to another run after a deletion.
 
-``content_hash`` identifies an imported CSV file. ``accuracy_named`` serves other tools (pandas, a database
-browser); a client may have its domain's name, so kinds distinguish their rows. What tells damage from what
-was recorded is in ``digests`` and ``copies``, see ``damage``.
+``content_hash`` identifies an imported CSV file. Round -1 in ``digests`` is the run itself, see ``damage``.
+"""
+VIEWS = """
+CREATE VIEW IF NOT EXISTS results AS
+  SELECT r.id AS run_id, e.name AS experiment, r.method, r.label, r.seed, r.held_out, a.round, a.split,
+    a.stage, a.model, a.model_kind, a.test_set, a.test_set_kind, a.correct, a.total,
+    1.0 * a.correct / a.total AS accuracy, a.loss,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.finished_at, 'unixepoch') AS finished
+  FROM experiments e JOIN runs r ON r.experiment_id = e.id JOIN accuracy_named a ON a.run_id = r.id;
+
+CREATE VIEW IF NOT EXISTS diagnostics_named AS
+  SELECT d.run_id, d.round, d.name, a.name AS client_a, b.name AS client_b, d.value FROM diagnostics d
+  LEFT JOIN entities a ON a.run_id = d.run_id AND a.entity = d.client_a
+  LEFT JOIN entities b ON b.run_id = d.run_id AND b.entity = d.client_b;
+
+CREATE VIEW IF NOT EXISTS client_rounds_named AS
+  SELECT c.run_id, c.round, n.name AS client, n.domain, n.samples, c.steps, c.train_loss, c.bytes_up,
+    c.bytes_down
+  FROM client_rounds c JOIN entities n ON n.run_id = c.run_id AND n.entity = c.client;
+"""
+"""For people and other tools (pandas, a database browser); FedLens itself does not read them.
+
+A client may have its domain's name, so kinds distinguish their rows.
 """
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
 """Tables keyed by ``run_id``, which hold what a run has recorded."""
 
 
-def create(connection: sqlite3.Connection, definitions: str = SCHEMA) -> None:
-    """Make all tables in an empty database, within the caller's transaction."""
-    for statement in filter(str.strip, definitions.split(";\n")):
-        connection.execute(statement)
-    create_triggers(connection)
-    connection.execute(f"PRAGMA user_version={VERSION}")
+def tables_of_1_0(database: sqlite3.Connection) -> None:
+    """Make the tables in an empty database; one of FedLens 1.0 has them."""
+    if "runs" not in tables(database):
+        _execute(database, TABLES_OF_1_0)
+
+
+def views_and_named_keys(database: sqlite3.Connection) -> None:
+    """Drop the copies of rows, let foreign keys name their column, as Datasette needs it, and add views."""
+    _execute(database, "DROP TABLE IF EXISTS copies")
+    triggers = database.execute(
+        "SELECT name FROM sqlite_master WHERE type='trigger' AND name GLOB 'copies_of_*'"
+    )
+    for (name,) in triggers.fetchall():
+        database.execute(f"DROP TRIGGER {name}")
+    _rebuild(database, {f"REFERENCES {t} ON": f"REFERENCES {t}(id) ON" for t in ("experiments", "runs")})
+    _execute(database, VIEWS)
+
+
+STEPS = (tables_of_1_0, views_and_named_keys)
+"""Append a function to change the tables, and never change one: databases exist at every step."""
+VERSION = len(STEPS)
+"""Version of the tables, which SQLite's ``user_version`` stores in the file."""
+
+
+def _execute(database: sqlite3.Connection, script: str) -> None:
+    for statement in filter(str.strip, script.split(";\n")):
+        database.execute(statement)
+
+
+def _rebuild(database: sqlite3.Connection, changes: dict[str, str]) -> None:
+    """Make each table that has a certain text in its definition again, with another text and all its rows.
+
+    Columns, indices and triggers that a person has added stay. References between tables are looked up by
+    name, so they follow; the caller's connection must not enforce them (``PRAGMA foreign_keys``).
+    """
+    database.execute("PRAGMA legacy_alter_table=ON")  # leave the names in other definitions alone
+    found = database.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type='table' ORDER BY name"
+    ).fetchall()
+    for table, sql in found:
+        definition = str(sql)
+        for text, other in changes.items():
+            definition = definition.replace(text, other)
+        if definition == sql:
+            continue
+        attached = database.execute(
+            "SELECT sql FROM sqlite_master WHERE tbl_name=? AND type<>'table' AND sql IS NOT NULL", [table]
+        ).fetchall()
+        rows = database.execute(f"PRAGMA table_xinfo({table})").fetchall()
+        names = ", ".join(f'"{row[1]}"' for row in rows if row[6] == 0)  # not those that are generated
+        database.execute(f"ALTER TABLE {table} RENAME TO before")
+        database.execute(definition)
+        database.execute(f"INSERT INTO {table}({names}) SELECT {names} FROM before")
+        if "AUTOINCREMENT" in definition:  # no id is used twice, even if the rows that had it were deleted
+            database.execute("DELETE FROM sqlite_sequence WHERE name=?", [table])
+            database.execute("UPDATE sqlite_sequence SET name=? WHERE name='before'", [table])
+        database.execute("DROP TABLE before")
+        for (statement,) in attached:
+            database.execute(statement)
+    database.execute("PRAGMA legacy_alter_table=OFF")
 
 
 def tables(connection: sqlite3.Connection) -> set[str]:
@@ -146,39 +204,70 @@ def tables(connection: sqlite3.Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
 
 
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables of a database; 0 if it has none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
 @cache
-def _expected_columns() -> dict[str, set[str]]:
-    """Return the columns of each of our tables."""
+def definitions(version: int = VERSION) -> dict[str, str]:
+    """Return the SQL of our tables, then of their indices, by name."""
     with closing(sqlite3.connect(":memory:")) as empty:
-        create(empty)
-        return {table: _columns(empty, table) for table in sorted(tables(empty))}
+        for step in STEPS[:version]:
+            step(empty)
+        return dict(
+            empty.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type IN ('table','index') AND sql IS NOT NULL "
+                "AND name NOT GLOB 'sqlite_*' ORDER BY type DESC, name"
+            ).fetchall()
+        )
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+@cache
+def columns(table: str) -> tuple[str, ...]:
+    """Return the columns of one of our tables; a database may have more, which a person has added."""
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.execute(definitions()[table])
+        return tuple(_columns(empty, table))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def changed(connection: sqlite3.Connection) -> list[str]:
+    """Return the tables and indices of ours whose definition has changed, but for added columns."""
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
+    return [
+        name
+        for name, ours in definitions(version_of(connection)).items()
+        if not _is_ours_with_more(ours, str(found.get(name)))
+    ]
+
+
+def _is_ours_with_more(ours: str, theirs: str) -> bool:
+    """Return whether a definition is ours with one insertion, where SQLite writes all added columns."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    place = next((i for i, (one, other) in pairs if one != other), len(ours))
+    return len(theirs) >= len(ours) and theirs.endswith(ours[place:])
 
 
 def require_current(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse what ``require_version`` refuses, and tables with a column more or less than ours."""
+    """Refuse what ``require_version`` refuses, and a table that lacks a column of ours."""
     require_version(path, connection)
-    for table, expected in _expected_columns().items():
-        columns = _columns(connection, table)
-        if columns and columns < expected:  # damage to a definition does not remove a column from it
-            lacks = f"its table {table} lacks the column {min(expected - columns)!r}"
-            raise FedLensError(_earlier(path, lacks), "db")
-        if expected < columns:
+    for table in tables(connection) & definitions().keys():
+        found, ours = set(_columns(connection, table)), set(columns(table))
+        if found < ours:  # damage to a definition does not remove a column from it
             raise FedLensError(
-                f"{path} was written by a newer FedLens, or changed by another program: its table {table} "
-                f"has the column {min(columns - expected)!r}, which this version does not know. "
-                f"Update FedLens, or copy its experiments into a new database: "
-                f"`fedlens merge {path} --db FOLDER/runs.db`",
+                f"{path} was changed by another program: its table {table} lacks the column "
+                f"{min(ours - found)!r}; `fedlens restore` puts a backup in its place",
                 "db",
             )
 
 
 def require_version(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
-    """Refuse a database of another program or version, or one that has lost its version."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    """Refuse a database of another program or of a newer version, or one that has lost its version."""
+    version = version_of(connection)
     if not {"experiments", "runs", "accuracy"} <= tables(connection):
         raise FedLensError(
             f"{path} is not a database of FedLens; choose another one with --db or FEDLENS_DB", field
@@ -189,16 +278,7 @@ def require_version(path: Path, connection: sqlite3.Connection, field: str = "db
             "update FedLens",
             field,
         )
-    if 0 < version < VERSION:
-        raise FedLensError(_earlier(path, f"version {version} of the tables, here {VERSION}"), field)
-    if version != VERSION:
+    if version < 1:
         raise FedLensError(
             f"{path} is damaged: it does not say the version of its tables; restore a backup", field
         )
-
-
-def _earlier(path: Path, why: str) -> str:
-    return (
-        f"{path} was made by an earlier FedLens ({why}); open it with that version, as this one cannot bring "
-        "it up to date"
-    )

@@ -6,22 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcore.store.cells import Cells
+from fedcore.store.damage import Integrity
 from fedcore.store.database import (
     Access,
     DatabaseFile,
     artifacts_folder,
     one_connection,
-    prepare,
     resolve,
 )
-from fedcore.store.exchange.imports import Imports
-from fedcore.store.experiments import Experiments
-from fedcore.store.integrity import Integrity
+from fedcore.store.experiments import Experiments, SavedViews
+from fedcore.store.imports import Imports
 from fedcore.store.jobs import Jobs
+from fedcore.store.preparing import prepare
 from fedcore.store.queue import Queue
 from fedcore.store.rounds import Diagnostics, Rounds
 from fedcore.store.runs import Runs
-from fedcore.store.saved_views import SavedViews
 from fedcore.store.searches import Searches
 from fedcore.store.tasks import Tasks
 
@@ -82,7 +81,7 @@ class Store:
         return artifacts_folder(self.path)
 
     def prepare(self) -> Access:
-        """Create the database if there is none; call it once before any read (see ``database.prepare``)."""
+        """Create the database if there is none; call it once before any read (see ``preparing.prepare``)."""
         return prepare(self.path)
 
     def __repr__(self) -> str:

@@ -17,10 +17,9 @@ import numpy as np
 
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import JSON_TABLE, Queries, task_folder
-from fedcore.store.jobs import TASKS, Claim, Jobs
+from fedcore.store.jobs import ARRAYS_NAME, TASKS, Claim, Jobs, unseal
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
-from fedcore.store.task_results import ARRAYS_NAME, unseal
 
 TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle"]
 DAMAGED_RESULT = (

@@ -20,9 +20,9 @@ from fedcore.config.models import LONGEST_NAME
 from fedcore.files import user_path
 from fedcore.methods import consent, registry
 from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
-from fedcore.store.damage import rounds_without, write_digests
+from fedcore.store.damage import SUMMARY, rounds_without, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.schema import RUN_TABLES
+from fedcore.store.schema import RUN_TABLES, columns
 
 _MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,
@@ -35,7 +35,7 @@ FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
 WHERE a.run_id = :run {which}
 GROUP BY a.run_id, a.split, a.stage, a.round
 """
-SCORES = "INSERT OR REPLACE INTO scores" + _MEANS.format(
+SCORES = f"INSERT OR REPLACE INTO scores({', '.join(columns('scores'))})" + _MEANS.format(
     which="AND a.split = :split AND a.stage = :stage AND a.round = :round"
 )
 """Means of one (split, stage, round), from counts.
@@ -44,25 +44,6 @@ personal_mean: every client's model on its own samples, clients weighing equally
 weighted by samples; personal_worst: the minimum over clients; global_mean: the global model (code 0) on the
 clients' test sets, clients weighing equally; classes_mean: every client's model on all test samples of its
 classes (FedAlign's local performance), NULL where that is not measured.
-"""
-SUMMARY = """
-UPDATE runs SET last_test = last.personal_mean, worst_client = last.personal_worst,
-  best_round = best.round, best_test = best.test
-FROM (SELECT 1) LEFT JOIN
-  (SELECT personal_mean, personal_worst FROM scores WHERE run_id = :run AND split = 2 AND stage = 1
-   ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
-  (SELECT v.round, t.personal_mean AS test FROM scores v
-   LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
-   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
-   ORDER BY v.round = 0, round(v.personal_mean, 9) DESC, v.round LIMIT 1) AS best
-WHERE id = :run
-"""
-"""Summary columns of a run, all for the models after aggregation.
-
-last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
-round of the highest unweighted mean validation accuracy, the earliest of equals, and never round 0, which is
-before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
-is selected on test samples. The last bits of a mean depend on the order of its shares, and decide nothing.
 """
 INSERT_ROUND = (
     f"INSERT INTO rounds(run_id, round, {', '.join(MEASURES)}) "
@@ -135,9 +116,9 @@ class ExperimentRecord(Generic[AnyRows]):
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    _check_columns(database, table, row)
-    columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
-    cursor = database.execute(f"INSERT INTO {table}({columns}) VALUES ({places})", dict(row))
+    _check_columns(table, row)
+    names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+    cursor = database.execute(f"INSERT INTO {table}({names}) VALUES ({places})", dict(row))
     return int(cursor.lastrowid or 0)
 
 
@@ -164,11 +145,12 @@ def insert_record(
         _check_means(database, run_id)
         update_summary(database, run_id)
         write_digests(database, run_id, rounds_without(database, run_id))
+        write_identity(database, run_id)
 
 
 def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
     for name, table in tables.items():
-        _check_columns(database, name, table.columns)
+        _check_columns(name, table.columns)
         places = ", ".join("?" * (len(table.columns) + 1))
         database.executemany(
             f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
@@ -182,11 +164,10 @@ def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> 
     database.execute("PRAGMA ignore_check_constraints=ON")
     try:
         for table in RUN_TABLES:
-            names = [row["name"] for row in database.execute(f"PRAGMA table_info({table})")]
-            columns = ", ".join(name for name in names if name != "run_id")
+            names = ", ".join(name for name in columns(table) if name != "run_id")
             database.execute(
-                f"INSERT INTO main.{table}(run_id, {columns}) "
-                f"SELECT ?, {columns} FROM {ATTACHED}.{table} WHERE run_id=?",
+                f"INSERT INTO main.{table}(run_id, {names}) "
+                f"SELECT ?, {names} FROM {ATTACHED}.{table} WHERE run_id=?",
                 [run_id, theirs],
             )
     finally:
@@ -202,7 +183,10 @@ def _check_means(database: sqlite3.Connection, run_id: int) -> None:
     """Refuse a run whose mean accuracies, which tables show, are not those of its counts."""
     stored, counted = (
         {tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(statement, {"run": run_id})}
-        for statement in ("SELECT * FROM scores WHERE run_id=:run", _MEANS.format(which=""))
+        for statement in (
+            f"SELECT {', '.join(columns('scores'))} FROM scores WHERE run_id=:run",
+            _MEANS.format(which=""),
+        )
     )
     wrong = stored.keys() ^ counted.keys()
     for key in stored.keys() & counted.keys():
@@ -214,11 +198,9 @@ def _check_means(database: sqlite3.Connection, run_id: int) -> None:
         raise ValueError(f"the mean accuracies of round {min(wrong)[2]} are not those of its counts")
 
 
-def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:
+def _check_columns(table: str, names: Iterable[str]) -> None:
     """Refuse column names that the table does not have, since they become part of a statement."""
-    columns = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
-    unknown = [name for name in names if name not in columns]
-    if unknown:
+    if unknown := [name for name in names if name not in columns(table)]:
         raise ValueError(f"table {table} has no column {reprlib.repr(unknown[0])}")
 
 
@@ -254,7 +236,7 @@ def insert_runs(
     origin: str = "engine",
 ) -> tuple[int, ...]:
     """Insert queued runs of an experiment; returns their ids."""
-    return tuple(
+    ids = tuple(
         insert_row(
             database,
             "runs",
@@ -276,6 +258,9 @@ def insert_runs(
         )
         for run in configs
     )
+    for run_id in ids:
+        write_identity(database, run_id)
+    return ids
 
 
 def claim_new(
@@ -307,6 +292,7 @@ def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> 
         "UPDATE runs SET config=?, group_hash=?, rounds_total=? WHERE id=?",
         [config.model_dump_json(), group_hash(config), config.rounds, run_id],
     )
+    write_identity(database, run_id)
 
 
 def take_current_file(database: sqlite3.Connection, run_id: int, config: RunConfig) -> bool:
@@ -334,6 +320,7 @@ def forget_rounds(database: sqlite3.Connection, run_id: int) -> None:
     delete_rounds_after(database, run_id, None)
     database.execute("DELETE FROM tasks WHERE run_id=?", [run_id])  # they analysed these rounds
     update_summary(database, run_id)
+    write_identity(database, run_id)
 
 
 def insert_entities(database: sqlite3.Connection, run_id: int, entities: Iterable[Entity]) -> None:
@@ -354,6 +341,7 @@ def insert_entities(database: sqlite3.Connection, run_id: int, entities: Iterabl
             for e in entities
         ],
     )
+    write_identity(database, run_id)
 
 
 def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished) -> None:
@@ -383,7 +371,10 @@ def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished
 
 def update_summary(database: sqlite3.Connection, run_id: int) -> None:
     """Update the summary columns of a run from its scores."""
-    database.execute(SUMMARY, {"run": run_id})
+    database.execute(
+        f"UPDATE runs SET (last_test, worst_client, best_round, best_test) = ({SUMMARY}) WHERE id=:run",
+        {"run": run_id},
+    )
 
 
 def delete_rounds_after(database: sqlite3.Connection, run_id: int, last: int | None) -> None:

@@ -180,7 +180,7 @@ def test_a_list_of_damaged_numbers_says_so(db, capsys):
     printed = capsys.readouterr()
     assert "Listed" in printed.out
     assert printed.err.startswith(
-        f"warning: {db} is damaged (runs: row 1 differs from what was written), so numbers"
+        f"warning: {db} is damaged (run 1: its summary is not that of its rounds), so numbers"
     )
 
 

@@ -15,9 +15,8 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import PROCESS_LOG, ThisMachine
 from fedcore.store import Store, TaskRow
 from fedcore.store.database import reading, writing
-from fedcore.store.jobs import TASKS, Jobs, LostClaim
+from fedcore.store.jobs import ARRAYS_NAME, TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
-from fedcore.store.task_results import ARRAYS_NAME
 from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, wait_for
 

@@ -10,9 +10,8 @@ from fedcore.jobs import analysis
 from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.database import writing
-from fedcore.store.jobs import TASKS
+from fedcore.store.jobs import ARRAYS_NAME, TASKS
 from fedcore.store.liveness import new_owner
-from fedcore.store.task_results import ARRAYS_NAME
 from tests.support import fill
 from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, keep_checkpoint

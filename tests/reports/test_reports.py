@@ -33,8 +33,8 @@ from fedcore.results.comparison import compare
 from fedcore.results.finding import findings
 from fedcore.results.setting_text import setting_paragraph
 from fedcore.store import Recorder, RunRow, Store
+from fedcore.store.damage import Integrity, write_identity
 from fedcore.store.database import writing
-from fedcore.store.integrity import Integrity
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -98,6 +98,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         database.execute(
             "UPDATE runs SET environment=?, notices=?", [json.dumps(environment), json.dumps(noted)]
         )
+        for (run,) in database.execute("SELECT id FROM runs").fetchall():
+            write_identity(database, run)
     return db
 
 

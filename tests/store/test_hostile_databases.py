@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.store import Store, database
-from fedcore.store.damage import rounds_without, write_digests
+from fedcore.store.damage import rounds_without, write_digests, write_identity
 from tests.support import command_line, fill
 
 
@@ -44,6 +44,7 @@ def run_sql(path: Path, *statements: str) -> None:
         with suppress(sqlite3.Error):  # somebody who wants to deceive writes digests too
             for (run_id,) in connection.execute("SELECT id FROM runs").fetchall():
                 write_digests(connection, run_id, rounds_without(connection, run_id))
+                write_identity(connection, run_id)
 
 
 def rebuilt(path: Path, table: str, change: str, to: str) -> None:
@@ -120,13 +121,13 @@ def test_triggers_views_and_further_tables_are_inert(ours, theirs):
         ("DROP TABLE rounds; CREATE VIEW rounds AS SELECT 1 AS run_id, 2 AS round", "rounds is not a table"),
         ("DROP TABLE rounds; CREATE VIRTUAL TABLE rounds USING fts5(run_id, round)", "rounds is not a table"),
         (
-            "ALTER TABLE accuracy RENAME COLUMN loss TO kept; "
+            "DROP VIEW results; ALTER TABLE accuracy RENAME COLUMN loss TO kept; "
             "ALTER TABLE accuracy ADD COLUMN loss REAL GENERATED ALWAYS AS (0.5) VIRTUAL",
             "table accuracy has no column 'loss'",
         ),
         ("ALTER TABLE runs DROP COLUMN notices", "no column 'notices'"),
         ("PRAGMA user_version=0", "does not say the version of its tables"),
-        ("PRAGMA user_version=2", "a newer FedLens"),
+        ("PRAGMA user_version=99", "a newer FedLens"),
     ],
 )
 def test_what_no_fedlens_writes_is_refused_in_one_line(ours, theirs, statements, message):
@@ -151,7 +152,7 @@ def test_infinity_arrives_as_a_gap_and_the_rounds_are_sound(ours: Path, theirs: 
 
 
 def test_a_huge_value_is_refused(ours, theirs, monkeypatch):
-    monkeypatch.setattr("fedcore.store.exchange.imports.LARGEST_VALUE", 1_000_000)
+    monkeypatch.setattr("fedcore.store.imports.LARGEST_VALUE", 1_000_000)
     run_sql(theirs, "UPDATE experiments SET notes=hex(zeroblob(600000))")
     refused(ours, theirs, "too big")
 

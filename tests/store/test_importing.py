@@ -152,7 +152,7 @@ def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch)
             )
             yield source
 
-    monkeypatch.setattr("fedcore.store.exchange.imports.reading_as_it_is", recorded_meanwhile)
+    monkeypatch.setattr("fedcore.store.imports.reading_as_it_is", recorded_meanwhile)
     Store(db).imports.database(other)
     assert not later and Store(db).integrity.findings() == []
     assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]

@@ -14,7 +14,7 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import doctor
 from fedcore.store import Store
-from fedcore.store.damage import findings, round_digest, row_differences
+from fedcore.store.damage import findings, round_differences, round_digest
 from fedcore.store.database import reading, writing
 from fedcore.store.schema import RUN_TABLES
 from fedcore.store.writer import delete_rounds_after
@@ -57,15 +57,16 @@ def exports(db: Path) -> list[str]:
         ("DELETE FROM accuracy WHERE rowid_is", "differs from what was recorded"),
         ("UPDATE rounds SET train_loss=train_loss/2 WHERE run_id=1 AND round=2", "run 1, round 2 differs"),
         ("DELETE FROM rounds WHERE run_id=2 AND round=2", "run 2, round 2 differs"),
-        ("UPDATE runs SET label='GedOT' WHERE id=1", "runs: row 1 differs from"),
-        ("UPDATE runs SET best_test=best_test*(1+1e-15) WHERE id=1", "runs: row 1 differs from"),
-        ("UPDATE runs SET finished_at=finished_at+1 WHERE id=3", "runs: row 3 differs from"),
-        ("UPDATE entities SET name='odd' WHERE run_id=1 AND entity=1", "entities: row 1 1 differs"),
-        ("DELETE FROM entities WHERE run_id=1 AND entity=1", "entities: row 1 1 is missing"),
-        ("UPDATE experiments SET name='other'", "experiments: row 1 differs from"),
+        ("UPDATE runs SET label='GedOT' WHERE id=1", "run 1: its config, names or models differ"),
+        ("UPDATE runs SET config=replace(config, '3', '4') WHERE id=2", "run 2: its config, names or"),
+        ("UPDATE runs SET seed=seed+1 WHERE id=3", "run 3: its config, names or models differ"),
+        ("UPDATE runs SET environment='{}' WHERE id=1", "run 1: its config, names or models differ"),
+        ("UPDATE runs SET best_test=best_test*(1+1e-15) WHERE id=1", "run 1: its summary is not that"),
+        ("UPDATE entities SET name='odd' WHERE run_id=1 AND entity=1", "run 1: its config, names or models"),
+        ("DELETE FROM entities WHERE run_id=1 AND entity=1", "run 1: its config, names or models differ"),
         ("DELETE FROM experiments", "refers to a row of experiments that does not exist"),
         ("UPDATE digests SET digest='0' WHERE run_id=1 AND round=1", "run 1, round 1 differs"),
-        ("DELETE FROM copies WHERE table_name='runs' AND key='1'", "runs: row 1 differs from"),
+        ("DELETE FROM digests WHERE run_id=1 AND round=-1", "run 1: its config, names or models differ"),
         ("DROP INDEX runs_experiment", "the definition of runs_experiment has changed"),
         ("ALTER TABLE rounds RENAME COLUMN bytes_up TO bytes_in", "the definition of rounds has changed"),
     ],
@@ -132,7 +133,7 @@ def test_a_digest_is_that_of_the_rows_as_python_writes_them(db, losses):
 def test_what_a_person_changes_with_another_program_is_no_damage(db):
     with closing(sqlite3.connect(db)) as connection, connection:
         connection.execute("UPDATE experiments SET name='renamed elsewhere'")
-        connection.execute("UPDATE runs SET label='mine' WHERE id=1")
+        connection.execute("UPDATE runs SET starred=1, notes='mine' WHERE id=1")
         connection.execute("CREATE TABLE notes_of_mine(a)")
         connection.execute("CREATE VIEW view_of_mine AS SELECT * FROM runs")
         connection.execute("DELETE FROM entities WHERE run_id=1 AND entity=99")
@@ -161,7 +162,7 @@ def test_a_resumed_run_leaves_no_digest_of_a_deleted_round_and_what_else_lost_it
     with writing(db) as database:
         delete_rounds_after(database, 1, 1)
     with reading(db) as connection:
-        assert [r[0] for r in connection.execute("SELECT round FROM digests WHERE run_id=1")] == [0, 1]
+        assert [r[0] for r in connection.execute("SELECT round FROM digests WHERE run_id=1")] == [-1, 0, 1]
     assert Store(db).integrity.findings() == ["run 1 lost rounds: 3 were recorded"]
 
 
@@ -197,13 +198,13 @@ def test_a_fault_of_our_own_is_not_reported_as_damage(db, monkeypatch):
     ):
         with pytest.raises(AttributeError, match="a fault of our own"):
             door()
-    monkeypatch.setattr("fedcore.store.run_rows.state", faulty)
+    monkeypatch.setattr("fedcore.store.runs.state", faulty)
     with pytest.raises(AttributeError, match="a fault of our own"):
         Store(db).experiments.all()
 
 
 def test_the_check_of_many_clients_takes_time_in_proportion_to_them(db: Path) -> None:
-    """10,000 clients once took a minute: each copy of a row was compared with every row."""
+    """10,000 clients once took a minute: each row was compared with every other."""
 
     def steps(clients: int) -> int:
         with writing(db) as connection:
@@ -214,7 +215,7 @@ def test_the_check_of_many_clients_takes_time_in_proportion_to_them(db: Path) ->
         count = itertools.count()
         with reading(db) as connection:
             connection.set_progress_handler(lambda: next(count) < 0, 100)
-            assert not list(row_differences(connection))
+            assert list(round_differences(connection, [1], []))
         return next(count)
 
     few = steps(500)

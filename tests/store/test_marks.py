@@ -9,7 +9,6 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
 from fedcore.store import Store
-from fedcore.store.database import writing
 from tests.support import fill
 
 NOTE = 'seed 2 "diverged" 😀'
@@ -70,13 +69,6 @@ def test_marks_that_no_fedlens_has_written_are_refused(marked: Store, tmp_path: 
         file.write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(FedLensError, match="nothing was recorded"):
             Store(tmp_path / "ours.db").imports.json(file)
-
-
-def test_a_mark_that_changed_on_the_disk_is_noticed(marked: Store) -> None:
-    assert marked.integrity.findings() == []
-    with writing(marked.path) as database:
-        database.execute("UPDATE copies SET content=replace(content, 'diverged', 'fine')")
-    assert any("runs: row 2 differs from what was written" in line for line in marked.integrity.findings())
 
 
 def test_runs_are_filtered_by_their_marks(marked: Store) -> None:

@@ -12,7 +12,7 @@ from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing
-from fedcore.store.exchange.records import experiments_json
+from fedcore.store.imports import experiments_json
 from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS
 from fedcore.store.liveness import host_id, new_owner
 from tests.support import fake_engine
@@ -134,7 +134,7 @@ def test_every_query_is_among_those_whose_plans_are_read(db):
 def statements_of(query: Callable[[Store], object], db: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The SELECTs that a query sends, with their parameters filled in."""
     sent: list[str] = []
-    connect = database._read_only
+    connect = database.read_only
 
     def traced(path: Path) -> sqlite3.Connection:
         connection = connect(path)
@@ -142,7 +142,7 @@ def statements_of(query: Callable[[Store], object], db: Path, monkeypatch: pytes
         return connection
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "_read_only", traced)
+        patch.setattr(database, "read_only", traced)
         query(Store(db))
     return sent
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.store import Store, integrity
-from fedcore.store.integrity import Watch
+from fedcore.store import Store, damage
+from fedcore.store.damage import Watch
 from tests.support import fill
 from tests.support.jobs import wait_for
 
@@ -20,7 +20,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def test_damage_is_found_in_the_background_and_repair_too(db, monkeypatch):
-    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(damage, "PAUSE_SECONDS", 0.0)
     store = Store(db)
     wait_for(lambda: not store.integrity.watched())
     fill.alter(db, "UPDATE scores SET personal_mean=personal_mean/2 WHERE run_id=1 AND round=1")
@@ -51,8 +51,8 @@ def look(watched: Watch) -> None:
 
 
 def test_an_unchanged_file_is_checked_once_and_again_after_an_hour(db, monkeypatch):
-    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(integrity, "SHARE", float("inf"))
+    monkeypatch.setattr(damage, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(damage, "SHARE", float("inf"))
     watched, begun = checks(db)
     for _ in range(3):
         look(watched)
@@ -60,14 +60,14 @@ def test_an_unchanged_file_is_checked_once_and_again_after_an_hour(db, monkeypat
     Store(db).experiments.edit(1, notes="changed")
     look(watched)
     assert len(begun) == 2
-    monkeypatch.setattr(integrity, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(damage, "REPEAT_SECONDS", 0.0)
     look(watched)
     assert len(begun) == 3
 
 
 def test_a_file_that_changes_all_the_time_is_not_checked_all_the_time(db, monkeypatch):
-    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(integrity, "SHARE", 1e-9)
+    monkeypatch.setattr(damage, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(damage, "SHARE", 1e-9)
     watched, begun = checks(db)
     for count in range(3):
         os.utime(db, ns=(count, count))
@@ -76,7 +76,7 @@ def test_a_file_that_changes_all_the_time_is_not_checked_all_the_time(db, monkey
 
 
 def test_pages_do_not_wait_for_a_long_check_and_none_begins_beside_it(db, monkeypatch):
-    monkeypatch.setattr(integrity, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(damage, "FIRST_SECONDS", 0.0)
     go_on = threading.Event()
 
     def check() -> list[str]:

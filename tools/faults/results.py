@@ -12,7 +12,7 @@ import numpy as np
 from fedcore.jobs import analysis
 from fedcore.results.analyses import confusion
 from fedcore.store import Store
-from fedcore.store.task_results import ARRAYS_NAME
+from fedcore.store.jobs import ARRAYS_NAME
 from tools.faults.bits import damage
 from tools.faults.family import Family
 from tools.faults.lab import RUN, Difference, Lab, copy

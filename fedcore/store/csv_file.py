@@ -29,8 +29,10 @@ from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.records.formulas import unguarded
 from fedcore.store.database import DatabaseFile
-from fedcore.store.own_results.attach import (
+from fedcore.store.preparing import prepare_for_writing
+from fedcore.store.recorder import (
     GLOBAL_NAME,
+    GLOBAL_TEST_SET,
     MAX_COUNT,
     MAX_NAME,
     MAX_ROUND,
@@ -43,11 +45,11 @@ from fedcore.store.own_results.attach import (
     unequal_totals,
     without_own_accuracy,
 )
-from fedcore.store.own_results.recorder import GLOBAL_TEST_SET
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
 """Key of surplus values, for which the header has no column."""
+LONGEST_FIELD = 2**17
 MAX_SEED = 2**53
 """Highest seed; above it a float cannot represent every whole number."""
 logger = logging.getLogger(__name__)
@@ -119,7 +121,7 @@ def import_csv(
         FedLensError: naming file and line of the first mistake (nothing is written then); when the same
             content was imported before; for a data set that is not the joined experiment's.
     """
-    database_file.prepare_for_writing()
+    prepare_for_writing(database_file.path)
     rows = list(read_rows(Path(file)))
     content = "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)]))
     identity = hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -222,6 +224,7 @@ def _unknown_names(
 def read_rows(file: Path) -> Iterator[CsvRow]:
     """Yield the checked rows of a CSV file."""
     text = read_text(file, "a UTF-8 CSV file")
+    csv.field_size_limit(LONGEST_FIELD)  # sqlite-utils lifts it for the whole process
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
     seen: dict[tuple[str | int, ...], int] = {}
     domains: dict[str, tuple[str, int]] = {}

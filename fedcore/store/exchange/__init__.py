@@ -1,1 +1,0 @@
-"""Results come and go: experiments as JSON files, CSV files, and other databases."""
