@@ -118,8 +118,10 @@ def _grids(
     by_run = of_runs.reshape(len(ids), size)
     of_seeds = [_mean_of_measured(by_run[seeds == seed]) for seed in np.unique(seeds)]
     values = 100 * _mean_of_measured(np.array(of_seeds).reshape(len(of_seeds), size))
-    counts = (np.bincount(place, given[n], size).astype(np.int64) for n in ("correct", "total"))
-    return values.reshape(shape), *(count.reshape(shape) for count in counts)
+    correct, total = (
+        np.bincount(place, given[name], size).astype(np.int64).reshape(shape) for name in ("correct", "total")
+    )
+    return values.reshape(shape), correct, total
 
 
 def _mean_of_measured(values: np.ndarray) -> np.ndarray:
