@@ -101,10 +101,11 @@ def _grids(
     A run with more rounds weighs no more than another, as in the tables. Shape: (rows, columns) each, per
     cent, correct and total.
     """
-    import pandas as pd
-
     shape = len(rows), len(columns)
-    row, column = (pd.Index(n).get_indexer(cells[of]) for n, of in ((rows, "row"), (columns, "column")))
+    row, column = (
+        cells[of].map({name: i for i, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
+        for of, names in (("row", rows), ("column", columns))
+    )
     shown = (row >= 0) & (column >= 0)
     place, given = (row * shape[1] + column)[shown], cells[shown]
     size = math.prod(shape)
@@ -154,13 +155,12 @@ def accuracy_panel(
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
     place = {name: i for i, name in enumerate(named)}  # other runs may have other codes
     places = {(run, e.entity): place[e.name, e.kind] for run, of_run in entities.items() for e in of_run}
-    known = pd.Series(places.values(), pd.MultiIndex.from_tuples(places, names=["run_id", "code"]), "int64")
     frame = pd.DataFrame({name: cells[name] for name in ("run_id", "correct", "total")})
-    for axis, codes in (("row", cells.model), ("column", cells.test_set)):
-        found = known.index.get_indexer(pd.MultiIndex.from_arrays([cells.run_id, codes]))
-        if (found < 0).any():
-            raise FedLensError(NAMELESS, "db")
-        frame[axis] = known.to_numpy()[found]
+    try:
+        for axis, codes in (("row", cells.model), ("column", cells.test_set)):
+            frame[axis] = [places[at] for at in zip(cells.run_id.tolist(), codes.tolist(), strict=True)]
+    except KeyError as error:
+        raise FedLensError(NAMELESS, "db") from error
     frame["share"] = frame.correct / frame.total
     frame["seed"] = frame.run_id.map(seeds)
 
