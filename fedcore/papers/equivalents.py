@@ -31,7 +31,7 @@ RoundShares = Mapping[tuple[int, int], Mapping[str, float]]
 """Run and round -> accuracies as shares of one, NaN without a value, see ``round_shares``."""
 
 
-def round_shares(cells: pd.DataFrame) -> dict[tuple[int, int], Mapping[str, float]]:
+def round_shares(cells: pd.DataFrame) -> RoundShares:
     """Return the metrics of some rounds, and the means over clients that papers print.
 
     ``own`` is of own models on own test samples, ``own on art`` that of the domain art, and ``classes`` is of
@@ -40,7 +40,7 @@ def round_shares(cells: pd.DataFrame) -> dict[tuple[int, int], Mapping[str, floa
     table = round_metrics(cells).join(domain_shares(cells).unstack().add_prefix("own on "))
     table["own"] = client_shares(cells).groupby(ROUND).mean()
     table["classes"] = cells[cells.test_set_kind == "classes"].groupby(ROUND).share.mean()
-    return table.to_dict("index")
+    return dict(zip(table.index.tolist(), table.to_dict("records"), strict=True))
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,8 @@ def _grid(
         data += [trace | of_panel for trace in (_heatmap(panel, kind), *texts, *frames)]
     if framed:
         frame = {"symbol": "square-open", "size": 13, "color": theme.ink, "line": {"width": FRAME}}
-        data.append(legend_key(frame_meaning(panels[0]), frame))
+        meaning = "global model (G)" if panels[0].row_title == HELD_OUT else "own test images"
+        data.append(legend_key(meaning, frame))
     if any(np.isnan(p.values).any() for p in panels):
         gap_mark = {"symbol": "square", "size": 13, "color": theme.no_data}
         data.append(legend_key("did not take part, or not measured", gap_mark))
@@ -272,11 +273,6 @@ def _grid(
         "uirevision": "grid",
     }
     return go.Figure({"data": data, "layout": layout})
-
-
-def frame_meaning(panel: Panel) -> str:
-    """Return the meaning of a framed cell, for the legend."""
-    return "global model (G)" if panel.row_title == HELD_OUT else "own test images"
 
 
 def _cell_in_words(panel: Panel) -> str:

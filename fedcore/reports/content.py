@@ -11,7 +11,7 @@ from fedcore.reports.checked import CheckedComparison, ComparisonChoices, availa
 from fedcore.reports.recipe import Recipe, recipe_of
 from fedcore.reports.views import Figure, ViewSource
 from fedcore.results.comparison import Comparison
-from fedcore.results.setting_text import setting_paragraph
+from fedcore.results.rows import setting_paragraph
 from fedcore.results.summary import Summary, SummaryTable
 
 PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")

@@ -141,8 +141,8 @@ def scores_by_round(
         table = round_metrics(cell_frame(cells, store.runs.get(ids)))
     shares = with_harmonic_means(table).get(metric, pd.Series(dtype=float)).dropna()
     scores: ByRound = {i: {} for i in ids}
-    for (run, round_), percent in (100 * shares).to_dict().items():
-        scores[run][round_] = percent
+    for (run, round_), share in zip(shares.index.tolist(), shares.tolist(), strict=True):
+        scores[run][round_] = 100 * share
     return scores
 
 

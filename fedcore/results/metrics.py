@@ -26,7 +26,7 @@ from fedcore.store.rounds import MeanAccuracy
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
+T = TypeVar("T", int, float)
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -311,9 +311,10 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     )
     by_round = score_frame(store.rounds.mean_accuracy(selected)).reindex(chosen).join(round_metrics(cells))
     values = with_harmonic_means(100 * by_round.groupby("run_id").mean())
-    of_runs = {
-        run: {m: None if math.isnan(share) else share for m, share in row.items()}
-        for run, row in values.reindex(columns=list(METRICS)).to_dict("index").items()
+    by_metric = values.reindex(columns=list(METRICS)).to_numpy().tolist()
+    of_runs: dict[int, dict[Metric, float | None]] = {
+        run: {m: None if math.isnan(v) else v for m, v in zip(METRICS, row, strict=True)}
+        for run, row in zip(values.index.tolist(), by_metric, strict=True)
     }
     parts: dict[Breakdown, dict[int, dict[str, float]]] = {
         "domain": _by_run(100 * domain_shares(cells)),
@@ -325,8 +326,8 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     for run in runs:
         found = of_runs.get(run.id, {})
         breakdowns = {part: shares[run.id] for part, shares in parts.items() if run.id in shares}
-        if run.held_out is not None and found.get("generalisation") is not None:
-            breakdowns["held_out"] = {run.held_out: found["generalisation"]}
+        if run.held_out is not None and (unseen := found.get("generalisation")) is not None:
+            breakdowns["held_out"] = {run.held_out: unseen}
         results.append(
             RunResult(
                 run,
@@ -403,7 +404,7 @@ def _by_run(values: pd.Series[float]) -> dict[int, dict[str, float]]:
 
 def _nested(values: pd.Series[T]) -> dict[int, dict[str, T]]:
     found: dict[int, dict[str, T]] = {}
-    for (run, name), value in values.to_dict().items():
+    for (run, name), value in zip(values.index.tolist(), values.tolist(), strict=True):
         found.setdefault(run, {})[name] = value
     return found
 

@@ -210,7 +210,9 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
         # imported runs may have been evaluated on other clients, so they are shown only without others
         ours = [r for r in e.runs if r.origin == "engine"] or list(e.runs)
         methods = group_by([] if e.config.tuning else ours, lambda r: r.label).values()
-        candidates[e.id] = [r for of_method in methods for r in _at_one_round(of_method)]
+        # a run that failed early would lower the mean of those that have finished
+        finished = ([r for r in of if r.state == "done"] or of for of in methods)
+        candidates[e.id] = [r for of_method in finished for r in of_method]
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
@@ -245,11 +247,6 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
             )
         )
     return summaries
-
-
-def _at_one_round(runs: Sequence[RunRow]) -> list[RunRow]:
-    """Return the finished runs; all if none has finished. A run that failed early would lower their mean."""
-    return [r for r in runs if r.state == "done"] or list(runs)
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:

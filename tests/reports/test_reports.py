@@ -31,7 +31,7 @@ from fedcore.reports.views.curves import Curves
 from fedcore.results import comparison
 from fedcore.results.comparison import compare
 from fedcore.results.finding import findings
-from fedcore.results.setting_text import setting_paragraph
+from fedcore.results.rows import setting_paragraph
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.damage import Integrity, write_identity
 from fedcore.store.database import writing

@@ -22,7 +22,7 @@ from fedcore.data.assigners import PartitionKind
 from fedcore.methods import registry
 from fedcore.results import settings
 from fedcore.results.comparison import compare, config_differences, partial_fields, significance
-from fedcore.results.setting_text import setting_paragraph
+from fedcore.results.rows import setting_paragraph
 from fedcore.results.settings import setting_key
 from fedcore.results.sweeps import sweep_families
 from fedcore.store import Recorder, Store

@@ -11,10 +11,10 @@ from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import BREAKDOWNS
-from fedcore.results.panels.panel import Panel, domain_names, panel_of_cells
+from fedcore.results.panels.panel import Panel, panel_of_cells
 from fedcore.results.panels.run_panels import PanelView, Recorded
 from fedcore.results.rows import ComparisonRow
-from fedcore.store import EntityRow, RunRow, Store
+from fedcore.store import RunRow, Store
 
 Panels = dict[str, Panel]
 """Key of a row -> its panel."""
@@ -44,22 +44,18 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     aggregation on its own test samples, then over seeds. If domains were held out they are G, the global
     model on the domain that its run held out.
     """
-    import pandas as pd
-
     members = comparison.rows_in(setting)
-    held_out = any(r.run.held_out is not None for g in members for r in g.runs)
-    cells, entities = [], list[EntityRow]()
-    for row in members:
-        recorded = _recorded(store, row)
-        of_row = recorded.held_out_cells()
-        if held_out:
-            of_row = of_row[of_row.row == of_row.column]
-        cells.append(of_row.assign(row=row.drawn_label))
-        entities += [e for of_run in recorded.entities.values() for e in of_run]
-    shown = pd.concat(cells)
-    measured = set(shown.column)
-    columns = [d for d in domain_names(entities) if d in measured]
+    results = {r.run.id: r for row in members for r in row.runs}
+    runs = [r.run for r in results.values()]
+    recorded = Recorded(store, runs, {run: r.rounds for run, r in results.items()})
+    held_out = any(run.held_out is not None for run in runs)
+    cells = recorded.held_out_cells()
+    if held_out:
+        cells = cells[cells.row == cells.column]
+    labels = {r.run.id: row.drawn_label for row in members for r in row.runs}
+    columns = [d for d in recorded.domains if d in set(cells.column)]
     title = BREAKDOWNS["held_out" if held_out else "domain"]
+    shown = cells.assign(row=cells.run_id.map(labels))
     panel = panel_of_cells(title, "", [g.drawn_label for g in members], columns, shown)
     return replace(panel, row_title="method", column_title="domain", own_columns=())
 

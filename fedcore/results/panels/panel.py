@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -100,17 +101,36 @@ def _grids(
     A run with more rounds weighs no more than another, as in the tables. Shape: (rows, columns) each, per
     cent, correct and total.
     """
-    by_cell = cells.groupby(["row", "column"])
-    means = cells.groupby(["row", "column", "seed", "run_id"]).share.mean()
-    for levels in (["row", "column", "seed"], ["row", "column"]):
-        means = means.groupby(levels).mean()
+    shape = len(rows), len(columns)
+    row, column = (
+        cells[of].map({name: i for i, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
+        for of, names in (("row", rows), ("column", columns))
+    )
+    shown = (row >= 0) & (column >= 0)
+    place, given = (row * shape[1] + column)[shown], cells[shown]
+    size = math.prod(shape)
+    # bincount, as grouping by four columns takes several times as long for the few rows of a small panel
+    ids, run = np.unique(given.run_id.to_numpy(np.int64), return_inverse=True)
+    at, several = run * size + place, len(ids) * size
+    with np.errstate(invalid="ignore"):  # 0 / 0 without a cell: NaN
+        of_runs = np.bincount(at, given.share, several) / np.bincount(at, minlength=several)
+    of_run = dict(zip(given.run_id, given.seed, strict=True))
+    seeds = np.array([of_run[i] for i in ids.tolist()], dtype=np.int64)
+    by_run = of_runs.reshape(len(ids), size)
+    of_seeds = [_mean_of_measured(by_run[seeds == seed]) for seed in np.unique(seeds)]
+    values = 100 * _mean_of_measured(np.array(of_seeds).reshape(len(of_seeds), size))
+    correct, total = (
+        np.bincount(place, given[name], size).astype(np.int64).reshape(shape) for name in ("correct", "total")
+    )
+    return values.reshape(shape), correct, total
 
-    def grid(values: pd.Series[float], missing: float) -> np.ndarray:
-        table = values.unstack() if len(values) else values.to_frame()
-        return table.reindex(index=list(rows), columns=list(columns)).fillna(missing).to_numpy()
 
-    counts = (grid(by_cell[name].sum(), 0).astype(np.int64) for name in ("correct", "total"))
-    return (100 * grid(means, np.nan).astype(float), *counts)
+def _mean_of_measured(values: np.ndarray) -> np.ndarray:
+    """Average what is not NaN; NaN without any. Shape: (some, places) -> (places,)."""
+    measured = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.where(measured, values, 0).sum(0) / measured.sum(0)
+    return mean
 
 
 def accuracy_panel(
@@ -135,13 +155,12 @@ def accuracy_panel(
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
     place = {name: i for i, name in enumerate(named)}  # other runs may have other codes
     places = {(run, e.entity): place[e.name, e.kind] for run, of_run in entities.items() for e in of_run}
-    known = pd.Series(places.values(), pd.MultiIndex.from_tuples(places, names=["run_id", "code"]), "int64")
     frame = pd.DataFrame({name: cells[name] for name in ("run_id", "correct", "total")})
-    for axis, codes in (("row", cells.model), ("column", cells.test_set)):
-        found = known.index.get_indexer(pd.MultiIndex.from_arrays([cells.run_id, codes]))
-        if (found < 0).any():
-            raise FedLensError(NAMELESS, "db")
-        frame[axis] = known.to_numpy()[found]
+    try:
+        for axis, codes in (("row", cells.model), ("column", cells.test_set)):
+            frame[axis] = [places[at] for at in zip(cells.run_id.tolist(), codes.tolist(), strict=True)]
+    except KeyError as error:
+        raise FedLensError(NAMELESS, "db") from error
     frame["share"] = frame.correct / frame.total
     frame["seed"] = frame.run_id.map(seeds)
 

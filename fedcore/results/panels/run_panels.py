@@ -29,7 +29,6 @@ from fedcore.results.panels.panel import (
 )
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, RunRow, Store
-from fedcore.store.cells import OwnAccuracy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +118,14 @@ class Recorded:
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        accuracies = {run.id: self._own_accuracy(run.id) for run in self.runs}
+        accuracies = {
+            run.id: [
+                o
+                for o in self.store.cells.own_of_participants(run.id, self.split, self.stage)
+                if o.round in self.rounds.get(run.id, ())
+            ]
+            for run in self.runs
+        }
         entities = {
             run: self.store.cells.entities(run, {o.client for o in of}) for run, of in accuracies.items()
         }
@@ -135,12 +141,6 @@ class Recorded:
             title, method, clients, rounds, self._placed(cells), row_title="client", column_title="round"
         )
         return replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
-
-    def _own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
-        """Return each client's own accuracy in the rounds in which it took part."""
-        shown = set(self.rounds.get(run_id, ()))
-        accuracies = self.store.cells.own_of_participants(run_id, self.split, self.stage)
-        return [o for o in accuracies if o.round in shown]
 
     def _placed(self, cells: Iterable[tuple[int, str, str, float, int, int]]) -> pd.DataFrame:
         """Return the frame of cells that are given as run, row, column, share, correct and total."""
