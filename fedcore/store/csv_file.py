@@ -28,6 +28,7 @@ from fedcore.methods.registry import first_error
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.records.formulas import unguarded
+from fedcore.store.damage import write_identity
 from fedcore.store.database import DatabaseFile
 from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.recorder import (
@@ -316,6 +317,7 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], no
         "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
         [max(by_round), now, now, json.dumps(recorded), run_id],
     )
+    write_identity(database, run_id)
     update_summary(database, run_id)
 
 

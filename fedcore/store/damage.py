@@ -135,7 +135,9 @@ def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[in
         _write_digest(database, run_id, number, round_digest(database, run_id, number))
 
 
-IDENTITY_COLUMNS = "method, label, seed, held_out, config, group_hash, origin, created_at, environment"
+IDENTITY_COLUMNS = (
+    "method, label, seed, held_out, config, group_hash, origin, created_at, environment, notices"
+)
 ITSELF = -1
 """The round of a run's own digest, see ``write_identity``."""
 SUMMARY = """

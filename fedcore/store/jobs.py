@@ -24,6 +24,7 @@ from fedcore.cache.integrity import file_digest, new_digest
 from fedcore.config.models import WEIGHTS
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.progress import Progress
+from fedcore.store.damage import write_identity
 from fedcore.store.database import (
     BUSY_SECONDS,
     JSON_TABLE,
@@ -276,6 +277,7 @@ class Claim:
                 "notices=json_insert(notices, '$[#]', json(?)) WHERE id=?",
                 [time.time(), json.dumps({"message": f"{why}; {again}", "repeats_exactly": True}), self.id],
             )
+            write_identity(database, self.id)
         return True
 
     def update(self, assignments: str, patience: float | None = None, **values: object) -> None:

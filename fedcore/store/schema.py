@@ -256,11 +256,11 @@ def require_current(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse what ``require_version`` refuses, and a table that lacks a column of ours."""
     require_version(path, connection)
     for table in tables(connection) & definitions().keys():
-        found, ours = set(_columns(connection, table)), set(columns(table))
-        if found < ours:  # damage to a definition does not remove a column from it
+        found = set(_columns(connection, table))
+        if lost := [name for name in columns(table) if name not in found]:
             raise FedLensError(
-                f"{path} was changed by another program: its table {table} lacks the column "
-                f"{min(ours - found)!r}; `fedlens restore` puts a backup in its place",
+                f"{path} is damaged, or was changed by another program: its table {table} lacks the column "
+                f"{lost[0]!r}; `fedlens restore` puts a backup in its place",
                 "db",
             )
 

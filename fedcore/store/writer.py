@@ -423,11 +423,12 @@ class RunWriter:
     def notice(self, message: str, repeats_exactly: bool) -> None:
         """Record a notice of the run, once if a resumed run repeats it (see ``Notice``)."""
         item = json.dumps({"message": message, "repeats_exactly": bool(repeats_exactly)})
-        self.claim.update(
+        with self.claim.writing(
             "notices=CASE WHEN EXISTS(SELECT 1 FROM json_each(notices) WHERE value=json(:item)) "
             "THEN notices ELSE json_insert(notices, '$[#]', json(:item)) END",
             item=item,
-        )
+        ) as database:
+            write_identity(database, self.run_id)
 
     def started(self, event: Started) -> None:
         """Record the run's models and test sets, and its environment."""

@@ -134,11 +134,13 @@ def test_a_database_of_a_newer_fedlens_is_refused(db):
         Store(db).prepare()
 
 
-def test_a_table_that_lacks_a_column_is_named(db, queued):
+@pytest.mark.parametrize("change", ["DROP COLUMN notes", "RENAME COLUMN notes TO Notes"])
+def test_a_table_that_lacks_a_column_is_named(db, queued, change):
+    """A flipped bit in a column's name was a KeyError."""
     queued()
     other = shutil.copy(db, db.with_name("other.db"))
     with closing(sqlite3.connect(other)) as connection:
-        connection.execute("ALTER TABLE runs DROP COLUMN notes")
+        connection.execute(f"ALTER TABLE runs {change}")
     for refused in (Store(other).prepare, Store(other).experiments.all, lambda: back_up(other)):
         with pytest.raises(FedLensError, match=r"its table runs lacks the column 'notes'; `fedlens restore`"):
             refused()
