@@ -1,4 +1,4 @@
-"""A row of a comparison: runs that differ by seed and held-out domain alone; and its setting in words."""
+"""One row of a comparison, the runs that differ by seed and held-out domain only; its setting in words."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

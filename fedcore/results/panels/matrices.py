@@ -24,17 +24,19 @@ def row_panels(
     store: Store, comparison: Comparison, setting: str, view: PanelView | MatrixChart = "matrix"
 ) -> Panels:
     """Return the panel of each row, in the rounds of the comparison; clients by rounds have all rounds."""
-    panels = {}
-    for row in comparison.rows_in(setting):
-        recorded = _recorded(store, row)
+    panels, members = {}, comparison.rows_in(setting)
+    together = _recorded(store, members)
+    for row in members:
+        recorded = replace(_recorded(store, [row]), together=together)
         if view == "clients":
             recorded = replace(recorded, rounds=store.rounds.evaluated_of_runs(recorded.rounds))
         panels[row.key] = recorded.panel(view, row.drawn_label, row.method)
     return panels
 
 
-def _recorded(store: Store, row: ComparisonRow) -> Recorded:
-    return Recorded(store, [r.run for r in row.runs], {r.run.id: r.rounds for r in row.runs})
+def _recorded(store: Store, rows: Iterable[ComparisonRow]) -> Recorded:
+    results = [result for row in rows for result in row.runs]
+    return Recorded(store, [r.run for r in results], {r.run.id: r.rounds for r in results})
 
 
 def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -> Panel:
@@ -45,11 +47,9 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     model on the domain that its run held out.
     """
     members = comparison.rows_in(setting)
-    results = {r.run.id: r for row in members for r in row.runs}
-    runs = [r.run for r in results.values()]
-    recorded = Recorded(store, runs, {run: r.rounds for run, r in results.items()})
-    held_out = any(run.held_out is not None for run in runs)
-    cells = recorded.held_out_cells()
+    recorded = _recorded(store, members)
+    held_out = any(run.held_out is not None for run in recorded.runs)
+    cells = recorded.held_out_cells
     if held_out:
         cells = cells[cells.row == cells.column]
     labels = {r.run.id: row.drawn_label for row in members for r in row.runs}

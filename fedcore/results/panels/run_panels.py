@@ -49,6 +49,9 @@ class Recorded:
     """The content of one panel: runs of one method, and the rounds of each that it shows.
 
     A cell is the mean over a run's rounds, then over the runs of a seed, then over seeds, as in the tables.
+
+    Attributes:
+        together: the content of all panels that are drawn beside this one, whose cells are read at once.
     """
 
     store: Store
@@ -56,6 +59,7 @@ class Recorded:
     rounds: Mapping[int, Sequence[int]]
     split: int = TEST
     stage: int = AFTER_AGGREGATION
+    together: Recorded | None = None
 
     @cached_property
     def entities(self) -> dict[int, list[EntityRow]]:
@@ -81,25 +85,19 @@ class Recorded:
         seeds = {run.id: run.seed for run in self.runs}
         return accuracy_panel(title, method, cells, entities, seeds)
 
+    @cached_property
     def held_out_cells(self) -> pd.DataFrame:
-        """Return the cells by held-out domain and domain, see ``by_held_out``."""
+        """The cells by held-out domain and domain, see ``by_held_out``."""
+        if self.together is not None:
+            return self._of_runs(self.together.held_out_cells)
         return by_held_out(
             cell_frame(self.store.cells.own_and_global(self.rounds, self.split, self.stage), self.runs)
         )
 
-    def _held_out_panel(self, title: str, method: str) -> Panel:
-        """Return FedOT's ACC matrix; a row is the run that held out this domain.
-
-        On the diagonal is the global model on it (G; empty for methods without such a model), elsewhere each
-        other domain's own models on that domain (P).
-        """
-        cells, held_out = self.held_out_cells(), {run.held_out for run in self.runs}
-        rows = [name for name in self.domains if name in held_out] if len(cells) else []
-        return panel_of_cells(
-            title, method, rows, self.domains, cells, row_title="held out", column_title="domain"
-        )
-
-    def _domain_panel(self, title: str, method: str) -> Panel:
+    @cached_property
+    def _domain_cells(self) -> pd.DataFrame:
+        if self.together is not None:
+            return self._of_runs(self.together._domain_cells)
         cells = cell_frame(self.store.cells.at_rounds(self.rounds, self.split, self.stage), self.runs)
         domain_of = {
             (run, e.name): e.domain
@@ -108,10 +106,28 @@ class Recorded:
             if e.kind == "client"
         }
         cells["row"] = [domain_of.get(of) for of in zip(cells.run_id, cells.model, strict=True)]
-        shown = by_domain(cells)
-        names = self.domains if len(shown) else []
-        panel = panel_of_cells(title, method, names, names, shown)
-        return replace(panel, empty_text="no domains recorded") if len(cells) else panel
+        return by_domain(cells)
+
+    def _of_runs(self, cells: pd.DataFrame) -> pd.DataFrame:
+        return cells[cells.run_id.isin([run.id for run in self.runs])]
+
+    def _held_out_panel(self, title: str, method: str) -> Panel:
+        """Return FedOT's ACC matrix; a row is the run that held out this domain.
+
+        On the diagonal is the global model on it (G; empty for methods without such a model), elsewhere each
+        other domain's own models on that domain (P).
+        """
+        cells, held_out = self.held_out_cells, {run.held_out for run in self.runs}
+        rows = [name for name in self.domains if name in held_out] if len(cells) else []
+        return panel_of_cells(
+            title, method, rows, self.domains, cells, row_title="held out", column_title="domain"
+        )
+
+    def _domain_panel(self, title: str, method: str) -> Panel:
+        names = self.domains if len(self._domain_cells) else []
+        panel = panel_of_cells(title, method, names, names, self._domain_cells)
+        recorded = any(self.rounds.values())
+        return replace(panel, empty_text="no domains recorded") if recorded else panel
 
     def _clients_panel(self, title: str, method: str) -> Panel:
         """Return clients by rounds: own models on own test samples.
