@@ -34,8 +34,8 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) install -e .
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt requirements-cluster.txt requirements-tune.txt $(VENV)/.installed
-	$(PIP) install -r requirements-dev.txt -r requirements-cluster.txt -r requirements-tune.txt
+$(VENV)/.installed-dev: requirements-dev.txt requirements-tune.txt fedlens-ray/pyproject.toml $(VENV)/.installed
+	$(PIP) install -r requirements-dev.txt -r requirements-tune.txt -e ./fedlens-ray
 	@touch $@
 
 run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)

@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedcore.cli.own_settings import read_own_only
 from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
@@ -74,6 +75,7 @@ def to_experiments(request: Request) -> RedirectResponse:
     return RedirectResponse(f"{session.base_path()}/{query}")
 
 
+read_own_only()
 limit_header_time()
 app = st.App(
     "dashboard.py",

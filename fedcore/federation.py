@@ -63,8 +63,13 @@ class Rows:
 
     @cached_property
     def index(self) -> Tensor:
-        """Each owner's rows, padded with row 0. Shape: (owners, longest) int64."""
-        return torch.zeros(self.mask.shape, dtype=torch.int64).masked_scatter_(self.mask, self.flat)
+        """Each owner's rows, padded with its first. Shape: (owners, longest) int64.
+
+        An owner without rows has another's: a row that nobody here holds may be of a class without a label.
+        """
+        filled = self.flat if len(self.flat) else torch.zeros(1, dtype=torch.int64)
+        first = filled[self.starts.clamp(max=len(filled) - 1)]
+        return first[:, None].repeat(1, self.mask.shape[1]).masked_scatter_(self.mask, self.flat)
 
     def held_by(self, owner: int) -> Tensor:
         """Return one owner's rows. Shape: -> (rows,)."""
@@ -121,7 +126,7 @@ class LocalData:
 
     @cached_property
     def x(self) -> Tensor:
-        """Encoded samples; padding repeats row 0 of the pool. Shape: (participants, longest, ...)."""
+        """Encoded samples; padding repeats the client's first. Shape: (participants, longest, ...)."""
         return self.pool.x(self.rows.index)
 
     @property

@@ -21,9 +21,8 @@ from fedcore.results import curves, diagnostics, progress
 from fedcore.results.evaluated_on import sample_text
 from fedcore.results.finding import verdict
 from fedcore.results.metrics import Metric
-from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
+from fedcore.results.panels.panel import Panel, findings, ordered_panels, with_shared_row
 from fedcore.results.panels.run_panels import PanelView, run_panels
-from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import NewestRounds
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions, controls, search

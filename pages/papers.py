@@ -1,22 +1,21 @@
-"""The page Papers: the papers' tables as printed, with our values below each, and a map of all values."""
+"""The page Papers: the tables as printed, with our values below each, and a row per paper."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.papers import adding, audits, library
-from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables import export
-from fedcore.papers.tables.printed_layout import PrintedTable, tables
-from fedcore.papers.tables.sources import has_runs
-from fedcore.papers.tables.status import STATUSES, TableCell, counts_text
+from fedcore.papers import adding, export, findings, library
+from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
+from fedcore.papers.layout import PrintedTable, tables
 from fedcore.progress import counted
-from pages.papers_view import about, add, fill, pairs, readings, state, value_map
-from pages.papers_view.table import draw_html, go_to_table, table_html
-from pages.widgets import background, charts, markup, pulse, session
+from fedcore.results.summary import STATES
+from pages.papers_view import about, add, fill, pairs, readings, state
+from pages.papers_view.table import draw_html, table_html
+from pages.widgets import background, markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
-VIEWS = ("Tables", "Baselines", "Map", "Add a paper")
+VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
     "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
@@ -62,31 +61,30 @@ def choose_table() -> PrintedTable:
 def chosen_cells(
     table: PrintedTable, choice: str
 ) -> tuple[str, Callable[[state.Snapshot], Sequence[TableCell]]]:
-    """Return the title of a click, and a function that reads its cells, see ``chosen_values``."""
-    if choice.startswith("readings"):
-        return readings.title_of(table, choice), lambda now: readings.cells_of(table, choice, now)
-    title, values = chosen_values(table, choice)
+    """Return the title of a click, and a function that reads its cells.
+
+    A click is ``cell 12``, ``row 0 3`` (panel and row), ``all``, or ``readings`` with the title of a ranking.
+    """
+    kind, _, which = choice.partition(" ")
+    if kind == "readings":
+        return readings.chosen_cells(table, which)
+    title, values = f"{library.find(table.paper).title}, {table.title}", list(table.values)
+    if kind == "cell":
+        value = table.values[int(which)]
+        target = "mean" if value.target == "avg" else value.target
+        parts = (value.dataset, value.setting, value.method, target)
+        title, values = f"{value.source}: {', '.join(filter(None, parts))}", [value]
+    elif kind == "row":
+        panel, number = map(int, which.split())
+        row = table.panels[panel].rows[number]
+        title = f"{table.title}: {', '.join(row.heads)}"
+        values = [table.values[i] for i in row.cells if i is not None]
 
     def cells(now: state.Snapshot) -> list[TableCell]:
         by_value = now.cells(values)
         return [by_value[value] for value in values]
 
     return title, cells
-
-
-def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[PublishedValue]]:
-    """Return the title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
-    kind, *numbers = choice.split()
-    if kind == "cell":
-        value = table.values[int(numbers[0])]
-        target = "mean" if value.target == "avg" else value.target
-        parts = (value.dataset, value.setting, value.method, target)
-        return f"{value.source}: {', '.join(filter(None, parts))}", [value]
-    if kind == "row":
-        row = table.panels[int(numbers[0])].rows[int(numbers[1])]
-        printed = [table.values[i] for i in row.cells if i is not None]
-        return f"{table.title}: {', '.join(row.heads)}", printed
-    return f"{library.find(table.paper).title}, {table.title}", list(table.values)
 
 
 @markup.fragment
@@ -97,10 +95,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     cells = [by_value[value] for value in table.values]
     runs = has_runs(table.paper, table.table)
     if runs:
-        st.markdown(
-            f"**{markup.md(value_map.share_text([c.status for c in cells], rehearsal))}:** "
-            f"{markup.md(counts_text([c.status for c in cells]))}."
-        )
+        st.markdown(share_text([c.status for c in cells], rehearsal))
     with st.container(horizontal=True):
         if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
@@ -113,7 +108,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
             "papers_latex",
             help="Each cell contains the printed value, ours and the difference",
         )
-    chosen = draw_html(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
+    chosen = draw_html(table_html(table, by_value, snapshot.cost, findings.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     readings.section(table, snapshot)
@@ -131,28 +126,32 @@ def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
     pulse.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
+def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
+    """Return in Markdown how many values were measured, or rehearsed, and how many have each status."""
+    count, what = sum(map(statuses.count, wanted(rehearsal))), "rehearsed" if rehearsal else "measured"
+    return f"**{count:,} of {len(statuses):,} {what}:** {markup.md(counts_text(statuses))}."
+
+
+def wanted(rehearsal: bool) -> tuple[CellStatus, ...]:
+    """Return the statuses of values that have ours."""
+    return ("rehearsed",) if rehearsal else STATES
+
+
 @markup.fragment
-def watched_map(rehearsal: bool) -> None:
-    """Draw the map of all values, or its table."""
+def watched_papers(rehearsal: bool) -> None:
+    """Draw a row per paper: how many of its values have each status, and the share that has ours."""
     snapshot = state.now(session.store(), rehearsal)
-    cells = state.every_cell(snapshot)
-    every = [cell.status for of_table in cells.values() for cell in of_table]
-    st.markdown(f"**{markup.md(value_map.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
-    if st.session_state.get("as_tables"):
-        rows = [
-            {"paper": library.find(t.paper).title, "table": t.title, "values": len(t.values)}
-            | {status: [c.status for c in cells[t.name]].count(status) for status in STATUSES}
-            for book in library.works()
-            for t in tables(book)
-        ]
-        st.dataframe(rows, hide_index=True, key="papers_counts")
-    else:
-        dark = session.theme().dark
-        html = value_map.legend_html(cells, dark) + value_map.map_html(cells, dark, rehearsal)
-        chosen = draw_html(html, "papers_map")
-        if chosen is not None:
-            go_to_table(chosen)
-    follow(snapshot, [c for of_table in cells.values() for c in of_table if c.active])
+    by_table = state.every_cell(snapshot)
+    cells = {work: [cell for t in tables(work) for cell in by_table[t.name]] for work in library.works()}
+    st.markdown(share_text([cell.status for of_paper in cells.values() for cell in of_paper], rehearsal))
+    rows = []
+    for work, of_paper in cells.items():
+        counts = Counter(cell.status for cell in of_paper)
+        share = sum(counts[status] for status in wanted(rehearsal)) / len(of_paper)
+        named = {"paper": library.find(work).title, "values": len(of_paper), "share": f"{share:.1%}"}
+        rows.append(named | {status: counts[status] for status in STATUSES})
+    st.dataframe(rows, hide_index=True, key="papers_counts")
+    follow(snapshot, [c for of_paper in cells.values() for c in of_paper if c.active])
 
 
 def page() -> None:
@@ -175,8 +174,6 @@ def page() -> None:
             label_visibility="collapsed",
         )
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
-        if view == "Map":
-            charts.table_switch()
     if rehearsal:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")
     queued = st.session_state.pop("papers_queued", 0)
@@ -185,8 +182,8 @@ def page() -> None:
     added = st.session_state.pop("papers_added", "")
     if added:
         st.toast(markup.md(added), icon=":material/library_add_check:")
-    if view == "Map":
-        watched_map(rehearsal)
+    if view == "All papers":
+        watched_papers(rehearsal)
         return
     if view == "Add a paper":
         add.draw()

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from fedcore.federation import Rows
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -15,10 +15,10 @@ def test_each_owner_has_its_rows_in_their_order() -> None:
     rows = Rows.of(HELD)
     assert [rows.held_by(i).tolist() for i in range(4)] == [h.tolist() for h in HELD]
     assert rows.owners.tolist() == [0, 0, 2, 2, 2, 3] and rows.starts.tolist() == [0, 2, 2, 5]
-    assert rows.index.tolist() == [[4, 2, 0], [0, 0, 0], [7, 0, 5], [1, 0, 0]]
+    assert rows.index.tolist() == [[4, 2, 4], [7, 7, 7], [7, 0, 5], [1, 1, 1]], "padded with held rows"
     assert rows.mask.sum(1).tolist() == rows.counts.tolist() == [2, 0, 3, 1]
     some = rows.select(torch.tensor([3, 0, 3]))
-    assert some.index.tolist() == [[1, 0], [4, 2], [1, 0]], "padded to the longest of these only"
+    assert some.index.tolist() == [[1, 1], [4, 2], [1, 1]], "padded to the longest of these only"
     assert some.flat.tolist() == [1, 4, 2, 1]
 
 

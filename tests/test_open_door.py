@@ -13,8 +13,7 @@ from fedcore.config.field_names import field_title
 from fedcore.engine.plan import plan
 from fedcore.files import PROJECT
 from fedcore.methods import registry
-from fedcore.results.comparison import compare
-from fedcore.results.differences import partial_fields
+from fedcore.results.comparison import compare, partial_fields
 from fedcore.store import Store
 from tests.support.encoded import DIGITS
 from tests.support.exported import exported

@@ -112,7 +112,7 @@ def film(db: Path, path: Path) -> None:
 
 def settle(page: Page) -> None:
     """Wait until the page is computed and its charts have their size."""
-    page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
+    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
     page.wait_for_timeout(1500)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedcore.bundles.folders import Folders, data_of, read_folders, with_folders
 from fedcore.bundles.make import make
 from fedcore.bundles.verify import sound_content
 from fedcore.config import Experiment, RunConfig
+from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import read_text
 from fedcore.jobs import handlers
@@ -22,7 +24,10 @@ from fedcore.jobs.handlers import Handler, Job
 from fedcore.progress import Work, counted
 from fedcore.records.events import Event
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.content import read_report
+from fedcore.reports.page import printed_parts, report_html
 from fedcore.reports.recipe import Recipe, RunRecipe, round_digests
+from fedcore.reports.views.cost import AGAINST
 from fedcore.results.run_files import environment_texts
 from fedcore.store import Store
 
@@ -42,10 +47,11 @@ _HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe, and the bundle that it comes from; a report has no bundle."""
+    """A recipe, and the bundle or the text of the report's page that it comes from."""
 
     recipe: Recipe
-    archive: Archive | None
+    archive: Archive | None = None
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ def read_source(path: Path) -> Source:
     if path.suffix.lower() not in PAGES:
         archive = open_bundle(path)
         return Source(sound_content(archive).recipe, archive)
-    held = _HELD_RECIPE.search(read_text(path, "a report", "bundle"))
+    page = read_text(path, "a report", "bundle")
+    held = _HELD_RECIPE.search(page)
     try:
         recipe = Recipe.model_validate(json.loads(held[1] if held is not None else ""))
     except (ValueError, RecursionError) as error:
@@ -70,7 +77,7 @@ def read_source(path: Path) -> Source:
             f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
             "bundle",
         ) from error
-    return Source(recipe, None)
+    return Source(recipe, page=page)
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
@@ -181,17 +188,20 @@ class Repeated:
     Attributes:
         differences: what differs, in one line each; empty if all is the same to the last bit.
         environments: what differs in the machine and the versions, which may be why.
+        uncompared: what was not compared.
     """
 
     rounds: int
     runs: int
     differences: tuple[str, ...]
     environments: tuple[str, ...]
+    uncompared: tuple[str, ...]
 
 
 def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe]) -> Work[Repeated]:
     """Compare new runs with the recorded ones; ``trained`` has the recipe of each new run by id."""
     differences: list[str] = []
+    uncompared: list[str] = []
     environments: dict[str, None] = {}
     rounds = 0
     for run_id, recipe in trained.items():
@@ -203,6 +213,8 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
         if other is not None:
             last = max(recipe.rounds)
             differences.append(f"{recipe.name}: differs from round {other} of {last} on")
+        if recipe.rounds and (lacking := sorted(found.keys() - recipe.rounds.keys())):
+            differences.append(f"{recipe.name}: no digest of round {number_ranges(lacking)} was recorded")
         now, before = (
             environment_texts({n: e[n] for n in _REPORTED if n in e})
             for e in (store.runs.environment(run_id), recipe.environment)
@@ -211,21 +223,45 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
             if before.get(title) != now.get(title):
                 then, today = (of.get(title, "not recorded") for of in (before, now))
                 environments[f"{title}: {then} then, {today} now"] = None
-    if source.archive is not None and len(trained) == len(source.recipe.runs):
-        differences += yield from _file_differences(store, source, source.archive, trained)
-    return Repeated(rounds, len(trained), tuple(differences), tuple(environments))
+    if len(trained) < len(source.recipe.runs):
+        uncompared.append(
+            "all numbers but the accuracies of the rounds, since not all runs were trained again"
+        )
+    else:
+        experiments = list(dict.fromkeys(run.experiment_id for run in store.runs.get(trained)))
+        choices = source.recipe.choices
+        choice = ComparisonChoices(choices.rule, choices.metric, choices.baseline, choices.test)
+        with checked_comparison(store, experiments, choice) as checked:
+            if source.archive is not None:
+                made = yield from make(checked, source.recipe.title)
+                differences += _file_differences(source.archive, read_bundle(made.content))
+            else:
+                page = yield from report_html((yield from read_report(checked)))
+                differences += _page_differences(printed_parts(source.page), printed_parts(page), uncompared)
+    return Repeated(rounds, len(trained), tuple(differences), tuple(environments), tuple(uncompared))
 
 
-def _file_differences(
-    store: Store, source: Source, archive: Archive, trained: Mapping[int, RunRecipe]
-) -> Work[list[str]]:
-    """Make the bundle of the new runs, and return how its evidence and numbers differ."""
-    experiments = list(dict.fromkeys(run.experiment_id for run in store.runs.get(trained)))
-    choices = source.recipe.choices
-    choice = ComparisonChoices(choices.rule, choices.metric, choices.baseline, choices.test)
-    with checked_comparison(store, experiments, choice) as checked:
-        made = yield from make(checked, source.recipe.title)
-    new = read_bundle(made.content)
+def _page_differences(
+    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]], uncompared: list[str]
+) -> list[str]:
+    """Return how what a page prints differs from what it would print of the new runs."""
+    found = []
+    always = [part for part in now if part == "summary" or re.fullmatch(r"setting-\d+", part)]
+    for part in dict.fromkeys((*before, *always)):
+        if part.endswith(tuple(f" against {cost}" for cost in AGAINST.values())):
+            uncompared.append(f"{part}, which has measured seconds")
+            continue
+        texts = zip_longest(before.get(part, ()), now.get(part, ()), fillvalue="nothing")
+        if unequal := [pair for pair in texts if pair[0] != pair[1]]:
+            printed, made = unequal[0]
+            count = counted(len(unequal), "difference")
+            found.append(f"{part or 'a table'}: {count}, first: {printed:.80} was printed, {made:.80} now")
+    uncompared.append("the shapes in drawings, notices, config, environment, and what the author wrote")
+    return found
+
+
+def _file_differences(archive: Archive, new: Archive) -> list[str]:
+    """Return how the evidence and numbers of a bundle differ from those of the new runs."""
     found = []
     for name in archive.files:
         is_evidence = name.startswith(("splits/", "predictions/")) and name in new.files

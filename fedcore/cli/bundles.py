@@ -5,40 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from fedcore.cli import common
+from fedcore.cli import common, experiments
+from fedcore.cli.progress import track
+from fedcore.methods import registry
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.reports.recipe import RunRecipe
 
 DataFolders = Annotated[
     list[str] | None,
-    typer.Option(metavar="[NAME=]FOLDER", help="Folder of the data set; repeat it with names for several"),
+    Option(metavar="[NAME=]FOLDER", help="Folder of the data set; repeat it with names for several"),
 ]
-BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
+BundleFile = Annotated[Path, Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
 
 
 @common.command("bundle")
 def bundle(
     ids: common.ExperimentIds,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
-    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
+    baseline: common.Baseline = None,
     test: common.TestOption = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
-    title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",
+    title: common.Title = "",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Write the evidence of a comparison, for others to check.
 
     A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
     """
     from fedcore.bundles.make import make
-    from fedcore.cli.progress import track
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
-    from fedcore.store import Store
 
     target = common.file_output(output, "name a file, such as results.zip")
     common.check_baseline(baseline, test)
@@ -50,7 +51,6 @@ def bundle(
         common.print_note(f"counts only: {line}")
     files, size = counted(len(made.manifest.files) + 1, "file"), len(made.content) / 1e6
     print(f"{target}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
-    return common.DONE
 
 
 @common.command("verify")
@@ -61,7 +61,6 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
     """
     from fedcore.bundles.archive import open_bundle
     from fedcore.bundles.verify import verify as verdict_of
-    from fedcore.cli.progress import track
 
     archive = open_bundle(bundle)
     print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
@@ -82,7 +81,7 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
 def rerun(
     bundle: Annotated[
         Path,
-        typer.Argument(metavar="BUNDLE|REPORT.html", help="File of `fedlens bundle`, or a report's page"),
+        Argument(metavar="BUNDLE|REPORT.html", help="File of `fedlens bundle`, or a report's page"),
     ],
     data: DataFolders = None,
     db: common.Database = None,
@@ -93,13 +92,9 @@ def rerun(
     A report's page serves as well. The new runs are recorded in the database. What differs is named.
     """
     from fedcore.bundles import rerun as again
-    from fedcore.cli.experiments import train_in_process
-    from fedcore.cli.progress import track
-    from fedcore.methods import registry
-    from fedcore.store import Store
 
     source = again.read_source(bundle)
-    store = Store(common.writable(db))
+    store = common.writable(db)
     files = again.write_methods(source.recipe, store.path.parent)
     common.ask_to_run(list(files.values()))
     for path, sha256 in files.values():
@@ -107,7 +102,7 @@ def rerun(
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
-        outcomes, status = train_in_process(
+        outcomes, status = experiments.train_in_process(
             store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
         )
         if status != common.DONE:
@@ -116,6 +111,8 @@ def rerun(
     repeated = track(again.compare_runs(store, source, trained))
     for line in repeated.environments:
         common.print_note(f"other environment: {line}")
+    for line in repeated.uncompared:
+        common.print_note(f"not compared: {line}")
     for line in repeated.differences:
         print(f"! {line}")
     left_out = len(source.recipe.runs) - repeated.runs

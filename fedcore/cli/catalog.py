@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
+from fedcore import config
 from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import write_whole
+from fedcore.methods import registry
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.papers.comparability import CoverageColumn, Reason
@@ -22,17 +25,16 @@ if TYPE_CHECKING:
 
 @common.command("methods")
 def list_methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of the methods")] = None,
-) -> int:
+    name: Annotated[str | None, Argument(metavar="NAME", help="One of the methods")] = None,
+) -> None:
     """List the methods, or the hyper-parameters of one."""
-    from fedcore.methods import registry
 
     if name is None:
         found = registry.load_all()
         width, of_title = max(map(len, found)), max(len(cls.about.title) for cls in found.values())
         for method, cls in found.items():
             print(f"{method:<{width}}  {cls.about.title:<{of_title}}  {cls.about.source}")
-        return common.DONE
+        return
     cls = registry.get(name, "name")
     print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
     lines = {}
@@ -44,32 +46,30 @@ def list_methods(
     width = max(map(len, lines), default=0)
     for text, description in lines.items():
         print(f"{text:<{width}}  # {description}")
-    return common.DONE
 
 
 @common.command("presets")
 def presets(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
+        list[str] | None, Argument(metavar="NAME", help="Only these presets (default: all)")
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
+        str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
-) -> int:
+) -> None:
     """List the experiments that come with FedLens, or write them."""
-    from fedcore import config
     from fedcore.papers import experiments
 
     wanted = names or experiments.names()
     if write is None:
         for name in wanted:
             print(f"{name:<42} {experiments.title(name)}")
-        return common.DONE
+        return
     folder = common.file_output(write, "name a folder", "write")
     files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
-        if file.exists():
-            raise FedLensError(f"{file} exists; choose another folder or move the file away", "write")
+        exists = f"{file} exists; choose another folder or move the file away"
+        common.refuse_if(file.exists(), exists, "write")
     try:
         for file, experiment in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,6 @@ def presets(
         message = f"cannot write to {folder}: {error.strerror}; choose another folder"
         raise FedLensError(message, "write") from error
     print(f"{counted(len(files), 'file')} written to {folder}")
-    return common.DONE
 
 
 @common.command("published")
@@ -86,41 +85,40 @@ def published(
     file: common.ExperimentFile = None,
     preset: common.PresetName = None,
     coverage: Annotated[
-        bool, typer.Option("--coverage", help="Count the published values that can be run here")
+        bool, Option("--coverage", help="Count the published values that can be run here")
     ] = False,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="List every comparable value with the evidence for it")
+        bool, Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
-    from fedcore.store import Store
 
     for name, given in (("coverage", coverage), ("evidence", evidence)):
-        if given and (file is not None or preset is not None):
-            raise FedLensError(f"--{name} covers all papers; leave the experiment out", name)
+        misplaced = given and (file is not None or preset is not None)
+        common.refuse_if(misplaced, f"--{name} covers all papers; leave the experiment out", name)
     if coverage or evidence:
         texts = [coverage_text(papers.coverage())] if coverage else []
         if evidence:
             texts.append(evidence_text(papers.evidence()))
         print("\n\n".join(texts))
-        return common.DONE
+        return
     experiment = common.load_experiment(file, preset, db)
     store = Store(db)
     print(reproductions_text(reproductions(store, experiment)))
     common.warn_of_damage(store)
-    return common.DONE
 
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.comparability import COVERAGE_COLUMNS, RUNNABLE, missing_data_sets
+    from fedcore.papers.comparability import COVERAGE_COLUMNS, missing_data_sets
+    from fedcore.results.summary import STATES
 
     def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
         total: Counter[CoverageColumn] = sum(counts, Counter())
-        runnable = sum(total[column] for column in RUNNABLE)
+        runnable = sum(total[column] for column in STATES)
         return paper, table, total.total(), runnable, *(total[column] for column in COVERAGE_COLUMNS)
 
     lines: list[tuple[object, ...]] = []

@@ -11,21 +11,22 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
+from typing import Annotated, Any, Literal, TextIO, cast
 
 import typer
+from typer import Argument, Option
 
-from fedcore.errors import FedLensError, explain, first_line
+from fedcore import config
+from fedcore.errors import FedLensError, ReadOnlyDatabase, explain, first_line
 from fedcore.files import user_path, write_whole
-
-if TYPE_CHECKING:
-    from fedcore.config import Experiment
-    from fedcore.store import Store
+from fedcore.methods import consent, registry
+from fedcore.store import Store
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
 STANDARD_OUTPUT = "-"
 """The name of standard output where an option names a file."""
+Command = Callable[..., int | None]
 application = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -35,41 +36,39 @@ application = typer.Typer(
 """The command ``fedlens``; each module of this package adds its commands with ``command``."""
 Database = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--db",
         metavar="FILE",
         help="Database (default: FEDLENS_DB, or runs.db in the checkout, elsewhere in the current folder)",
     ),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
+Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error")]
 MethodFiles = Annotated[
     list[Path] | None,
-    typer.Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
+    Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
 ]
-RunIds = Annotated[
-    list[int], typer.Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")
-]
+RunIds = Annotated[list[int], Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")]
 OfExperiments = Annotated[
-    bool, typer.Option("--experiment", help="The ids are those of experiments; take all of their runs")
+    bool, Option("--experiment", help="The ids are those of experiments; take all of their runs")
 ]
-ExperimentIds = Annotated[list[int], typer.Argument(metavar="ID", help="Ids of experiments")]
-ExperimentFile = Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")]
+ExperimentIds = Annotated[list[int], Argument(metavar="ID", help="Ids of experiments")]
+ExperimentFile = Annotated[Path | None, Argument(metavar="FILE.toml", help="Experiment file")]
 PresetName = Annotated[
     str | None,
-    typer.Option("--preset", metavar="NAME", help="A preset instead of a file; `fedlens presets` lists them"),
+    Option("--preset", metavar="NAME", help="A preset instead of a file; `fedlens presets` lists them"),
 ]
 RunFilter = Annotated[
     str,
-    typer.Option(
+    Option(
         "--where", metavar="FILTER", help='Only these runs, e.g. "method = fedot and partition.alpha < 0.5"'
     ),
 ]
 NoWorker = Annotated[
-    bool, typer.Option("--no-worker", help="Do not start a worker for the queued runs, e.g. on a login node")
+    bool, Option("--no-worker", help="Do not start a worker for the queued runs, e.g. on a login node")
 ]
 Over = Annotated[
     int | None,
-    typer.Option(
+    Option(
         min=1,
         metavar="N",
         help="Train each run on N devices at once: GPUs of this machine, or processes if it has none; "
@@ -78,24 +77,30 @@ Over = Annotated[
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray",
         metavar="[ADDRESS]",
         help="Use the nodes of a Ray cluster: HOST:PORT of its head (default: the cluster of this machine)",
     ),
 ]
+Baseline = Annotated[str | None, Option(metavar="NAME", help="Method to compare with")]
+Title = Annotated[str, Option(help="Title (default: the names of the experiments)")]
+Device = Annotated[
+    str | None, Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
+]
+UsedDevice = Annotated[str, Option(help="cpu, or the UUID of a GPU")]
 TestOption = Annotated[
     Literal["t", "wilcoxon"] | None,
-    typer.Option(help="Paired test over seeds against the baseline (default: t)"),
+    Option(help="Paired test over seeds against the baseline (default: t)"),
 ]
 ReportedRound = Annotated[
     Literal["last", "best", "mean10"],
-    typer.Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
+    Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
 ]
-DataFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the data set")]
+DataFolder = Annotated[str | None, Option(metavar="FOLDER", help="Folder of the data set")]
 DataColumns = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         metavar="COLUMN=NAME...",
         help="Columns of a manifest or Hugging Face data set that have other names, e.g. label=diagnosis",
     ),
@@ -104,25 +109,21 @@ DataColumns = Annotated[
 
 def command(
     name: str, group: typer.Typer = application, *, hidden: bool = False
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Add a function to the command line under a name; its docstring is the help text.
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds a function to the command line; its docstring is the help text.
 
-    The command gets the options ``--methods`` and ``--debug`` too, and its errors are printed in one line.
-
-    Args:
-        group: a group of commands such as ``data``; default: the top level.
-
-    Returns: a decorator for a function that returns its exit status; the function may take ``debug``.
+    The function returns its exit status if it may be another than 0. The command gets the options
+    ``--methods`` and ``--debug`` too, which the function may take, and its errors are printed in one line.
     """
 
-    def add(function: Callable[..., int]) -> Callable[..., int]:
+    def add(function: Command) -> Command:
         group.command(name, hidden=hidden)(_with_shared_options(function))
         return function
 
     return add
 
 
-def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
+def _with_shared_options(function: Command) -> Command:
     signature = inspect.signature(function, eval_str=True)
     takes_debug = "debug" in signature.parameters
 
@@ -131,12 +132,9 @@ def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
         if takes_debug:
             options["debug"] = debug
         try:
-            if methods:
-                from fedcore.methods import registry
-
-                for file in methods:
-                    registry.load_file(file)
-            return function(**options)
+            for file in methods or ():
+                registry.load_file(file)
+            return function(**options) or DONE
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
@@ -200,31 +198,25 @@ def warn_of_damage(store: Store) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def writable(db: Path | None) -> Path:
-    """Prepare the database for writing and return its path."""
-    from fedcore.errors import ReadOnlyDatabase
-    from fedcore.store import Store
-
-    access = Store(db).prepare()
+def writable(db: Path | None) -> Store:
+    """Return the store of a database that can be written; one is made if there is none."""
+    store = Store(db)
+    access = store.prepare()
     if not access.writable:
         raise ReadOnlyDatabase(access.why or "", "db")
-    return access.path
+    return store
 
 
 def check_runs(store: Store, ids: Sequence[int]) -> None:
     """Refuse the first id that no run has."""
     existing = store.runs.versions(ids)
-    missing = [run_id for run_id in ids if run_id not in existing]
-    if missing:
-        raise FedLensError(f"no run {missing[0]}; `fedlens list` shows them", "id")
+    for run_id in ids:
+        refuse_if(run_id not in existing, f"no run {run_id}; `fedlens list` shows them", "id")
 
 
-def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> Experiment:
+def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> config.Experiment:
     """Return the experiment of a file or of a preset, also of a paper that was added to the database."""
-    from fedcore import config
-    from fedcore.methods import consent, registry
     from fedcore.papers import adding, experiments
-    from fedcore.store import Store
 
     adding.use(Store(db).path)
     if preset is not None and file is None:
@@ -242,8 +234,6 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
 
 def ask_to_run(files: Sequence[tuple[Path, str]]) -> None:
     """Ask once whether files of this SHA-256 may run, unless the user has agreed; else ``NotAgreed``."""
-    from fedcore.methods import consent
-
     new = [(file, sha256) for file, sha256 in files if not consent.is_agreed(file, sha256)]
     if not new:
         return
@@ -305,8 +295,9 @@ def write_data(parts: Iterable[str]) -> None:
 
 def check_baseline(baseline: str | None, test: str | None) -> None:
     """Refuse a test without a row to test against."""
-    if test is not None and baseline is None:
-        raise FedLensError("name the method to test against with --baseline", "test")
+    refuse_if(
+        test is not None and baseline is None, "name the method to test against with --baseline", "test"
+    )
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes], make_folder: bool = False) -> None:

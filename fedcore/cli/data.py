@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from fedcore.cli import common
+from fedcore.cli.progress import track, with_preparation
+from fedcore.config import DataConfig
+from fedcore.devices import default_device, torch_name
+from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.data.findings import CheckReport
-    from fedcore.engine.plan import Plan
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
@@ -24,26 +29,22 @@ common.application.add_typer(data, name="data")
 
 
 @common.command("list", data)
-def list_data_sets() -> int:
+def list_data_sets() -> None:
     """List the built-in data sets."""
     from fedcore.data import catalog
 
     for entry in catalog.entries():
         print(f"{entry.name:<18} {entry.title}")
-    return common.DONE
 
 
 @common.command("get", data)
-def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: common.DataFolder = None) -> int:
+def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
     """Download a built-in data set, and read it as a run does."""
-    from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog, downloads
 
     entry = catalog.entry(name)
-    if root is None and entry.torchvision:
-        raise FedLensError(
-            f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)", "root"
-        )
+    no_folder = f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)"
+    common.refuse_if(root is None and entry.torchvision is not None, no_folder, "root")
     last = ""
     for step in downloads.download(name, root or "."):  # torchvision draws the bar
         if step.message != last:
@@ -53,73 +54,61 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: common.DataF
     for warning in warnings:
         common.print_note(warning)
     print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
-    return common.DONE
 
 
 @common.command("check", data)
 def check(
     path: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="PATH|NAME", help="Folder, CSV list or saved data set, or a built-in one by its name"
         ),
     ],
     root: common.DataFolder = None,
     columns: common.DataColumns = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
-) -> int:
+    json: Annotated[bool, Option("--json", help="Print the report as JSON")] = False,
+) -> None:
     """Decode every image of a data set and list irregularities.
 
     The exit status is 2 if the data set cannot be used as it is.
     """
-    from fedcore.cli.progress import track
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset
     from fedcore.data.readers.loaders import detect_format
 
     built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
-    if root is not None and not built_in:
-        raise FedLensError(
-            f"'{path}' is not a built-in data set; give its folder as PATH, without --root", "root"
-        )
+    is_path = f"'{path}' is not a built-in data set; give its folder as PATH, without --root"
+    common.refuse_if(root is not None and not built_in, is_path, "root")
     name, where = (path, root) if built_in else (detect_format(path), path)
     report = track(check_dataset(name, where, columns=_columns(columns)))
     print(report.model_dump_json() if json else report_text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")
-    return common.DONE
 
 
 @common.command("encode", data)
 def encode(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, as an experiment names it")],
+    name: Annotated[str, Argument(metavar="NAME", help="Data set, as an experiment names it")],
     root: common.DataFolder = None,
     columns: common.DataColumns = None,
     decode: Annotated[
-        Literal["full", "draft"], typer.Option(help="draft: decode large JPEG images at a lower resolution")
+        Literal["full", "draft"], Option(help="draft: decode large JPEG images at a lower resolution")
     ] = "full",
-    backbone: Annotated[str, typer.Option(help="open_clip model that encodes")] = "mini-vit",
-    pretrained: Annotated[str | None, typer.Option(help="open_clip tag, or weights file")] = None,
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], typer.Option(help="Precision of the encoder")
-    ] = "fp32",
+    backbone: Annotated[str, Option(help="open_clip model that encodes")] = "mini-vit",
+    pretrained: Annotated[str | None, Option(help="open_clip tag, or weights file")] = None,
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], Option(help="Precision of the encoder")] = "fp32",
     reads: Annotated[
-        str, typer.Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
+        str, Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
     ] = "embedding",
     db: common.Database = None,
-) -> int:
+) -> None:
     """Encode a data set before any run needs it."""
-    from fedcore import config
-    from fedcore.cli.progress import track
-    from fedcore.devices import default_device, torch_name
     from fedcore.jobs.handlers import encode_data
-    from fedcore.store import Store
 
-    wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
+    wanted = DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
     model = backbone, pretrained, torch_name(default_device()), precision
     images, _ = track(encode_data(Store(db), wanted, model, reads, common.print_note))
     print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
-    return common.DONE
 
 
 def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -127,8 +116,8 @@ def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
     columns = {}
     for pair in pairs or ():
         column, _, name = pair.partition("=")
-        if not column or not name:
-            raise FedLensError(f"'{pair}' names no column; write it as label=diagnosis", "columns")
+        lacks = f"'{pair}' names no column; write it as label=diagnosis"
+        common.refuse_if(not column or not name, lacks, "columns")
         columns[column] = name
     return columns
 
@@ -152,13 +141,11 @@ def report_text(report: CheckReport) -> str:
 
 
 @common.command("partition", data)
-def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> int:
+def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> None:
     """Show how an experiment's data is divided among its clients, for each held-out domain.
 
     The last line of a table says how much the clients' labels differ.
     """
-    from fedcore.cli.progress import with_preparation
-    from fedcore.engine.plan import plan
 
     experiment = common.load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))
@@ -172,7 +159,6 @@ def partition(file: common.ExperimentFile = None, preset: common.PresetName = No
             print()
     for warning in planned.warnings:
         common.print_note(warning)
-    return common.DONE
 
 
 def _print_clients(planned: Plan) -> None:

@@ -4,22 +4,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fedcore.cli import common
 from fedcore.config.models import KeepCheckpoints
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
+from fedcore.store import Store
+from fedcore.store import backup as backups
+from fedcore.store.database import resolve
+from fedcore.store.jobs import JOB_TABLES
+from fedcore.store.liveness import is_alive
 
 
 @common.command("doctor")
 def doctor(
     mend: Annotated[
         bool,
-        typer.Option(
-            "--mend", help="Delete leftovers and files that are damaged beyond use, and end dead jobs"
-        ),
+        Option("--mend", help="Delete leftovers and files that are damaged beyond use, and end dead jobs"),
     ] = False,
     db: common.Database = None,
 ) -> int:
@@ -29,7 +32,6 @@ def doctor(
     never changed. The exit status is 1 while something remains to be done.
     """
     from fedcore.jobs.doctor import examine
-    from fedcore.store import Store
 
     remaining = 0
     for check in examine(Store(db), mend):
@@ -47,44 +49,37 @@ def doctor(
 @common.command("backup")
 def backup(
     target: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="A new file (default: beside the database)")
+        str | None, Argument(metavar="[FILE]", help="A new file (default: beside the database)")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Copy the database while it is in use, and check the copy.
 
     Checkpoints, logs and encodings are files beside it, and not part of the copy.
     """
-    from fedcore.store.backup import back_up
-    from fedcore.store.database import resolve
-
     remedy = "name a new file, such as backup.db"
     file = None if target is None else common.file_output(target, remedy, "target").resolve()
-    copy = back_up(resolve(db), file)
+    copy = backups.back_up(resolve(db), file)
     print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")
-    return common.DONE
 
 
 @common.command("restore")
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="FILE", help="A backup, or any database of FedLens")],
+    backup: Annotated[Path, Argument(metavar="FILE", help="A backup, or any database of FedLens")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Replace the database by a backup.
 
     The replaced database is kept in a file beside it.
     """
-    from fedcore.store import Store
-    from fedcore.store import backup as backups
-    from fedcore.store.jobs import JOB_TABLES
-    from fedcore.store.liveness import is_alive
-
     store, live = Store(db), []
     if store.path.is_file():
         with suppress(FedLensError):  # an unreadable database is not protected
             live = [row for table in JOB_TABLES for row in store.jobs.live(table)]
-    if running := sum(is_alive(store.path, row) for row in live):
-        raise FedLensError(f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db")
+    running = sum(is_alive(store.path, row) for row in live)
+    common.refuse_if(
+        running > 0, f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db"
+    )
     before = backups.restore(store.path, user_path(backup, "backup").resolve())
     store.prepare()
     for table in JOB_TABLES:  # nothing runs now, so a job that ran when the backup was made is interrupted
@@ -93,47 +88,42 @@ def restore(
             exit_reason=lambda owner: "it was running when the backup was made", table=table, gone=owners
         )
     print(f"{store.path} is now {backup}" + (f"; the replaced database is {before}" if before else ""))
-    return common.DONE
 
 
 @common.command("vacuum")
-def vacuum(db: common.Database = None) -> int:
+def vacuum(db: common.Database = None) -> None:
     """Shrink the database after deletions."""
-    from fedcore.store import backup as backups
-
-    before, after = backups.vacuum(common.writable(db))
+    before, after = backups.vacuum(common.writable(db).path)
     print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
-    return common.DONE
 
 
 @common.command("checkpoints")
 def checkpoints(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs (default: all)")] = None,
+    ids: Annotated[list[int] | None, Argument(metavar="ID", help="Runs (default: all)")] = None,
     keep: Annotated[
         KeepCheckpoints | None,
-        typer.Option(help="What a finished run keeps: show what would be deleted (with --quota: none)"),
+        Option(help="What a finished run keeps: show what would be deleted (with --quota: none)"),
     ] = None,
     quota: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="GB", min=0, help="Show what the oldest runs would lose so that all files fit into this"
         ),
     ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete what is shown")] = False,
+    delete: Annotated[bool, Option("--delete", help="Delete what is shown")] = False,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the checkpoints of finished runs, or delete some.
 
     Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
     """
     from fedcore.config.field_names import size_text
     from fedcore.jobs import retention
-    from fedcore.store import Store
 
     selects = keep is not None or quota is not None
-    if delete and not selects:
-        raise FedLensError("say what to keep: --keep last, best or none, or --quota GB", "delete")
-    store = Store(common.writable(db) if delete else db)
+    what = "say what to keep: --keep last, best or none, or --quota GB"
+    common.refuse_if(delete and not selects, what, "delete")
+    store = common.writable(db) if delete else Store(db)
     common.check_runs(store, ids or ())
     limit = None if quota is None else quota * 1e9
     if selects:
@@ -147,14 +137,13 @@ def checkpoints(
     size = sum(entry.size for entry in listed)
     if delete:
         print(f"deleted: {size_text(retention.delete(store, listed))} of {counted(len(listed), 'run')}")
-    elif selects:
-        print(f"would be deleted with --delete: {size_text(size)} of {counted(len(listed), 'run')}")
     else:
-        print(f"{size_text(size)} of {counted(len(listed), 'finished run')}")
+        would = "would be deleted with --delete: " if selects else ""
+        runs = counted(len(listed), "run" if selects else "finished run")
+        print(f"{would}{size_text(size)} of {runs}")
     rest = retention.artifacts_size(store) - (0 if delete else size)
     if limit is not None and rest > limit:
         print(
             f"{size_text(rest)} remain, more than the quota: encodings, logs and what unfinished runs need; "
             "encodings can be deleted on the page Data & models"
         )
-    return common.DONE

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
+from fedcore import config, devices
 from fedcore.cli import common
-from fedcore.errors import FedLensError
+from fedcore.cli.progress import RunBars, with_preparation
+from fedcore.engine.plan import plan
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
-    from fedcore.config import Experiment, RunConfig
     from fedcore.jobs.handlers import Handler
-    from fedcore.store import Store
 
 
 @common.command("run")
@@ -24,50 +26,45 @@ def run(
     file: common.ExperimentFile = None,
     preset: common.PresetName = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="The preset demo, which needs no data, weights or network")
+        bool, Option("--demo", help="The preset demo, which needs no data, weights or network")
     ] = False,
     root: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Folder of the data set, instead of the file's")
+        str | None, Option(metavar="FOLDER", help="Folder of the data set, instead of the file's")
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(metavar="N...", help="Seeds to use instead of the file's")
+        list[int] | None, Option(metavar="N...", help="Seeds to use instead of the file's")
     ] = None,
     scale: Annotated[
         Literal["full", "mini"],
-        typer.Option(help="mini: the same methods on the embedded data and model, in seconds"),
+        Option(help="mini: the same methods on the embedded data and model, in seconds"),
     ] = "full",
     queue: Annotated[
-        bool, typer.Option("--queue", help="Queue the runs for the worker instead of training here")
+        bool, Option("--queue", help="Queue the runs for the worker instead of training here")
     ] = False,
     no_worker: common.NoWorker = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
-    ] = None,
+    device: common.Device = None,
     over: common.Over = None,
     ray: common.RayAddress = None,
     db: common.Database = None,
     debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
-    from fedcore import config, devices, jobs
-    from fedcore.cli.progress import with_preparation
-    from fedcore.cluster import choice
-    from fedcore.engine.plan import plan
-    from fedcore.jobs import cluster_nodes, forecast, process
+    from fedcore import jobs
+    from fedcore.jobs import elsewhere, forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
-    from fedcore.store import Store
 
-    common.refuse_if(
-        demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo"
-    )
-    common.refuse_if(
-        over is not None and queue, "--over trains here, and --queue does not; give one of them", "over"
-    )
-    no_devices = "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster"
-    common.refuse_if(ray is not None and over is None, no_devices, "ray")
-    no_queue = "--no-worker needs --queue: without it the runs train here"
-    common.refuse_if(no_worker and not queue, no_queue, "no-worker")
+    for condition, message, option in (
+        (demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo"),
+        (over and queue, "--over trains here, and --queue does not; give one of them", "over"),
+        (
+            ray and not over,
+            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster",
+            "ray",
+        ),
+        (no_worker and not queue, "--no-worker needs --queue: without it the runs train here", "no-worker"),
+    ):
+        common.refuse_if(bool(condition), message, option)
     experiment = common.load_experiment(file, DEMO if demo else preset, db)
     changes: dict[str, object] = {"seeds": seed} if seed else {}
     if root is not None:
@@ -79,7 +76,7 @@ def run(
     checked = with_preparation(lambda: plan(experiment))
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
-    store = Store(common.writable(db))
+    store = common.writable(db)
     if device is not None and ray is None and not queue:  # queued runs may wait for a node that has it
         devices.check(device)
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
@@ -102,7 +99,8 @@ def run(
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
-    on_cluster = cluster_nodes.read(store) is not None or choice.chosen(store.path) is not None
+    cluster = elsewhere.cluster()
+    on_cluster = cluster is not None and cluster.is_used(store)
     if device is not None and not on_cluster and device not in devices.accepted_devices():
         common.print_note(
             f"the runs wait, since no worker of this machine has a device {device!r}; start "
@@ -114,11 +112,11 @@ def run(
 
 def train_in_process(
     store: Store,
-    experiment: Experiment,
-    runs: Sequence[RunConfig],
-    device: str | None,
-    handler: Handler | None,
-    debug: bool,
+    experiment: config.Experiment,
+    runs: Sequence[config.RunConfig],
+    device: str | None = None,
+    handler: Handler | None = None,
+    debug: bool = False,
     warnings: Sequence[str] = (),
 ) -> tuple[dict[int, str], int]:
     """Train runs in this process and print how they ended; return that by run, and the exit status.
@@ -126,7 +124,6 @@ def train_in_process(
     Args:
         warnings: those of the plan, which are printed already.
     """
-    from fedcore.cli.progress import RunBars
     from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
     from fedcore.results.search import methods_of
@@ -163,12 +160,11 @@ def train_in_process(
 
 
 @common.command("list")
-def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> int:
+def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> None:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
-    from fedcore.store import Store, database
 
-    store = Store(database.resolve(db))
+    store = Store(db)
     rows, unreadable = store.experiments.listed()
     for damaged in unreadable:
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
@@ -196,7 +192,6 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
                 f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
             )
     common.warn_of_damage(store)
-    return common.DONE
 
 
 @common.command("stop")
@@ -204,15 +199,14 @@ def stop(
     ids: common.RunIds,
     experiment: common.OfExperiments = False,
     kill: Annotated[
-        bool, typer.Option("--kill", help="Kill the process of a run that did not obey a stop")
+        bool, Option("--kill", help="Kill the process of a run that did not obey a stop")
     ] = False,
     db: common.Database = None,
 ) -> int:
     """Stop runs between two steps; they can be resumed."""
     from fedcore.jobs import force_stop
-    from fedcore.store import Store
 
-    run_ids, store = _run_ids(ids, experiment, db), Store(common.writable(db))
+    run_ids, store = _run_ids(ids, experiment, db), common.writable(db)
     if kill:
         killed = [i for i in run_ids if force_stop(store, i)]
         return _report(run_ids, killed, "killed", "had no process", experiment)
@@ -225,7 +219,7 @@ def resume(
     ids: common.RunIds,
     experiment: common.OfExperiments = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start from the beginning: delete what the runs recorded")
+        bool, Option("--restart", help="Start from the beginning: delete what the runs recorded")
     ] = False,
     no_worker: common.NoWorker = False,
     db: common.Database = None,
@@ -235,9 +229,8 @@ def resume(
     They continue after their last complete round.
     """
     from fedcore import jobs
-    from fedcore.store import Store
 
-    run_ids, store = _run_ids(ids, experiment, db), Store(common.writable(db))
+    run_ids, store = _run_ids(ids, experiment, db), common.writable(db)
     store.jobs.reconcile()
     changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
     if not no_worker:
@@ -252,7 +245,7 @@ def resume(
 def delete(
     ids: common.RunIds,
     experiment: common.OfExperiments = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Delete without asking")] = False,
     db: common.Database = None,
 ) -> int:
     """Delete runs or experiments for good.
@@ -261,21 +254,21 @@ def delete(
 
     It cannot be undone. Running runs have to be stopped first.
     """
-    from fedcore.store import Store
 
-    store = Store(common.writable(db))
+    store = common.writable(db)
     ids = list(dict.fromkeys(ids))
     runs = store.runs.get(_run_ids(ids, experiment, db))
     what = counted(len(runs), "run")
     if experiment:
         what = f"{counted(len(ids), 'experiment')} with {what}"
-    if live := [run.id for run in runs if run.status in ("running", "stopping")]:
-        raise FedLensError(f"run {live[0]} is running; stop it first, then delete", "id")
+    for run in runs:
+        is_live = run.status in ("running", "stopping")
+        common.refuse_if(is_live, f"run {run.id} is running; stop it first, then delete", "id")
     for run in runs:
         print(f"run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}  {run.state}")
     question = f"Delete {what}, with all rounds, logs and checkpoints? It cannot be undone."
-    if not yes and not sys.stdin.isatty():
-        raise FedLensError(f"nothing was deleted: {what}; confirm it, or give --yes", "yes")
+    no_answer = f"nothing was deleted: {what}; confirm it, or give --yes"
+    common.refuse_if(not yes and not sys.stdin.isatty(), no_answer, "yes")
     if not yes and not typer.confirm(question, err=True):
         common.print_note("nothing was deleted")
         return common.NOT_DONE
@@ -306,9 +299,8 @@ def _report(
 
 def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
     """Return the ids of the runs that a command was given, directly or by their experiments."""
-    from fedcore.store import Store, database
 
-    store = Store(database.resolve(db))
+    store = Store(db)
     if of_experiments:
         return [run.id for i in ids for run in store.experiments.get(i).runs]
     common.check_runs(store, ids)

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from fedcore.cli import common
+from fedcore.cli import common, experiments
+from fedcore.cli.progress import with_preparation
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
 from fedcore.progress import counted
+from fedcore.store import Store
 
 if TYPE_CHECKING:
+    from fedcore.papers.layout import PrintedTable
     from fedcore.papers.published import PublishedValue
-    from fedcore.papers.tables.printed_layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 common.application.add_typer(papers, name="papers")
@@ -27,7 +31,6 @@ common.application.add_typer(papers, name="papers")
 def _use(db: Path | None) -> Path:
     """Read the papers added to a database, report those that cannot be read, and return its path."""
     from fedcore.papers import adding
-    from fedcore.store import Store
 
     path = Path(Store(db).path)
     for error in adding.use(path):
@@ -36,7 +39,7 @@ def _use(db: Path | None) -> Path:
 
 
 @common.command("list", papers)
-def list_papers(db: common.Database = None) -> int:
+def list_papers(db: common.Database = None) -> None:
     """List the papers, with the number of their values."""
     from fedcore.papers import library
     from fedcore.papers.published import load
@@ -45,14 +48,13 @@ def list_papers(db: common.Database = None) -> int:
     for key, paper in library.papers().items():
         added = "" if paper.ships else f"  added, {paper.folder}"
         print(f"{key:<24} {len(load(key)):>5}  {paper.kind:<12}  {paper.title}, {paper.citation}{added}")
-    return common.DONE
 
 
 @common.command("add", papers)
 def add(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Check a paper's folder, copy it beside the database, and audit its values."""
     from fedcore.papers import adding
     from fedcore.papers.published import load
@@ -62,27 +64,25 @@ def add(
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
-    return common.DONE
 
 
 @common.command("remove", papers)
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An added paper")], db: common.Database = None
-) -> int:
+    name: Annotated[str, Argument(metavar="NAME", help="An added paper")], db: common.Database = None
+) -> None:
     """Delete a paper that was added to the database."""
     from fedcore.papers import adding
 
     adding.remove(name, _use(db))
-    return common.DONE
 
 
 @common.command("pairs", papers)
 def pairs(
     of: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only pairs that two of these papers print")
+        list[str] | None, Argument(metavar="NAME", help="Only pairs that two of these papers print")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the pairs of baseline and data set that more than one source prints."""
     from fedcore.papers import library, literature
 
@@ -91,27 +91,25 @@ def pairs(
     found = [p for p in literature.several().values() if not of or len(works & {*p.works}) > 1]
     for pair in found:
         print(pair.text)
-    count = counted(len(found), "pair")
-    print(f"{count} of baseline and data set printed by more than one source")
-    return common.DONE
+    print(f"{counted(len(found), 'pair')} of baseline and data set printed by more than one source")
 
 
 @common.command("pair", papers)
 def pair(
-    baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
-    dataset: Annotated[str, typer.Argument(metavar="DATASET")],
+    baseline: Annotated[str, Argument(metavar="BASELINE")],
+    dataset: Annotated[str, Argument(metavar="DATASET")],
     db: common.Database = None,
-) -> int:
+) -> None:
     """Show what every source prints for a baseline on a data set, and in which setting."""
-    from fedcore.papers import audits, library, literature
+    from fedcore.papers import library, literature
+    from fedcore.papers.findings import findings_of
 
     _use(db)
     every = literature.pairs()
     if (baseline, dataset) not in every:
-        printed = {f"{b} on {d}" for b, d in every}
-        otherwise = "`fedlens papers pairs` lists the pairs of several sources"
-        meant = did_you_mean(f"{baseline} on {dataset}", printed, otherwise)
-        raise FedLensError(f"no source prints {baseline} on {dataset}; {meant}", "baseline")
+        asked, printed = f"{baseline} on {dataset}", {f"{b} on {d}" for b, d in every}
+        meant = did_you_mean(asked, printed, "`fedlens papers pairs` lists the pairs of several sources")
+        raise FedLensError(f"no source prints {asked}; {meant}", "baseline")
     shown = every[baseline, dataset]
     print(shown.text)
     for value in shown.values:
@@ -121,30 +119,30 @@ def pair(
             f"{value.text:>15}  {literature.quantity(value)}, {value.source} ({paper.kind}), "
             f"{value.backbone or 'backbone not stated'}; {setting or 'setting not stated'}"
         )
-        for finding in audits.findings_of(value):
+        for finding in findings_of(value):
             print(f"{'':>15}  {finding.kind}: {finding.text}")
-    return common.DONE
 
 
 @common.command("audit", papers)
 def audit(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="One paper (default: all)")] = None,
     db: common.Database = None,
 ) -> int:
-    """List what the audits find; the exit status is 1 if they find something in the named paper."""
-    from fedcore.papers import audits, library
+    """List what the audits found; the exit status is 1 if that is a warning about the named paper."""
+    from fedcore.papers import library
+    from fedcore.papers.findings import KINDS, of_paper
 
     _use(db)
-    if name is not None:
-        library.find(name, "name")
-    found = [f for value, of in audits.findings().items() if name in (None, value.paper) for f in of]
+    papers = library.papers() if name is None else [library.find(name, "name").key]
+    found = [f for paper in papers for of_value in of_paper(paper).values() for f in of_value]
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
-    for kind, meaning in audits.KINDS.items():
+    for kind, meaning in KINDS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
-    return common.NOT_DONE if found and name is not None else common.DONE
+    warned = name is not None and any(finding.warns for finding in found)
+    return common.NOT_DONE if warned else common.DONE
 
 
 def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:
@@ -167,72 +165,65 @@ _ONLY = "Only this {} as printed; may be repeated"
 
 @common.command("readings", papers)
 def readings(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
-    dataset: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
-    setting: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("setting"))] = None,
-    backbone: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("backbone"))] = None,
-    method: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("method"))] = None,
-    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("metric"))] = None,
-    rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
-    run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,
-    queue: Annotated[bool, typer.Option("--queue", help="Queue the missing runs for the worker")] = False,
+    table: Annotated[str, Argument(metavar="TABLE", help="A table, such as fedot-1")],
+    dataset: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
+    setting: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("setting"))] = None,
+    backbone: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("backbone"))] = None,
+    method: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("method"))] = None,
+    metric: Annotated[list[str] | None, Option(metavar="NAME", help=_ONLY.format("metric"))] = None,
+    rehearsal: Annotated[bool, Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
+    most: Annotated[int, Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
+    run: Annotated[bool, Option("--run", help="First train the missing runs here")] = False,
+    queue: Annotated[bool, Option("--queue", help="Queue the missing runs for the worker")] = False,
     db: common.Database = None,
 ) -> int:
     """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
     from fedcore import jobs
-    from fedcore.cli.experiments import train_in_process
-    from fedcore.cli.progress import with_preparation
-    from fedcore.engine.plan import plan
-    from fedcore.papers.tables import filling, multiverse
-    from fedcore.papers.tables.printed_layout import all_tables
-    from fedcore.papers.tables.sources import Availability, find_available
-    from fedcore.store import Store
+    from fedcore.papers import choices
+    from fedcore.papers.cells import Availability, fillings, find_available
+    from fedcore.papers.cells import queue as queue_runs
+    from fedcore.papers.layout import all_tables
 
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
     path = _use(db)
     tables = {shown.name: shown for shown in all_tables()}
-    if table not in tables:
-        raise FedLensError(
-            f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}", "table"
-        )
+    no_table = f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}"
+    common.refuse_if(table not in tables, no_table, "table")
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
     values = _printed(tables[table], named)
-    every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
+    every = [choices.multiverse(ranking, rehearsal, most) for ranking in choices.rankings(values)]
     spaces = [space for space in every if space.choices]
-    if not spaces:
-        raise FedLensError(
-            f"{table}: its paper leaves nothing open that runs of these values can show", "table"
-        )
+    nothing = f"{table}: its paper leaves nothing open that runs of these values can show"
+    common.refuse_if(not spaces, nothing, "table")
     for choice in {choice.name: choice for space in spaces for choice in space.choices}.values():
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")
     store = Store(path)
     available = find_available(store) if path.exists() else Availability({})
-    recorded = multiverse.recorded_runs(store, rehearsal)
+    recorded = choices.recorded_runs(store, rehearsal)
     cells = [cell for space in spaces for cell in space.cells(recorded, available)]
-    fillings = filling.fillings(cells, available)
-    missing = sum(len(wanted.wanted) for wanted in fillings)
+    every_filling = fillings(cells, available)
+    missing = sum(len(wanted.wanted) for wanted in every_filling)
     count = sum(len(space.readings) for space in spaces)
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
     status = common.DONE
-    if (run or queue) and fillings:
-        store = Store(common.writable(db))
-        if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
-            raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
-        for wanted in fillings:
+    if (run or queue) and every_filling:
+        store = common.writable(db)
+        for lack in (lack for f in every_filling for lack in f.lacks):
+            common.refuse_if(lack.kind == "data", f"this machine lacks {lack.text}; {lack.how}", "table")
+        for wanted in every_filling:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
-                _, ended = train_in_process(store, wanted.experiment, planned.runs, None, None, False)
+                _, ended = experiments.train_in_process(store, wanted.experiment, planned.runs)
                 if ended == common.INTERRUPTED:
                     return common.INTERRUPTED
                 status = max(status, ended)
             else:
-                filling.queue(store, [(wanted, planned)])
+                queue_runs(store, [(wanted, planned)])
         if queue:
             jobs.ensure_worker(store)
             return common.DONE
-        recorded = multiverse.recorded_runs(store, rehearsal)
+        recorded = choices.recorded_runs(store, rehearsal)
     for space in spaces:
-        for line in multiverse.report(space.read(recorded)):
+        for line in choices.report(space.read(recorded)):
             print(line)
     return status

@@ -71,7 +71,7 @@ class RunBars(_Bars):
     def add_runs(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
-            self._titles[run_id] = registry.get(run.method.name).about.title
+            self._titles[run_id] = registry.title(run.method.name)
             self._names[run_id] = printable(name + (f", without {run.held_out}" if run.held_out else ""))
             self._bars[run_id] = self.add_task(
                 self._names[run_id], total=max(1, run.rounds), start=False, status=""

@@ -6,21 +6,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT, user_path
+from fedcore.store import Store, database
+from fedcore.store.jobs import Claim
 
 
 @common.command("app")
 def app(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
+        Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """Start the dashboard.
 
     It listens on this machine only. Ctrl-C ends it; runs in training continue.
@@ -28,26 +30,28 @@ def app(
     from click.exceptions import Abort
     from streamlit.web import cli
 
+    from fedcore.cli.own_settings import read_own_only
+
+    read_own_only()
     if db is not None:
         os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
     listen = [] if port is None else [f"--server.port={port}"]
     with suppress(Abort):  # Ctrl-C, which the server raises again after its end
         cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
-    return common.DONE
 
 
 @common.command("worker")
 def worker(
     idle: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="SECONDS",
             help="Exit after this many seconds without work (default: 600; with --ray: never)",
         ),
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(
+        Option(
             metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
         ),
     ] = None,
@@ -55,20 +59,20 @@ def worker(
     over: common.Over = None,
     shared: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FOLDER",
             help="With --ray: checkpoints travel through this folder, which has the same path on every node",
         ),
     ] = None,
     on_finish: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--on-finish",
             metavar="COMMAND|URL",
             help="Program or address to notify when an experiment has ended (default: FEDLENS_ON_FINISH)",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option(hidden=True)] = False,
+    follow: Annotated[bool, Option(hidden=True)] = False,
     db: common.Database = None,
 ) -> int:
     """Serve the queue in this terminal.
@@ -77,39 +81,36 @@ def worker(
     --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over and
     without --ray, one run trains at a time.
     """
-    from fedcore.cluster import choice
-    from fedcore.jobs import cluster
+    from fedcore.jobs import elsewhere
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
-    from fedcore.store import Store
 
     whole = "with --over a run takes whole devices; leave out --slots"
     common.refuse_if(over is not None and slots is not None, whole, "over")
     if ray is not None:
-        return cluster.serve_on_cluster(
+        return elsewhere.required().serve(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
     no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
     common.refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
-    chosen = choice.chosen(Store(db).path)
-    if over is None and chosen is not None:
-        over = choice.chosen_over(Store(db).path)
-        return cluster.serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
+    if (cluster := elsewhere.cluster()) is not None:
+        served = cluster.serve_chosen(db, slots=slots, idle=idle, on_finish=on_finish, over=over)
+        if served is not None:
+            return served
     return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
 
 
 @common.command("queue")
 def queue(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs to move")] = None,
+    ids: Annotated[list[int] | None, Argument(metavar="ID", help="Runs to move")] = None,
     move: Annotated[
-        Literal["top", "up", "down", "bottom"] | None, typer.Option(help="Where to move them (default: top)")
+        Literal["top", "up", "down", "bottom"] | None, Option(help="Where to move them (default: top)")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the queued runs in their order, or move some of them."""
-    from fedcore.store import Store, database
 
-    store = Store(database.resolve(db))
+    store = Store(db)
     common.refuse_if(move is not None and not ids, "name the runs to move", "id")
     if ids:
         moved = store.queue.move(ids, move or "top")
@@ -121,22 +122,20 @@ def queue(
     texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
     for position, run_id in enumerate(order, 1):
         print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
-    return common.DONE
 
 
 @common.command("tasks")
 def list_tasks(
-    cancel: Annotated[int | None, typer.Option(metavar="ID", help="Stop a task between two steps")] = None,
+    cancel: Annotated[int | None, Option(metavar="ID", help="Stop a task between two steps")] = None,
     delete: Annotated[
-        int | None, typer.Option(metavar="ID", help="Delete a task that has ended, with its files")
+        int | None, Option(metavar="ID", help="Delete a task that has ended, with its files")
     ] = None,
     db: common.Database = None,
-) -> int:
+) -> None:
     """List the background tasks, cancel one or delete one.
 
     Tasks are checks, encodings, downloads and analyses.
     """
-    from fedcore.store import Store
 
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):
@@ -150,18 +149,16 @@ def list_tasks(
         progress = f"  {task.done}/{task.total}" if task.total else ""
         error = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
-    return common.DONE
 
 
 @common.command("task")
 def task(
-    task_id: Annotated[int, typer.Argument(metavar="ID")],
-    device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
+    task_id: Annotated[int, Argument(metavar="ID")],
+    device: common.UsedDevice = "cpu",
     db: common.Database = None,
 ) -> int:
     """Execute one queued task in this process."""
     from fedcore.jobs.process import work
-    from fedcore.store import Store
 
     tasks = Store(db).tasks
     outcome = work(tasks.claim(task_id, device), device)
@@ -173,18 +170,16 @@ def task(
 
 @common.command("job", hidden=True)
 def job(
-    kind: Annotated[str, typer.Option(help="train, or the kind of a task")],
-    number: Annotated[int, typer.Option("--id", help="The run or task")],
-    owner: Annotated[str, typer.Option(help="The owner of the claim")],
-    attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
-    device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
-    over: Annotated[int | None, typer.Option(help="Number of devices that train the run together")] = None,
+    kind: Annotated[str, Option(help="train, or the kind of a task")],
+    number: Annotated[int, Option("--id", help="The run or task")],
+    owner: Annotated[str, Option(help="The owner of the claim")],
+    attempt: Annotated[int, Option(help="The attempt of the claim")],
+    device: common.UsedDevice = "cpu",
+    over: Annotated[int | None, Option(help="Number of devices that train the run together")] = None,
     db: common.Database = None,
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
     from fedcore.jobs.process import run_process, spread_over
-    from fedcore.store import database
-    from fedcore.store.jobs import Claim
 
     claim = Claim(database.resolve(db), kind, number, owner, attempt)
     if over is None:

@@ -67,7 +67,7 @@ def parse(content: dict[str, Any]) -> Experiment:
         suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
         if not suspects:
             continue
-        method = registry.loaded().get(entry.name)
+        method = registry.find(entry.name)
         for name in suspects:  # a field of another table, which a method's config was given
             if method is not None and name not in method.Config.model_fields:
                 raise unknown_field(("methods", i, "config", name))
@@ -138,7 +138,7 @@ def dumps(experiment: Experiment) -> str:
     A hyper-parameter that is None is left out if None is its default.
     """
     for i, entry in enumerate(experiment.methods):
-        method = registry.registered().get(entry.name)
+        method = registry.find(entry.name)
         for name, value in entry.config.items():
             field = method.Config.model_fields.get(name) if method is not None and value is None else None
             if _holds_none(value) or (field is not None and field.get_default() is not None):

@@ -47,7 +47,7 @@ def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
     if method.file is not None:
         # its checksum identifies the user's own defaults, and the file need not be on this machine
         return _defaults(MethodConfig)
-    found = registry.loaded().get(method.name)
+    found = registry.find(method.name)
     if found is None or registry.file_of(method.name) is not None:
         return {}
     return _defaults(found.Config)

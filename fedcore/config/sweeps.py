@@ -182,7 +182,7 @@ def variants(experiment: Experiment) -> list[Variant]:
                 in_order = {path: chosen[path] for path in sweep if path in chosen}
                 update: dict[str, Any] = {}
                 if in_order:  # a label that identifies the values; no search selected swept ones
-                    label = entry.label or registry.get(entry.name).about.title
+                    label = entry.label or registry.title(entry.name)
                     update["label"] = f"{label} ({describe(in_order)})"
                 if hyper_parameters:
                     given = {path.rpartition(".")[2]: value for path, value in hyper_parameters.items()}

@@ -287,13 +287,18 @@ def _parts(
     splits, labels = split[group.rows], images.labels[group.rows]
     for s in (VALIDATION, TEST):
         if np.any(splits == s):
-            _ensure_one_each(owner, splits, labels, s, group.names)
+            _ensure_one_each(owner, splits, labels, s, group.names, [images.keys[i] for i in group.rows])
     clients = range(len(group.names))
     return [[group.rows[(owner == k) & (splits == s)] for s in MARKS] for k in clients]
 
 
 def _ensure_one_each(
-    owner: np.ndarray, splits: np.ndarray, labels: np.ndarray, s: int, names: tuple[str, ...]
+    owner: np.ndarray,
+    splits: np.ndarray,
+    labels: np.ndarray,
+    s: int,
+    names: tuple[str, ...],
+    keys: Sequence[str],
 ) -> None:
     """Give every client without a sample of split ``s`` one of a class that it trains on (in place)."""
     n, classes = len(names), int(labels.max()) + 1
@@ -303,12 +308,14 @@ def _ensure_one_each(
         trained = np.bincount(labels[(owner == k) & (splits == TRAIN)], minlength=classes)
         # A client without a test sample would have no accuracy, and one that is tested on a class which it
         # never saw would have a meaningless one. So it gets a sample of a class that it trains on, most of
-        # all first, from the client with most of them; a donor keeps one sample.
+        # all first, from the client with most of them; a donor keeps one sample. The sample is chosen by its
+        # key, as the order of the files must not decide who holds it.
         spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)
         for c in np.argsort(-trained, kind="stable"):
             if trained[c] and spare[:, c].any():
                 donor = int(np.argmax(spare[:, c]))
-                owner[np.flatnonzero((owner == donor) & (splits == s) & (labels == c))[-1]] = k
+                given = np.flatnonzero((owner == donor) & (splits == s) & (labels == c))
+                owner[max(given.tolist(), key=keys.__getitem__)] = k
                 held[donor, c], held[k, c] = held[donor, c] - 1, 1
                 break
         else:

@@ -22,10 +22,9 @@ RoundPair = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Against:
-    """The other run of a search for images that one run's model classifies correctly and its model does not.
+    """The other run of a search for images that only one run's model classifies correctly, and both rounds.
 
-    Attributes:
-        rounds: of both runs; the newest checkpoint is used for a round without one, too.
+    The newest checkpoint stands in for a round that has none.
     """
 
     run_id: int
@@ -117,11 +116,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
 
 
 def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[RunSnapshot]:
-    """Restore a run from its newest intact checkpoint; damaged ones are named in the log.
-
-    Args:
-        wanted: a round to restore instead of the newest, if its checkpoint exists and is intact.
-    """
+    """Restore a run from a wanted intact checkpoint, else the newest; damaged ones are named in the log."""
     from fedcore.engine import inspect
 
     runs = job.store.runs

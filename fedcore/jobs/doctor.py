@@ -32,11 +32,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Check:
-    """One part of an examination; it passed if it found no faults.
-
-    Attributes:
-        about: a fact in one line, such as the versions.
-    """
+    """One part of an examination, which passed if it found no faults; ``about`` is a fact in one line."""
 
     title: str
     faults: tuple[Fault, ...]
@@ -59,7 +55,7 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
     for title, part in PARTS.items():
         faults: list[Fault] = []
         try:
-            for fault in part(store, mend):
+            for fault in part(store, mend):  # those before an error count too
                 faults.append(fault)
         except FedLensError as error:
             faults.append(Fault(error.line()))

@@ -46,10 +46,7 @@ class Precedents:
 
 @dataclass(frozen=True)
 class Disk:
-    """The approximate number of bytes that planned runs will write.
-
-    complete: whether every run was estimated from runs of its kind; otherwise ``size`` may be too low.
-    """
+    """The approximate number of bytes that planned runs will write, too low if it is not ``complete``."""
 
     size: int
     complete: bool
@@ -57,14 +54,14 @@ class Disk:
 
 def precedents(db: str | Path) -> Precedents:
     """Read the costs of finished runs; this takes 0.1 s with many runs, so pages cache the result."""
-    local, measured = Store(db).runs.trained_locally(NEWEST), Store(db).runs.peak_memory(NEWEST)
-    uuids = {r.id: e.uuid for e in Store(db).experiments.all(include_archived=True) for r in e.runs}
-    finished, artifacts = Store(db).runs.get(i for i in local if i in uuids)[::-1], artifacts_folder(db)
-    folders = {run.id: artifacts / run_folder_name(run.id, uuids[run.id]) for run in finished}
-    configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
+    store = Store(db)
+    local, measured = store.runs.trained_locally(NEWEST), store.runs.peak_memory(NEWEST)
+    uuids = {r.id: e.uuid for e in store.experiments.all(include_archived=True) for r in e.runs}
+    finished = store.runs.get(i for i in local if i in uuids)[::-1]
+    configs = store.runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
     finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
-    in_rounds = Store(db).rounds.seconds(r.id for r in finished)
+    in_rounds = store.rounds.seconds(r.id for r in finished)
     paces: dict[RunKind, list[float]] = {}
     loading: dict[RunKind, float] = {}
     written: dict[RunKind, int] = {}
@@ -78,8 +75,9 @@ def precedents(db: str | Path) -> Precedents:
                 paces.setdefault(kind, []).append(in_rounds[run.id] / run.rounds_total)
         sizes: dict[str, int] = {}
         if kind not in checkpoint:
+            folder = store.artifacts / run_folder_name(run.id, uuids[run.id])
             with suppress(FileNotFoundError):  # it was deleted a moment ago
-                sizes = {f.name: f.stat().st_size for f in folders[run.id].glob("*") if f.is_file()}
+                sizes = {f.name: f.stat().st_size for f in folder.glob("*") if f.is_file()}
         if sizes:
             states = [size for name, size in sizes.items() if name.startswith("round-")]
             written.setdefault(kind, sum(sizes.values()) - sum(states))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,10 +77,8 @@ class Job:
         write_whole(self.folder / ARRAYS_NAME, content.getvalue())
 
 
-class Handler(Protocol):
-    """Executes a job: yields events (``Progress`` at least) and returns its result, a dict of JSON values."""
-
-    def __call__(self, job: Job) -> Generator[Event, None, dict[str, Any]]: ...
+Handler = Callable[[Job], Generator[Event, None, dict[str, Any]]]
+"""Executes a job: yields events (``Progress`` at least) and returns its result, a dict of JSON values."""
 
 
 def load_handler(kind: str) -> Handler:
@@ -140,7 +138,7 @@ def encode_data(
 
     Args:
         model: the arguments of ``setup.load_backbone``.
-        note: called with a line about images that are left out, and with the remarks of the encoder.
+        note: called with each remark, for example about images that are left out.
     """
     from fedcore.clip import encodings
     from fedcore.clip.specs import backbone_spec
@@ -200,14 +198,8 @@ def load_engine() -> Engine:
 def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict[str, Any]]:
     """Train a run, from its newest intact checkpoint if it has recorded rounds.
 
-    Args:
-        engine: default: ``load_engine()``.
-
-    Returns: an empty result, since the results of a run are its rounds.
-
-    Raises:
-        Stopped: when the job was asked to stop; the current round is discarded.
-        FedLensError: when there are recorded rounds and no checkpoint to continue from, or damaged rounds.
+    A stop discards the current round. Recorded rounds without a checkpoint, or damaged ones, are a
+    ``FedLensError``. The result is empty, since the results of a run are its rounds.
     """
     run = RunWriter(job.claim)
     runs = job.store.runs

@@ -72,8 +72,7 @@ def execute(
     disk stops the job, and so does the run's time limit.
 
     Args:
-        handler: default: the one that is registered for the job's kind.
-        device: ``cpu`` or a GPU's UUID.
+        handler: default: that of the job's kind.
         terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
         listen: called with every event after it was recorded (progress bars).
         remote_memory: given for a job that another machine executes and this process only records; returns
@@ -109,7 +108,8 @@ def execute(
         return "done"
     except Stopped:
         if heartbeat.lost:
-            return _lost(job, f"{claim.table.name} {claim.id} was taken from this process")
+            log(f"{claim.table.name} {claim.id} was taken from this process; this process stops here")
+            return "lost"
         if heartbeat.stop_requested:
             return _end(job, "stopped", "stopped as asked")
         if time.monotonic() >= deadline:
@@ -117,7 +117,8 @@ def execute(
             return _end(job, "stopped", reason)
         return _end(job, ends_as, "its process was asked to end")
     except LostClaim as error:
-        return _lost(job, str(error))
+        log(f"{error}; this process stops here")
+        return "lost"
     except Exception as error:  # noqa: BLE001 - one job must not end the others; its log has the traceback
         return _fail(job, error, queues_again)
 
@@ -130,27 +131,7 @@ def _with_retries(
     Memory errors are transient too: other programs and other runs share the memory, and what they free helps
     the next attempt. Each attempt starts from the last checkpoint, so a retry costs at most one round.
     """
-    for number, pause in enumerate(RETRY_SECONDS, 1):
-        try:
-            return _record(job, handler, writer, listen)
-        except (Stopped, LostClaim):
-            raise
-        except Exception as error:
-            fault = explain(error, job.folder)
-            # Python keeps a torch whose import failed half-way: every retry in this process would fail too.
-            if not isinstance(fault, Transient) or is_half_imported("torch"):
-                raise
-            job.log(traceback.format_exc())
-            writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
-        end = time.monotonic() + pause  # in short sleeps, so that a stop does not have to wait for the pause
-        while time.monotonic() < end and not job.should_stop():
-            time.sleep(min(pause, 0.1))
-    return _record(job, handler, writer, listen)
 
-
-def _record(
-    job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
-) -> dict[str, Any]:
     def record(event: Event) -> None:
         writer.write(event)
         listen(event)
@@ -159,17 +140,28 @@ def _record(
         if isinstance(event, Progress) and job.should_stop():
             raise Stopped
 
-    if job.should_stop():
-        raise Stopped
-    result: dict[str, Any] | None = result_of(handler(job), record)
-    if result is None:
-        raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
-    return result
-
-
-def _lost(job: Job, why: str) -> str:
-    job.log(f"{why}; this process stops here")
-    return "lost"
+    for number, pause in enumerate((*RETRY_SECONDS, None), 1):
+        try:
+            if job.should_stop():
+                raise Stopped
+            result: dict[str, Any] | None = result_of(handler(job), record)
+            if result is not None:
+                return result
+        except (Stopped, LostClaim):
+            raise
+        except Exception as error:
+            fault = explain(error, job.folder)
+            # Python keeps a torch whose import failed half-way: every retry in this process would fail too.
+            if pause is None or not isinstance(fault, Transient) or is_half_imported("torch"):
+                raise
+            job.log(traceback.format_exc())
+            writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
+            end = time.monotonic() + pause  # in short sleeps, so that a stop need not wait for the pause
+            while time.monotonic() < end and not job.should_stop():
+                time.sleep(min(pause, 0.1))
+            continue
+        break
+    raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
 
 
 def _fail(job: Job, error: Exception, queues_again: bool) -> str:
@@ -210,7 +202,8 @@ def _end(job: Job, status: str, reason: str, text: str | None = None, patience: 
     try:
         job.claim.finish(status, reason, text, patience=patience)
     except LostClaim as error:
-        return _lost(job, str(error))
+        job.log(f"{error}; this process stops here")
+        return "lost"
     except FedLensError as error:
         job.log(f"its end could not be recorded: {error.line()}")
         logger.error("%s", error.line())
@@ -219,11 +212,7 @@ def _end(job: Job, status: str, reason: str, text: str | None = None, patience: 
 
 
 class EventWriter:
-    """Writes the events of a job to its row, to the tables of results and to its log.
-
-    Args:
-        memory: returns the peak memory of the job so far, in bytes.
-    """
+    """Writes a job's events and its peak memory to its row, to the tables of results and to its log."""
 
     def __init__(self, job: Job, memory: Callable[[], int]) -> None:
         self._claim, self._log, self._memory = job.claim, job.log, memory
@@ -231,7 +220,6 @@ class EventWriter:
         self._next_progress = 0.0
 
     def write(self, event: Event) -> None:
-        """Record one event."""
         if isinstance(event, Progress):
             now = time.monotonic()
             if now >= self._next_progress or event.done == event.total:
@@ -267,12 +255,11 @@ def write_log(path: Path, text: str) -> None:
 class Heartbeat:
     """A thread that renews the heartbeat of a process's jobs, and notices when one has to stop.
 
-    On this machine the lock of a job's owner tells whether its process lives. The heartbeat is for those who
-    cannot ask the lock: other machines, and file systems without locks (see ``fedcore.store.liveness``).
+    It is for those who cannot ask the lock of a job's owner whether its process lives: other machines, and
+    file systems without locks (see ``fedcore.store.liveness``).
 
     Args:
         waiting: jobs that this process has claimed and not begun yet.
-        at_beat: called after each beat.
 
     Attributes:
         stop_requested: the row of the watched job says ``stopping``.
@@ -307,11 +294,11 @@ class Heartbeat:
         self._opened.close()
 
     def add(self, waiting: Iterable[Claim]) -> None:
-        """Beat for further jobs that this process has claimed and not begun yet."""
+        """Beat for further jobs of this process."""
         self._claims = (*self._claims, *waiting)
 
     def watch(self, claim: Claim) -> None:
-        """Watch this job for a requested stop from now on; the previously watched job has ended."""
+        """Watch this job for a requested stop; the previously watched one has ended."""
         self.stop_requested = self.lost = False
         self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
         self._watched = claim
@@ -341,11 +328,7 @@ class Heartbeat:
 
 
 class TerminationSignal:
-    """Remembers that SIGTERM asked this process to end; a second one ends it at once.
-
-    Args:
-        keyboard: listen to Ctrl-C (SIGINT) as well.
-    """
+    """Remembers that SIGTERM (or Ctrl-C at a keyboard) asked this process to end; a second one ends it."""
 
     def __init__(self, keyboard: bool = False) -> None:
         self._received = False

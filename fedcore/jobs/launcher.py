@@ -1,9 +1,7 @@
-"""The start of queued jobs: pools of slots decide which job is claimed, launchers start it.
+"""The start of queued jobs: pools of slots decide which job is claimed, and a process is started for it.
 
-There is a pool per device, whose memory its runs share, and one for tasks. ``LocalLauncher`` starts a process
-of this machine for each job. The supervisor uses only the protocols ``Pools``, ``Launcher`` and
-``LaunchedJob``. ``fedcore.jobs.cluster`` implements them with a thread that passes the events of a remote
-task to ``job.execute``.
+There is a pool per device, whose memory its runs share, and one for tasks. The supervisor uses only the
+protocols ``Machines`` and ``LaunchedJob``, which a package for a cluster implements too (``elsewhere.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,20 +34,28 @@ TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
-NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
-"""Kinds of devices of a cluster's nodes; the device of a run on the node ``alpha`` is ``alpha/gpu``."""
-NODES = "nodes"
-"""In the settings of the number of runs at once, ``nodes/gpu`` is each GPU of a cluster."""
 
 
-def is_on_a_node(device: str | None) -> bool:
-    """Return whether a run's device belongs to a node of a cluster, not to this machine."""
-    name, _, kind = (device or "").rpartition("/")
-    return bool(name) and kind in NODE_KINDS
+def is_elsewhere(device: str | None) -> bool:
+    """Return whether a run's device belongs to another machine, as ``alpha/gpu`` of a cluster's node."""
+    return (device or "").endswith(("/gpu", "/cpu"))
 
 
-class Pools(Protocol):
-    """The pools of a supervisor; they decide which jobs start in them."""
+class LaunchedJob(Protocol):
+    """A job that was started, by this supervisor or by another."""
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+
+    def exit_reason(self) -> str | None:
+        """Return how it ended, for the user; None if that is unknown."""
+
+    def terminate(self) -> bool:
+        """Ask it to end between two steps; returns False if a user started it, since it then continues."""
+
+
+class Machines(Protocol):
+    """Where a supervisor starts jobs: pools of slots, which decide what starts in them."""
 
     def names(self) -> Sequence[str]:
         """Return the pools in which jobs may start now, in the order of filling."""
@@ -56,35 +63,18 @@ class Pools(Protocol):
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         """Claim the next job that fits into a pool beside its ``running`` jobs; None if none does."""
 
+    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
+        """Start a claimed job.
 
-class LocalPools:
-    """The devices of this machine, and the pool of the tasks."""
+        Raises:
+            OSError: when it cannot be started.
+        """
 
-    def __init__(self, device_ids: Sequence[str]) -> None:
-        self.device_ids = tuple(device_ids)
-        self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
+        """Take over a job that was started elsewhere, given its row (see ``Jobs.live``)."""
 
-    def names(self) -> Sequence[str]:
-        return (*self.device_ids, TASK_POOL)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        return claim_next(store, pool, running, self._gpu)
-
-
-def claim_next(store: Store, pool: str, running: int, first_gpu: str | None) -> Claim | None:
-    """Claim the next job that may start in a pool; None if none is queued, or none fits.
-
-    Args:
-        pool: a device, or ``TASK_POOL``.
-        running: jobs that occupy slots there.
-        first_gpu: None on a machine without a GPU, whose CPU then serves runs for any device.
-    """
-    if pool == TASK_POOL:
-        return store.jobs.claim(new_owner(), pool, TASKS) if running < TASK_SLOTS else None
-    accepts = devices.accepts(pool, first_gpu)
-    if running and not _has_room(store, pool, running, accepts):
-        return None
-    return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
+    def wait(self, seconds: float) -> None:
+        """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
 def _has_room(store: Store, device: str, running: int, accepts: tuple[str, ...]) -> bool:
@@ -101,40 +91,12 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
 
     A run needs the peak memory of earlier runs of its setting (its config without the seed); if none was
     measured, half of the device.
-
-    Args:
-        waiting: the queued run's id.
     """
     unmeasured = int(UNMEASURED_SHARE * device.memory_total)
     needs = store.queue.memory_needs(device.id, waiting)
     return sum(unmeasured if need is None else need for need in needs) <= (
         device.memory_total - device.memory_used
     )
-
-
-class SpreadPools:
-    """One pool for runs, each of which is spread over devices of this machine, and the pool of the tasks.
-
-    Without a GPU, ``over`` processes share the CPU.
-    """
-
-    def __init__(self, over: int) -> None:
-        gpus = sum(d.id != devices.CPU for d in devices.list_devices())
-        if 0 < gpus < over:
-            fewer = f"choose at most {gpus} devices per run" if gpus > 1 else "choose whole runs"
-            raise FedLensError(f"this machine has {counted(gpus, 'GPU')}, not {over}; {fewer}", "over")
-        self._accepts = ("auto", "gpu", "cuda") if gpus else ("auto", devices.CPU)
-        self._device = devices.default_device()
-
-    def names(self) -> Sequence[str]:
-        """Return the device that aggregates, and the pool of the tasks."""
-        return (self._device, TASK_POOL)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run once no other trains."""
-        if pool == TASK_POOL:
-            return claim_next(store, pool, running, None)
-        return None if running else store.jobs.claim(new_owner(), pool, RUNS, accepts=self._accepts)
 
 
 PROCESS_LOG = "process.log"
@@ -145,44 +107,13 @@ ENVIRONMENT_BEFORE = "FEDLENS_ENVIRONMENT_BEFORE"
 """Variable of a job's process with JSON: the original values of the variables that its device changed."""
 
 
-class LaunchedJob(Protocol):
-    """A job that was started, by this supervisor or by another."""
-
-    def ended(self) -> bool:
-        """Return whether it has ended."""
-
-    def exit_reason(self) -> str | None:
-        """Return how it ended, for the user; None if that is unknown."""
-
-    def terminate(self) -> bool:
-        """Ask it to end between two steps; returns False if a user started it, since it then continues."""
-
-
-class Launcher(Protocol):
-    """Starts claimed jobs."""
-
-    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
-        """Start a job on a device, or in the pool of the tasks.
-
-        Raises:
-            OSError: when it cannot be started.
-        """
-
-    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
-        """Take over a job that was started elsewhere, given its row (see ``Jobs.live``)."""
-
-    def wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until a job has ended if that is noticed earlier."""
-
-
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 
 
 def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
-    A task uses the device on which runs would train: it encodes for them, and each device has its own
-    encodings.
+    A task uses the device on which runs would train, since each device has its own encodings.
     """
     device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
@@ -202,10 +133,9 @@ def start_detached(
     environment: Mapping[str, str | None] | None = None,
     claim: Claim | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -P -m <arguments>`` in a new session, without a shell.
+    """Start ``python -P -m <arguments>`` in a new session: it outlives its terminal, Ctrl-C and this process.
 
-    It outlives a closed terminal, Ctrl-C and the process that started it, and imports nothing from the folder
-    in which it starts. Output is appended to ``log``.
+    It imports nothing from the folder in which it starts.
 
     Args:
         environment: variables to change; None removes one.
@@ -244,17 +174,49 @@ def start_detached(
 def environment_before() -> dict[str, str | None]:
     """Return the original values of the variables that were changed for this job's device.
 
-    A supervisor that a job starts must not inherit them: it would hide all GPUs but one from its other jobs.
+    A supervisor that a job starts must not inherit the others: it would hide GPUs from its other jobs.
     """
     before: dict[str, str | None] = json.loads(os.environ.get(ENVIRONMENT_BEFORE, "{}"))
     return {**before, ENVIRONMENT_BEFORE: None} if before else {}
 
 
-class LocalLauncher:
-    """Starts jobs as processes of this machine."""
+class ThisMachine:
+    """The devices of this machine, the pool of its tasks, and the processes that do their jobs.
 
-    def __init__(self, start: Start = start_process) -> None:
-        self._start = start
+    Args:
+        device_ids: default: all that runs can use.
+        over: devices over which each run is spread, one run at a time; without a GPU, processes on the CPU.
+    """
+
+    def __init__(
+        self,
+        device_ids: Sequence[str] | None = None,
+        start: Start = start_process,
+        over: int | None = None,
+    ) -> None:
+        found = [d.id for d in devices.list_devices()] if device_ids is None else device_ids
+        gpus = [d for d in found if d != devices.CPU]
+        self.device_ids, self._start, self._over = tuple(found), start, over
+        self._gpu = gpus[0] if gpus else None
+        if over is not None:
+            if 0 < len(gpus) < over:
+                has = f"this machine has {counted(len(gpus), 'GPU')}, not {over}"
+                fewer = f"at most {len(gpus)} devices per run" if len(gpus) > 1 else "whole runs"
+                raise FedLensError(f"{has}; choose {fewer}", "over")
+            self.device_ids = (devices.default_device(),)  # which aggregates
+            self._start = partial(start_process, more=["--over", str(over)])
+
+    def names(self) -> Sequence[str]:
+        return (*self.device_ids, TASK_POOL)
+
+    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
+        if pool == TASK_POOL:
+            return store.jobs.claim(new_owner(), pool, TASKS) if running < TASK_SLOTS else None
+        accepts = devices.accepts(pool, self._gpu)
+        if self._over is not None and self._gpu is not None:
+            accepts = accepts[1:]  # a run that asks for one GPU is not spread
+        has_room = not running or (self._over is None and _has_room(store, pool, running, accepts))
+        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts) if has_room else None
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         process = self._start(claim, pool)
@@ -315,29 +277,27 @@ class LocalJob:
 
 
 def force_stop(store: Store, run_id: int) -> bool:
-    """Kill the process of a run that does not react to a stop; return whether there was one.
+    """Kill the process of a run that hangs inside a step; return whether there was one.
 
-    Only its current round is lost. A stop is a request in the run's row, which the process reads between two
-    steps; it then ends the run itself. A kill is for a process that hangs inside a step. It must follow a
-    stop, so that the row is marked as stopped afterwards and not as interrupted.
-
-    If the run has not begun, because its process still trains another run, it is only taken from that
-    process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.
+    Only its current round is lost. It must follow a stop, which the process obeys between two steps, so that
+    the row is marked as stopped afterwards and not as interrupted. A run that has not begun, because its
+    process still trains another, is only taken from it; one on another machine is taken from the worker,
+    which then kills the process there.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
         raise FedLensError(
             f"run {run_id} has ended, or was not asked to stop; stop it first, and kill it only if it goes on"
         )
-    on_a_node = is_on_a_node(row["device"])
+    on_another = is_elsewhere(row["device"])
     if row["pid"] is None:
         with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
                 "stopped",
-                "killed on its node" if on_a_node else "stopped before it began",
+                "killed on its node" if on_another else "stopped before it began",
                 patience=BUSY_SECONDS,
             )
-        return on_a_node
+        return on_another
     process = process_of(store.path, row)
     if process is not None:
         process.kill()

@@ -36,11 +36,8 @@ class FinishWatch:
     """Notices when the last run of an experiment has ended, and notifies the target once for each.
 
     Unfinished experiments are recorded in a file beside the database, so that the next worker reports those
-    that end while no worker is running.
-
-    Args:
-        target: a command, which gets JSON on its standard input, or an address (``https://...``), to which
-            the same JSON is posted.
+    that end while no worker is running. The target is a command, which gets JSON on its standard input, or an
+    address, to which the same JSON is posted.
     """
 
     def __init__(self, store: Store, target: str) -> None:
@@ -66,7 +63,10 @@ class FinishWatch:
         # The file is written before the notification is sent: if the worker dies in between, one notification
         # is lost, but none is sent twice (the receiver may start a job for each).
         if not self._has_read_file or active != before:
-            self._record(active)
+            try:
+                write_whole(self._file, json.dumps(active).encode())
+            except OSError as error:  # the queue goes on
+                logger.warning("%s cannot be written: %s", self._file, first_line(error))
         self._has_read_file = True
         for number, uuid in ended:
             try:
@@ -80,7 +80,7 @@ class FinishWatch:
             self._sending.submit(self._notify, number, content)
 
     def _recorded_experiments(self) -> dict[int, str]:
-        """Return the unfinished experiments (id -> uuid) that an earlier worker recorded."""
+        """Return the unfinished experiments that an earlier worker recorded."""
         try:
             return _EXPERIMENTS.validate_json(self._file.read_bytes())
         except FileNotFoundError:
@@ -88,12 +88,6 @@ class FinishWatch:
         except (OSError, ValueError) as error:
             logger.warning("%s cannot be read and is ignored: %s", self._file, first_line(error))
             return {}
-
-    def _record(self, active: dict[int, str]) -> None:
-        try:
-            write_whole(self._file, json.dumps(active).encode())
-        except OSError as error:  # the queue goes on
-            logger.warning("%s cannot be written: %s", self._file, first_line(error))
 
     def _notify(self, number: int, content: dict[str, Any]) -> None:
         try:

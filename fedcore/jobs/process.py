@@ -13,7 +13,7 @@ import psutil
 from fedcore import devices
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain
-from fedcore.jobs import handlers
+from fedcore.jobs import elsewhere, handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 def run_process(
     claim: Claim, device: str, handler: Handler | None = None, worker_options: Sequence[str] = ()
 ) -> int:
-    """Execute a claimed job as the process that a launcher started; returns an exit status.
+    """Execute a claimed job as the process that a supervisor started; returns an exit status.
 
     Args:
         handler: given for a run that is spread over devices. The process then ends after this run, because
             only the supervisor knows whether the devices and their data are available for the next one.
-        worker_options: options of the supervisor, for the one that replaces it if it dies.
+        worker_options: of the supervisor that replaces one that dies.
     """
     revive = partial(ensure_worker, command=("fedcore", "worker", *worker_options, "--db"))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
@@ -73,10 +73,6 @@ def work(
     Torch and the encodings are then loaded only once. A failing run does not affect the others. During a run
     a supervisor that died is started again, so that the queue goes on although no page is open.
 
-    Args:
-        continues: whether the experiment's other runs follow.
-        revive: starts the supervisor if it is needed.
-
     Returns: how the last job ended.
     """
     if first.table is not RUNS:  # tasks yield to training and to the pages
@@ -108,8 +104,8 @@ def work(
 def _following(store: Store, first: Claim, device: str) -> Claim | None:
     """Claim the next queued run of the same experiment for the same device.
 
-    On a full disk the runs stay queued, and the supervisor reports why. They also stay queued if another
-    supervisor waits to take over, because it may use other devices.
+    It stays queued on a full disk, which the supervisor reports, and if another supervisor waits to take
+    over, because that may use other devices.
     """
     if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
         return None
@@ -139,17 +135,13 @@ def run_local(
     stops between two steps, a second Ctrl-C at once.
 
     Args:
-        device: ``cpu`` or a GPU's UUID; default: the first GPU, else the CPU.
+        device: default: the first GPU, else the CPU.
         handler: executes the runs; default: training.
         begun: called with the id of an experiment and new runs of it, once they are recorded.
         listen: called with every event of a run, once it is recorded.
 
     Returns: the experiment's id, that of the selected values after a search, and the outcomes of all runs by
-    id (see ``execute``).
-
-    Raises:
-        FedLensError: when every draw of a search has failed.
-        SystemFault: when the end of a run could not be recorded; the remaining runs are not begun.
+    id (see ``execute``). After a ``SystemFault``, when an end could not be recorded, no further run begins.
     """
     device = device or devices.default_device()
     os.environ.update(devices.environment_for(device))  # before torch is loaded
@@ -211,14 +203,12 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
 
     Args:
         device: ``cpu`` to use processes on the CPU even if there are GPUs.
-        ray: address of a cluster that has the devices, or ``auto``; None: this machine.
+        ray: address of the cluster that has the devices; None: this machine.
     """
     from fedcore.engine.parallel import over_devices
 
     if ray is not None:
-        from fedcore.cluster.on_node import over_nodes
-
-        spread = over_nodes(ray, count, device)
+        spread = elsewhere.required().spread(ray, count, device)
     else:
         gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
         if gpus and count > len(gpus):

@@ -25,11 +25,7 @@ class RunCheckpoints:
 
 
 def finished(store: Store, run_ids: Collection[int] = ()) -> list[RunCheckpoints]:
-    """Return the checkpoints of finished runs that have any, the oldest runs first.
-
-    Args:
-        run_ids: only these runs; empty: all runs, archived ones too.
-    """
+    """Return the checkpoints of these finished runs, or of all (archived ones too), the oldest runs first."""
     folders = (path.parent.name for path in store.artifacts.glob("run-*/round-*"))
     with_files = {int(name.split("-")[1]) for name in folders if name.split("-")[1].isdigit()}
     return [
@@ -51,7 +47,6 @@ def surplus(
     Args:
         keep: the checkpoints that each finished run keeps; if its best round has none, the newest.
         quota: bytes that the folder of artifacts may take; the oldest runs lose checkpoints until it is met.
-            None: all runs lose theirs.
         run_ids: only these runs; empty: all.
     """
     over = float("inf") if quota is None else artifacts_size(store) - quota

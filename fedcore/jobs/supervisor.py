@@ -13,15 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcore import devices
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
 from fedcore.files import open_lock, try_lock
 from fedcore.jobs import launcher
-from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher, LocalPools, Pools, SpreadPools
+from fedcore.jobs.launcher import LaunchedJob, Machines, ThisMachine
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.tuning import advance, record_problems
 from fedcore.store import Store
@@ -43,12 +41,9 @@ logger = logging.getLogger(__name__)
 
 
 class SupervisorLock:
-    """The lock on the file ``<db>.lock``, which allows one supervisor per database.
+    """The lock on the file ``<db>.lock``, one per database; ``NEXT`` is of a supervisor that waits.
 
     The kernel frees it however its holder dies, so a killed supervisor never blocks the next one.
-
-    Args:
-        suffix: of the file, ``NEXT`` for a supervisor that waits.
     """
 
     def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
@@ -57,7 +52,7 @@ class SupervisorLock:
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
-        """Take the lock, trying for ``patience`` seconds; returns False if another process holds it."""
+        """Take the lock, trying for some seconds; returns False if another process holds it."""
         end = time.monotonic() + patience
         while not self._try():
             if time.monotonic() >= end:
@@ -106,21 +101,16 @@ class Supervisor:
     def __init__(
         self,
         store: Store,
+        machines: Machines,
         *,
-        device_ids: Sequence[str] | None = None,
-        launcher: Launcher | None = None,
-        pools: Pools | None = None,
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
         finish: FinishWatch | None = None,
         retire: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store = store
+        self._store, self._machines = store, machines
         self._finish, self._retire = finish, retire
-        self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
-        self._pools = pools or LocalPools(self.device_ids)
-        self._launcher = launcher or LocalLauncher()
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
@@ -148,7 +138,7 @@ class Supervisor:
             self._end_children()
 
     def pause(self) -> None:
-        self._launcher.wait(self._tick)
+        self._machines.wait(self._tick)
 
     def step(self) -> bool:
         """Look once at the children and the queue; returns whether there was anything to do.
@@ -185,7 +175,7 @@ class Supervisor:
             # Without a device, a script records the run (``Recorder``), which takes no slot of ours.
             ours = row["owner"] in self._children or row["device"] is None
             if not ours and is_alive(self._store.path, row, stale=self._stale):
-                self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(self._store, row))
+                self._children[row["owner"]] = Child(row["device"], self._machines.adopt(self._store, row))
 
     def _reap(self) -> None:
         """Mark the rows of jobs whose process has ended, and forget these children."""
@@ -226,9 +216,9 @@ class Supervisor:
             return 0
         check_room(self._store.path)
         started = 0
-        for pool in self._pools.names():
+        for pool in self._machines.names():
             running = sum(child.pool == pool for child in self._children.values())
-            while (claim := self._pools.claim(self._store, pool, running)) is not None:
+            while (claim := self._machines.claim(self._store, pool, running)) is not None:
                 self._start(claim, pool)
                 started, running = started + 1, running + (claim.owner in self._children)
         return started
@@ -237,7 +227,7 @@ class Supervisor:
         """Start a claimed job; if the machine cannot start a process now, the job is queued again."""
         logger.info("%s %d starts on %s", claim.table.name, claim.id, pool)
         try:
-            job = self._launcher.launch(claim, pool)
+            job = self._machines.launch(claim, pool)
         except (OSError, FedLensError) as error:
             fault = explain(error, claim.db)
             if not isinstance(fault, SystemFault):
@@ -279,35 +269,36 @@ def serve(
     db: str | Path | None = None,
     *,
     slots: int | None = None,
-    make: Callable[..., Supervisor] = Supervisor,
+    machines: Callable[[Store], Machines] | None = None,
     wait: bool = False,
     on_finish: str | None = None,
     over: int | None = None,
     **options: Any,
 ) -> int:
-    """Be the database's supervisor in this process, as ``fedlens worker`` does.
+    """Be the database's supervisor in this process, as ``fedlens worker`` does; returns its exit status.
 
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.
-        make: makes the supervisor from the store and ``options``.
+        machines: returns where jobs start, once this is the supervisor; default: this machine.
         wait: if another supervisor serves the database, wait for it; it starts no more jobs, and exits when
             its running jobs have ended.
-        on_finish: command or address that is notified when an experiment has ended; default: that of the
-            environment variable ``FEDLENS_ON_FINISH``, if set. Giving one implies ``wait``, because the
-            other supervisor would not notify it.
-        over: devices of this machine over which each run is spread, one run at a time; None: one device
-            trains each run.
+        on_finish: command or address that is notified when an experiment has ended (default: that of
+            ``FEDLENS_ON_FINISH``). Giving one implies ``wait``, as the other supervisor would not notify it.
+        over: devices of this machine over which each run is spread, one run at a time.
         options: of ``Supervisor``.
-
-    Returns: exit status 0, also when another supervisor serves the database already.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
-    if over is not None:
-        options["pools"] = SpreadPools(over)
-        options["launcher"] = LocalLauncher(partial(launcher.start_process, more=["--over", str(over)]))
+    here = ThisMachine(over=over)
     store = Store(db)
-    writable = _is_writable(store)
-    finish = _finish_watch(store, on_finish)
+    writable, finish = _is_writable(store), None
+    target = (os.environ.get(VARIABLE) or None) if on_finish is None else on_finish
+    if target is not None:
+        try:
+            finish = FinishWatch(store, target)
+        except FedLensError as error:  # a faulty target from the environment is only logged
+            if on_finish is not None:
+                raise
+            logger.error("%s is ignored: %s", VARIABLE, error)
     lock = SupervisorLock(store.path)
     if not lock.acquire(LOCK_SECONDS):
         if finish is not None and writable:
@@ -329,9 +320,9 @@ def serve(
         while not writable:
             time.sleep(RESTART_SECONDS)
             writable = _is_writable(store)
-        supervisor = make(store, finish=finish, **options)
+        supervisor = Supervisor(store, machines(store) if machines else here, finish=finish, **options)
         if slots is not None:
-            for device in supervisor.device_ids:
+            for device in here.device_ids:
                 store.queue.set_slots(device, slots)
 
         def end(*_: object) -> None:
@@ -344,18 +335,6 @@ def serve(
     finally:
         lock.release()
     return 0
-
-
-def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
-    """Return the watch for a target; a faulty target from the environment variable is only logged."""
-    if on_finish is not None:
-        return FinishWatch(store, on_finish)
-    target = os.environ.get(VARIABLE, "")
-    try:
-        return FinishWatch(store, target) if target else None
-    except FedLensError as error:
-        logger.error("%s is ignored: %s", VARIABLE, error)
-        return None
 
 
 def _follow(lock: SupervisorLock) -> bool:
@@ -406,13 +385,11 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
     """Start a detached supervisor if there is work for it and none is running; return whether it was started.
 
     Work means queued jobs, dead ones to be marked, and searches whose draws have ended. When there is none,
-    this costs a few indexed reads, cheap enough for every poll of a page.
+    this costs a few indexed reads, cheap enough for every poll of a page. A ``SystemFault`` says that the
+    machine cannot start a process now.
 
     Args:
         command: module and arguments of the supervisor, before the path of the database.
-
-    Raises:
-        SystemFault: when the machine cannot start a process now.
     """
     path = store.path
     recent = _STARTED.get(path)
@@ -420,13 +397,9 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
-    needed = (
-        store.jobs.any_queued()
-        or any(store.jobs.orphans(table) for table in JOB_TABLES)
-        or bool(store.searches.waiting())
-    )
+    has_work = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
     with plain_errors(path):
-        if not needed or not SupervisorLock(path).is_free():
+        if not (has_work or store.searches.waiting()) or not SupervisorLock(path).is_free():
             return False
         process = _start_detached(store, [*command, str(path)])
     _STARTED[path] = (time.monotonic(), process)

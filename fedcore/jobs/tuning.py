@@ -33,11 +33,7 @@ from fedcore.store.searches import Claimer, Draw, Followed, best_draw
 
 
 def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
-    """Queue what follows a search; None if its draws have not ended, or if it was done before.
-
-    Args:
-        claimer: the process that trains the runs itself; None: they are queued for the worker.
-    """
+    """Queue what follows a search, or let the ``claimer`` train it; None if nothing follows now."""
     with store.checked([experiment_id], f"nothing is selected in experiment {experiment_id}") as sound:
         row, by_method = sound.experiments.get(experiment_id), sound.searches.draws(experiment_id)
     tuning = row.config.tuning

@@ -475,6 +475,8 @@ class Step:
             takes of the gradients of both (ProGrad).
         combine: a function of the gradients of ``losses`` and of ``guides`` by parameter, called without
             gradient; default: their sum. Shape: arguments and result (clients, ...).
+        only: names of these parameters -> which clients they move, for those that not all clients train yet;
+            nothing else of the others' optimiser moves either. Shape: (clients,) bool.
         moved: new values of parameters that follow the batch and no gradient, such as the running statistics
             of batch normalisation. Shape: (clients, ...).
         record: per-sample values kept from the last local epoch for ``upload``. Shape: (clients, batch, ...).
@@ -484,6 +486,7 @@ class Step:
     losses: dict[tuple[str, ...], Tensor]
     guides: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     combine: Callable[[Params, Params], Params] = _added
+    only: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     moved: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)

@@ -140,9 +140,6 @@ class FedOT(Method[FedOTConfig]):
         title="FedOT",
         source="Kong et al., Generalized and Personalized Federated Learning with Black-Box Foundation "
         "Models via Orthogonal Transformations, 2025",
-        bibtex="@misc{kong2025fedot, author = {Kong and others}, title = {Generalized and Personalized "
-        "Federated Learning with Black-Box Foundation Models via Orthogonal Transformations}, "
-        "year = {2025}}",
         summary="CLIP is a black box: only its image embeddings are used. "
         "All clients learn one classifier together, started from the class prompts. "
         "Each client also learns a rotation of the embedding space that never leaves it. "

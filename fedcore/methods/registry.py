@@ -5,9 +5,8 @@ import importlib
 import importlib.util
 import inspect
 import os
-import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from fedcore.methods import consent, declarations
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
 from fedcore.progress import shortened
+from fedcore.records.built_in import built_in
 
 PLAIN = {
     "int_": "must be a whole number",
@@ -70,11 +70,10 @@ def method(cls: type[Method] | None = None) -> type[Method]:
         )
     if fault := _fault_of_members(cls) or declarations.fault_of_class(cls):
         raise FedLensError(f"method '{cls.name}' does not keep the contract: {fault}", "methods")
-    other = _METHODS.get(cls.name)
-    if other is not None and other.__module__ != cls.__module__:
-        raise FedLensError(
-            f"two methods are called '{cls.name}' ({other.__module__}, {cls.__module__}); rename one"
-        )
+    ours, other = built_in().get(cls.name), _METHODS.get(cls.name)  # ours need not be loaded
+    taken = ours.module if ours is not None else cls.__module__ if other is None else other.__module__
+    if taken != cls.__module__:
+        raise FedLensError(f"two methods are called '{cls.name}' ({taken}, {cls.__module__}); rename one")
     _METHODS[cls.name] = cls
     return cls
 
@@ -244,30 +243,33 @@ def _import(file: Path, name: str, *given: Any, **named: Any) -> ModuleType:
 def load_all() -> dict[str, type[Method]]:
     """Load the methods of FedLens, then those of the files in FEDLENS_METHODS (a list like PATH)."""
     load_built_in()
+    _load_named_files()
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
+
+
+def _load_named_files() -> None:
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
         if str(user_path(path, "methods").resolve()) not in _FILES.values():
             load_file(path)
-    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
 
 
 @cache
 def load_built_in() -> None:
     """Load the methods of FedLens."""
-    package = importlib.import_module("fedcore.methods")
-    for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
-        importlib.import_module(info.name)
+    for listed in built_in().values():
+        importlib.import_module(listed.module)
 
 
 @cache
-def load_once() -> None:
-    """Load all methods: loading searches for files, and a page needs thousands of titles."""
+def load_once(load: Callable[[], object]) -> None:
+    """Load once: loading searches for files, and a page needs thousands of titles."""
     with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
-        load_all()
+        load()
 
 
 def loaded() -> dict[str, type[Method]]:
-    """Return all methods by name, loaded by ``load_once``."""
-    load_once()
+    """Return all methods by name, loaded by the first call."""
+    load_once(load_all)
     return registered()
 
 
@@ -276,15 +278,33 @@ def registered() -> dict[str, type[Method]]:
     return dict(_METHODS)
 
 
+def find(name: str) -> type[Method] | None:
+    """Return a method by name, or None; of the methods of FedLens, only this one is loaded."""
+    if name not in _METHODS and name in built_in():
+        importlib.import_module(built_in()[name].module)
+    elif name not in _METHODS:
+        load_once(_load_named_files)
+    return _METHODS.get(name)
+
+
 def get(name: str, field: str = "methods") -> type[Method]:
     """Return a method by name; ``field`` is named by the error for an unknown one."""
-    methods = registered()
-    if name not in methods:
-        methods = load_all()
-    if name not in methods:
-        hint = did_you_mean(name, methods, "choose from " + ", ".join(methods))
+    if name not in _METHODS and name not in built_in():
+        _load_named_files()
+    found = find(name)
+    if found is None:
+        known = list(dict.fromkeys([*built_in(), *_METHODS]))
+        hint = did_you_mean(name, known, "choose from " + ", ".join(known))
         raise FedLensError(f"unknown method '{name}'; {hint}", field)
-    return methods[name]
+    return found
+
+
+def title(name: str) -> str:
+    """Return a method's title, for which none of ours is loaded; its name if it is not known here."""
+    if name in built_in():
+        return built_in()[name].title
+    found = find(name)
+    return name if found is None else found.about.title
 
 
 def file_of(name: str) -> str | None:

@@ -7,7 +7,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,13 @@ import tomli_w
 
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import make_folder, sync_folder, write_whole
-from fedcore.papers import audits, choices, library, mini
+from fedcore.papers import audits, choices, findings, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
+from fedcore.papers.experiments import experiments
+from fedcore.papers.findings import Finding, read_findings
+from fedcore.papers.layout import tables_of
 from fedcore.papers.library import Paper
-from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import (
     COLUMNS,
     LARGEST_VALUES,
@@ -28,7 +29,6 @@ from fedcore.papers.published import (
     values_from,
     values_of,
 )
-from fedcore.papers.tables.printed_layout import tables_of
 
 _FORMER = ".former"
 """End of the hidden name that the former edition of a paper has while another takes its place."""
@@ -104,6 +104,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
         )
     tables_of(paper, values)
     read_reasons(paper)
+    read_findings(paper)
     for name, experiment in experiments(paper).items():
         where = f"{folder / library.RUNS_FILE}, preset '{name}'"
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
@@ -126,29 +127,41 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     return paper, values
 
 
-def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
-    """Copy a paper's folder beside a database, and return the audits' findings about its values.
+def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
+    """Copy a paper's folder beside a database with what the audits find in its values, and return that.
 
     A paper of the same key that was added before is replaced.
     """
     paper, _ = check(folder)
     _check_edition(paper, library.papers())
     place = library.added_folder(db) / paper.key
-    if folder.resolve() != place.resolve():
-        try:
-            _put(folder, place)
-        except OSError as error:
-            reason = error.strerror or first_line(error)
-            raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
+    found = _audited(paper)
+    try:
+        if folder.resolve() == place.resolve():
+            write_whole(place / library.FINDINGS_FILE, findings.csv_text(found).encode())
+        else:
+            _put(folder, place, findings.csv_text(found))
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
     use(db)
-    found = audits.findings()
-    return paper, [finding for value, of in found.items() if value.paper == paper.key for finding in of]
+    return paper, found
 
 
-def _put(folder: Path, place: Path) -> None:
+def _audited(paper: Paper) -> list[Finding]:
+    """Audit a paper that is not in its place yet, beside all others."""
+    added = {key: other for key, other in library.papers().items() if not other.ships}
+    library.set_added({**added, paper.key: paper})
+    try:
+        return audits.findings()[paper.key]
+    finally:
+        library.set_added(added)
+
+
+def _put(folder: Path, place: Path, found: str) -> None:
     """Let a copy of a folder take a paper's place at once: a kill leaves the former edition or the new one.
 
-    Files in the place that are not of a paper's format are kept.
+    Files in the place that are not of a paper's format are kept; ``found`` is the text of the findings.
     """
     new = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
     former = place.with_name(f".{place.name}{_FORMER}")
@@ -157,6 +170,7 @@ def _put(folder: Path, place: Path) -> None:
             shutil.copytree(place, new, symlinks=True, ignore=shutil.ignore_patterns(*library.FILES))
         make_folder(new)
         _copy(folder, new)
+        write_whole(new / library.FINDINGS_FILE, found.encode())
         shutil.rmtree(former, ignore_errors=True)
         if place.exists():
             place.rename(former)
@@ -196,12 +210,6 @@ def key_of(title: str) -> str:
     return key
 
 
-def csv_text(values: Sequence[PublishedValue]) -> str:
-    """Return the text of a ``values.csv``."""
-    rows = ([*(getattr(value, name) for name in COLUMNS[:-2]), *value.written] for value in values)
-    return library.csv_text([COLUMNS, *rows])
-
-
 def write(
     key: str,
     fields: Mapping[str, Any],
@@ -209,7 +217,7 @@ def write(
     tables: Mapping[str, Mapping[str, str]],
     settings: Mapping[str, Mapping[str, str]],
     db: str | Path,
-) -> tuple[Paper, list[audits.Finding]]:
+) -> tuple[Paper, list[Finding]]:
     """Write a paper's folder beside a database; its other tables are left as they are.
 
     Nothing is written if the fields or values are refused.
@@ -227,7 +235,7 @@ def write(
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
-    text = csv_text([replace(value, paper=paper.key) for value in values])
+    text = library.csv_text([COLUMNS, *(value.line for value in values)])
     values_from(text, key, library.VALUES_FILE)
     sections = {"tables": tables, "settings": settings}
     content = {

@@ -10,18 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import TypeAdapter
-
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.experiments import data_names, data_sets
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.printed_runs import data_names, data_sets
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.results.metrics import RunResult
-from fedcore.results.printed import STATES, Comparability, ComparabilityState
+from fedcore.results.statistics import group_by
+from fedcore.results.summary import STATES, Comparability, ComparabilityState
 
 MATCHED = ("edition", "table", "dataset", "setting", "method", "target", "metric")
 """Columns that select the values of a reason: empty for all, else names that may contain ``*``.
@@ -29,7 +28,6 @@ MATCHED = ("edition", "table", "dataset", "setting", "method", "target", "metric
 ``edition`` is the key of the paper or of another edition of it (``Paper.edition_of``).
 """
 COLUMNS = (*MATCHED, "test_images", "state", "unmeasured", "reason")
-_STATE: TypeAdapter[ComparabilityState] = TypeAdapter(ComparabilityState)
 NO_EVIDENCE = "no evidence shows that the paper's value and ours are the same quantity"
 OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
 
@@ -97,8 +95,8 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
                 line=lines.line_num,
                 patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
                 test_images={domain: int(count) for domain, count in counts.items()},
-                state=_STATE.validate_python(row["state"]),
-                unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
+                state=STATES[STATES.index(row["state"])],
+                unmeasured=STATES[STATES.index(row["unmeasured"])] if row["unmeasured"] else None,
                 text=row["reason"],
             )
         except ValueError as error:
@@ -190,23 +188,20 @@ COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
     "no run": "not the result of one run, but a mean over several data sets, a count or a time",
 }
 """Column -> its meaning."""
-RUNNABLE: tuple[CoverageColumn, ...] = ("comparable", "with a caveat", "not comparable")
 
 
 def coverage(
     values: Iterable[PublishedValue] | None = None,
 ) -> dict[tuple[str, str], Counter[CoverageColumn]]:
     """Count the values (default: all) of each column by paper and table, in the papers' order."""
-    counts: dict[tuple[str, str], Counter[CoverageColumn]] = {}
-    for value in load_all() if values is None else values:
-        counts.setdefault((value.paper, value.table), Counter())[_column(value)] += 1
+    by_table = group_by(load_all() if values is None else values, lambda value: (value.paper, value.table))
     papers = list(library.papers())
 
     def place(key: tuple[str, str]) -> tuple[int, int, str]:
         paper, table = key
         return papers.index(paper), int(table) if table.isdecimal() else 0, table
 
-    return {key: counts[key] for key in sorted(counts, key=place)}
+    return {key: Counter(map(_column, by_table[key])) for key in sorted(by_table, key=place)}
 
 
 def _column(value: PublishedValue) -> CoverageColumn:

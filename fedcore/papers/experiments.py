@@ -1,14 +1,210 @@
-"""Presets: the demonstration, protocols of generalisation, and the papers' experiments, built on demand."""
+"""Presets: the demonstration, protocols of generalisation, and the experiments of papers' ``runs.toml``.
+
+A ``runs.toml`` maps printed methods to methods and hyper-parameters of FedLens, printed data sets and domains
+to its names, and gives the experiments that reproduce the tables.
+"""
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
-from fedcore.config import Experiment, load
-from fedcore.errors import FedLensError, did_you_mean
+from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
+
+from fedcore.config import CohortConfig, Experiment, backbone_names, load
+from fedcore.errors import FedLensError, did_you_mean, first_line
 from fedcore.files import ASSETS
-from fedcore.papers import library, printed_runs
+from fedcore.papers import library
+from fedcore.papers.library import RUNS_FILE, Paper
+
+_LONGEST_NOTES = 100_000
+_TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
+
+
+class PrintedRule(BaseModel, extra="forbid", frozen=True):
+    """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
+
+    method: tuple[str, ...] = ()
+    dataset: tuple[str, ...] = ()
+    setting: tuple[str, ...] = ()
+    backbone: tuple[str, ...] = ()
+
+    def is_about(self, value: object) -> bool:
+        """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
+        columns = ("method", "dataset", "setting", "backbone")
+        return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
+
+
+class PrintedMethod(PrintedRule):
+    """The method of FedLens that printed names stand for, or the reason why it has none.
+
+    Attributes:
+        name: the method of FedLens.
+        config: the fields that distinguish this variant; ``unset`` names those without a value.
+        reason: why FedLens does not implement it, instead of a name.
+    """
+
+    name: str = ""
+    config: dict[str, Any] = {}
+    unset: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class LocalPerformance(PrintedRule):
+    """The meaning of the metric ``local`` in some values of a source.
+
+    Attributes:
+        after_aggregation: of the models that clients receive, and not of those that they have trained.
+        own_samples: on a client's own test samples, and not on all test samples of its classes.
+    """
+
+    after_aggregation: bool = False
+    own_samples: bool = False
+
+
+class PresetFields(BaseModel, extra="allow", frozen=True):
+    """The fields of an experiment; those that are completed before it is made are checked."""
+
+    like: str | None = None
+    notes: str = ""
+    methods: tuple[str | dict[str, Any], ...] = ()
+    reproduces: tuple[dict[str, Any], ...] = ()
+
+
+class PrintedRuns(BaseModel, extra="forbid", frozen=True):
+    """A ``runs.toml``.
+
+    Attributes:
+        data: data set as printed -> its name in experiments.
+        domains: data set as printed -> domain as printed -> its name in the catalog.
+        cohorts: backbones of mixed federations as printed -> the cohorts of clients.
+        methods: rules of printed methods, of which the first that is about a value holds.
+        local: rules of the metric ``local``, of which the first that is about a value holds.
+        texts: parts of notes that experiments share, in place of ``{NAME}``.
+        entries: label -> the method that experiments name by its label.
+        presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
+            it gives none; ``methods`` may be labels of ``entries``; ``reproduces`` is of this paper where it
+            names none.
+    """
+
+    data: dict[str, str] = {}
+    domains: dict[str, dict[str, str]] = {}
+    cohorts: dict[str, tuple[CohortConfig, ...]] = {}
+    methods: tuple[PrintedMethod, ...] = ()
+    local: tuple[LocalPerformance, ...] = ()
+    texts: dict[str, str] = {}
+    entries: dict[str, dict[str, Any]] = {}
+    presets: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], PresetFields
+    ] = {}
+
+    @field_validator("texts")
+    @classmethod
+    def _not_nested(cls, texts: dict[str, str]) -> dict[str, str]:
+        """Refuse texts that name each other in a circle, which would never end."""
+        for name, text in texts.items():
+            for _ in texts:
+                text = _replaced(text, texts)
+                if len(text) > _LONGEST_NOTES or name in _TEXT.findall(text):
+                    raise ValueError(f"{name} holds itself")
+        return texts
+
+
+@library.cached
+def runs(work: str) -> PrintedRuns:
+    """Return the ``runs.toml`` of a paper; empty if its folder has none."""
+    return read_runs(library.find(work))
+
+
+def read_runs(paper: Paper) -> PrintedRuns:
+    """Read the ``runs.toml`` of a paper's folder."""
+    return library.read_optional(paper.folder / RUNS_FILE, PrintedRuns)
+
+
+def experiments(paper: Paper) -> dict[str, Experiment]:
+    """Return the experiments that reproduce a paper's tables, by name."""
+    given = read_runs(paper)
+    return {name: _experiment(name, given, paper) for name in given.presets}
+
+
+def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
+    where = f"{paper.folder / RUNS_FILE}, preset '{name}'"
+    fields = _fields(name, given, where, ())
+    unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
+    if unknown:
+        raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
+    fields["methods"] = [
+        {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
+    ]
+    fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
+    fields["notes"] = fields.get("notes", "")
+    while (replaced := _replaced(fields["notes"], given.texts)) != fields["notes"]:
+        fields["notes"] = replaced
+    try:
+        return Experiment(**fields)
+    except ValidationError as error:
+        raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
+
+
+def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    if name not in given.presets or name in seen:
+        raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
+    fields = given.presets[name].model_dump(exclude_unset=True)
+    parent = fields.pop("like", None)
+    return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
+
+
+def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(general[key], value)
+        for key, value in special.items()
+        if isinstance(value, dict) and isinstance(general.get(key), dict)
+    }
+    return {**general, **special, **both}
+
+
+def _replaced(text: str, texts: Mapping[str, str]) -> str:
+    return _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)
+
+
+def _naming(work: str) -> list[PrintedRuns]:
+    """Return the files that name data sets, domains and cohorts for a paper: those that ship, then its own.
+
+    An added paper names nothing for others, whose numbers would change.
+    """
+    ships = [other for other in library.works() if library.find(other).ships and other != work]
+    return [runs(name) for name in (*ships, *filter(None, [work]))]
+
+
+@library.cached
+def data_names(work: str = "") -> dict[str, str]:
+    """Return the data sets as a paper or, where it does not say, the others print them -> in experiments."""
+    return {printed: name for given in _naming(work) for printed, name in given.data.items()}
+
+
+@library.cached
+def data_sets() -> set[str]:
+    """Return the data sets of all papers, as experiments name them."""
+    return {name for work in library.works() for name in runs(work).data.values()}
+
+
+@library.cached
+def domain_names(work: str = "") -> dict[str, dict[str, str]]:
+    """Return, by data set as printed, the domains as printed -> in the catalog, see ``data_names``."""
+    found: dict[str, dict[str, str]] = {}
+    for given in _naming(work):
+        for dataset, domains in given.domains.items():
+            found.setdefault(dataset, {}).update(domains)
+    return found
+
+
+def printed_backbone(experiment: Experiment, paper: Paper) -> str:
+    """Return an experiment's backbone as a paper prints it, or the names of its cohorts' backbones."""
+    of_paper = runs(paper.work) if paper.key in library.papers() else read_runs(paper)
+    printed = {cohorts: text for given in (*_naming(""), of_paper) for text, cohorts in given.cohorts.items()}
+    return printed.get(experiment.cohorts, backbone_names(experiment))
+
 
 DEMO = "demo"
 """Name of the preset that compares the four methods on embedded data."""
@@ -36,7 +232,7 @@ def published() -> dict[str, Experiment]:
     return {
         f"{work}/{name}": experiment
         for work in library.works()
-        for name, experiment in printed_runs.experiments(library.find(work)).items()
+        for name, experiment in experiments(library.find(work)).items()
     }
 
 

@@ -1,9 +1,9 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
-A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
-(``comparability``), ``runs.toml`` (``printed_runs``) and ``choices.toml`` (``choices``). docs/papers.md
-describes the format. The readers of these files raise a ``FedLensError`` that names the file, the place and
-the remedy.
+A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings``) and, where
+they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``experiments``) and ``choices.toml``
+(``choices``). docs/papers.md describes the format. The readers of these files raise a ``FedLensError`` that
+names the file, the place and the remedy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml")
+FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml", "findings.csv")
 """The files of a paper's folder."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = FILES
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE = FILES
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
+LINK = r"(https?://[\w.~:/?#@!&+,;=%-]+)?"
+"""A paper's link, in which no character means anything in Markdown or HTML; may be empty."""
 SourceKind = Literal["paper", "README", "results file", "third party"]
 KINDS: dict[SourceKind, str] = {
     "paper": "the text of the paper",
@@ -119,7 +121,7 @@ class ListedHeadings(_PaperPart):
 
 
 class TableNotes(_PaperPart):
-    """A table: its caption, and the headings of its panels, rows and columns (``tables.printed_layout``)."""
+    """A table: its caption, and the headings of its panels, rows and columns (``layout``)."""
 
     title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
     caption: str = ""
@@ -198,6 +200,13 @@ class Paper(_PaperPart):
             raise ValueError("is empty")
         return text.strip()
 
+    @field_validator("link")
+    @classmethod
+    def _plain_link(cls, link: str) -> str:
+        if not re.fullmatch(LINK, link, re.ASCII):
+            raise ValueError("is not a plain address that begins with https:// or http://")
+        return link
+
     @property
     def work(self) -> str:
         """Key of the work that this is an edition of; editions count as one source."""
@@ -222,7 +231,6 @@ class Paper(_PaperPart):
         return self._protocols[table, setting]
 
     def metric(self, printed: str) -> MetricNotes:
-        """Return the source's notes on a metric, else what its name usually means."""
         return self.metrics.get(printed) or USUAL_METRICS.get(printed, MetricNotes())
 
     def title_of(self, table: str) -> str:
@@ -316,22 +324,18 @@ def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:
     try:
         return Paper(**fields, key=folder.name, folder=folder)
     except ValidationError as error:
-        raise _explained(error, where) from error
-
-
-def _explained(error: ValidationError, where: str) -> FedLensError:
-    """Return the first error of a ``paper.toml`` in one line: the field, what is wrong and what to do."""
-    first = error.errors()[0]
-    field, kind = ".".join(map(str, first["loc"])), first["type"]
-    if kind == "missing":
-        return FedLensError(f"{where}: {field} is missing; add it", field)
-    if kind == "extra_forbidden":
-        allowed = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
-        remedy = did_you_mean(str(first["loc"][-1]), allowed, "docs/papers.md lists the fields")
-        return FedLensError(f"{where}: unknown field {field}; {remedy}", field)
-    if field == "kind":
-        return FedLensError(f"{where}: kind must be one of {', '.join(get_args(SourceKind))}", field)
-    return FedLensError(f"{where}: {field}: {first['msg']}; mend it", field)
+        first = error.errors()[0]
+        field, kind = ".".join(map(str, first["loc"])), first["type"]
+        text = f"{field}: {first['msg']}; mend it"
+        if kind == "missing":
+            text = f"{field} is missing; add it"
+        elif kind == "extra_forbidden":
+            allowed = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
+            remedy = did_you_mean(str(first["loc"][-1]), allowed, "docs/papers.md lists the fields")
+            text = f"unknown field {field}; {remedy}"
+        elif field == "kind":
+            text = f"kind must be one of {', '.join(get_args(SourceKind))}"
+        raise FedLensError(f"{where}: {text}", field) from error
 
 
 @cache
@@ -349,7 +353,7 @@ class _Added:
 
 
 def added_folder(db: str | Path) -> Path:
-    """Return the folder of added papers: FEDLENS_PAPERS, else ``runs.db.papers`` beside ``runs.db``."""
+    """Return the folder of added papers, beside the database unless ``FEDLENS_PAPERS`` names one."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named).expanduser() if named else Path(f"{db}.papers")
 

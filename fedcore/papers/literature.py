@@ -147,24 +147,19 @@ def number(count: int, noun: str) -> str:
 
 def setting_of(value: PublishedValue) -> dict[str, str]:
     """Return the parts of a value's setting by key of ``DIFFERENCES``; empty where nothing is said."""
-    stated = protocol(value)
-    direct = {"quantity": quantity(value), "backbone": value.backbone}
-    return {part: direct[part] if part in direct else getattr(stated, part) for part in DIFFERENCES}
+    stated = protocol(value).model_dump() | {"quantity": quantity(value), "backbone": value.backbone}
+    return {part: stated[part] for part in DIFFERENCES}
 
 
 def differences(values: Sequence[PublishedValue]) -> dict[str, list[str]]:
     """Return the parts in which some settings differ: ``{"the backbone": ["RN50", "ViT-B-16"]}``."""
+
+    def by_number(text: str) -> tuple[float, str]:
+        return (float(text), "") if text.replace(".", "", 1).isdecimal() else (float("inf"), text)
+
     settings = [setting_of(value) for value in values]
-    found = {}
-    for part, title in DIFFERENCES.items():
-        variants = sorted({s[part] for s in settings if s[part]}, key=_natural)
-        if len(variants) > 1:
-            found[title] = variants
-    return found
-
-
-def _natural(text: str) -> tuple[float, str]:
-    return (float(text), "") if text.replace(".", "", 1).isdecimal() else (float("inf"), text)
+    variants = {part: {s[part] for s in settings if s[part]} for part in DIFFERENCES}
+    return {DIFFERENCES[part]: sorted(of, key=by_number) for part, of in variants.items() if len(of) > 1}
 
 
 @library.cached

@@ -122,14 +122,20 @@ def guess(table: PastedTable) -> list[PastedColumn]:
     for i, title in enumerate(table.head):
         cells = [line[i] for line in table.lines if line[i] not in _EMPTY]
         if cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2:
-            columns.append(_of_values(title))
+            group = _group(title)
+            if title.lower().strip(". ") in ("avg", "average", "mean"):
+                columns.append(PastedColumn("value", AVERAGE))
+            else:
+                columns.append(
+                    PastedColumn("value", "", group, title) if group else PastedColumn("value", title)
+                )
             continue
         taken = {column.role for column in columns}
         role: Role = next((role for word, role in _HEADINGS.items() if word in title.lower()), "method")
         columns.append(PastedColumn(role if role not in taken else "ignored"))
     if any(column.role == "dataset" for column in columns):
         columns = [
-            PastedColumn("value", "", _GROUPS.get(_first_word(title), "avg"), title)
+            PastedColumn("value", "", _group(title) or "avg", title)
             if column.role == "value" and column.dataset != AVERAGE
             else column
             for column, title in zip(columns, table.head, strict=True)
@@ -137,16 +143,9 @@ def guess(table: PastedTable) -> list[PastedColumn]:
     return columns
 
 
-def _of_values(title: str) -> PastedColumn:
-    if title.lower().strip(". ") in ("avg", "average", "mean"):
-        return PastedColumn("value", AVERAGE)
-    if _first_word(title) in _GROUPS:
-        return PastedColumn("value", "", _GROUPS[_first_word(title)], title)
-    return PastedColumn("value", title)
-
-
-def _first_word(title: str) -> str:
-    return (title.lower().split() or [""])[0]
+def _group(title: str) -> str | None:
+    """Return the group of classes that the first word of a heading names."""
+    return _GROUPS.get((title.lower().split() or [""])[0])
 
 
 def values(
@@ -180,7 +179,20 @@ def values(
             if column.role != "value" or line[i] in _EMPTY:
                 continue
             where = f"line {number}, column '{table.head[i]}'"
-            value = _value(line[i], where, named, column, common, paper)
+            mean, std, decimals = _number(line[i], where)
+            value = PublishedValue(
+                paper,
+                common["table"],
+                named.get("dataset") or column.dataset or common.get("dataset", ""),
+                named.get("setting") or common.get("setting", ""),
+                named.get("backbone") or common.get("backbone", ""),
+                named["method"],
+                named.get("target") or column.target or "avg",
+                named.get("metric") or column.metric or common.get("metric") or "accuracy",
+                mean,
+                std,
+                decimals,
+            )
             place = tuple(getattr(value, name) for name in COLUMNS[:-2])
             if place in places:
                 raise FedLensError(
@@ -195,14 +207,8 @@ def values(
     return found
 
 
-def _value(
-    cell: str,
-    where: str,
-    named: Mapping[str, str],
-    column: PastedColumn,
-    common: Mapping[str, str],
-    paper: str,
-) -> PublishedValue:
+def _number(cell: str, where: str) -> tuple[float, float | None, tuple[int, int]]:
+    """Return the value of a cell, its spread, and the decimals of both."""
     read_as = _NUMBER.match(cell)
     if read_as is None:
         raise FedLensError(
@@ -214,17 +220,5 @@ def _value(
             f"{where}: {cell!r:.40} may have thousands or decimals after its comma; write 1234 or 1.234",
             "table",
         )
-    value, std = (read_as[part] and read_as[part].replace(",", ".") for part in ("value", "std"))
-    return PublishedValue(
-        paper,
-        common["table"],
-        named.get("dataset") or column.dataset or common.get("dataset", ""),
-        named.get("setting") or common.get("setting", ""),
-        named.get("backbone") or common.get("backbone", ""),
-        named["method"],
-        named.get("target") or column.target or "avg",
-        named.get("metric") or column.metric or common.get("metric") or "accuracy",
-        float(value),
-        float(std) if std else None,
-        (decimals_of(value), decimals_of(std or "")),
-    )
+    value, std = ((read_as[part] or "").replace(",", ".") for part in ("value", "std"))
+    return float(value), float(std) if std else None, (decimals_of(value), decimals_of(std))

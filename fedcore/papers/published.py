@@ -13,9 +13,10 @@ from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.files import read_text, read_texts
 from fedcore.papers import library
+from fedcore.papers.experiments import printed_backbone
 from fedcore.papers.library import VALUES_FILE, Paper
-from fedcore.papers.printed_runs import printed_backbone
 from fedcore.results.metrics import Rule
+from fedcore.results.statistics import group_by
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class PublishedValue:
         """The value and its spread as in ``values.csv``, with all decimals as printed."""
         first, second = self.decimals or (None, None)
         return _written(self.value, first), "" if self.std is None else _written(self.std, second)
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """Its line of ``values.csv``."""
+        return (*(getattr(self, name) for name in COLUMNS[:-2]), *self.written)
 
     def _printed_digits(self, part: int) -> int:
         return self.digits if self.decimals is None else min(self.digits, self.decimals[part])
@@ -140,9 +146,9 @@ def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]
     found: list[PublishedValue] = []
     places: dict[tuple[str, ...], PublishedValue] = {}
     for line, row in library.csv_rows(lines, where, "values"):
-        empty = [name for name in COLUMNS if name not in OPTIONAL and not row[name].strip()]
-        if empty:
-            raise FedLensError(f"{line}: {empty[0]} is empty; write it as printed", empty[0])
+        for name in COLUMNS:
+            if name not in OPTIONAL and not row[name].strip():
+                raise FedLensError(f"{line}: {name} is empty; write it as printed", name)
         texts = {name: row[name].strip() for name in COLUMNS[:-2]}
         value = _number(row["value"], f"{line}: value")
         std = _number(row["std"], f"{line}: std") if row["std"].strip() else None
@@ -167,26 +173,19 @@ def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]
             raise FedLensError(f"{where}: it has more than {LARGEST_VALUES:,} values; divide it", "values")
     if not found:
         raise FedLensError(f"{where}: it has no values; add a line per printed value", "values")
-    _refuse_shares(found, where)
-    return tuple(found)
-
-
-def _is_named_accuracy(value: PublishedValue) -> bool:
-    return value.metric == "accuracy" or value.metric.endswith(" accuracy")
-
-
-def _refuse_shares(values: Sequence[PublishedValue], where: str) -> None:
-    """Refuse a table whose accuracies are all at most 1, which are shares and not per cent."""
-    largest: dict[str, float] = {}
-    for value in filter(_is_named_accuracy, values):
-        largest[value.table] = max(value.value, largest.get(value.table, 0.0))
-    for table, most in largest.items():
+    for table, of_table in group_by(filter(_is_named_accuracy, found), lambda v: v.table).items():
+        most = max(value.value for value in of_table)
         if 0 < most <= 1:
             raise FedLensError(
                 f"{where}: no accuracy of table {table} is above {most:g}, so they seem to be shares; write "
                 "them in per cent, 83.21 for 0.8321",
                 "value",
             )
+    return tuple(found)
+
+
+def _is_named_accuracy(value: PublishedValue) -> bool:
+    return value.metric == "accuracy" or value.metric.endswith(" accuracy")
 
 
 def _number(text: str, where: str) -> float:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.papers.comparability import comparability_of_runs
-from fedcore.papers.equivalents import content, content_key
-from fedcore.papers.measures import RunReader, held_out_of
+from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of, round_shares
 from fedcore.papers.published import PublishedValue
 from fedcore.results.evaluated_on import SeedAndDomain
+from fedcore.results.frames import cell_frame
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
-from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, group_by, spread
-from fedcore.store import NamedCell, RunRow, Store
+from fedcore.results.statistics import Stat, spread
+from fedcore.results.summary import Comparability
+from fedcore.store import RunRow, Store
 
 ACTIVE = ("queued", "running", "stopping")
 OTHER_TEST_SET = (
@@ -74,12 +74,8 @@ class RecordedRuns:
         for runs in self._runs.values():
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
-        self._cells: dict[tuple[int, int], list[NamedCell]] = {}
-        self._versions: dict[str, str] = {}
+        self._shares: dict[tuple[int, int], Mapping[str, float]] = {}
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
-
-    def has(self, key: str) -> bool:
-        return key in self._runs
 
     def done(self, key: str) -> dict[SeedAndDomain, RunRow]:
         """Return the finished runs of this content by seed and held-out domain."""
@@ -87,6 +83,7 @@ class RecordedRuns:
         return _by_part(sorted(finished, key=lambda r: not self._caveats[r.id]))
 
     def active(self, key: str) -> dict[SeedAndDomain, RunRow]:
+        """Return the queued and running runs of this content."""
         return _by_part(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
 
     def ended_early(self, key: str) -> dict[SeedAndDomain, RunRow]:
@@ -122,21 +119,14 @@ class RecordedRuns:
         if not runs:
             return []
         selected = select_rounds(self.store, runs, rule)
-        missing = {
-            run: [r for r in rounds if (run, r) not in self._cells] for run, rounds in selected.items()
-        }
-        self._cells |= group_by(self.store.cells.own_and_global(missing), lambda c: (c.run_id, c.round))
-        return [
-            RunResult(
-                run, rounds, {}, test_images=test_images([self._cells.get((run.id, r), []) for r in rounds])
-            )
-            for run in runs
-            for rounds in [selected[run.id]]
-        ]
+        cells = cell_frame(self.store.cells.own_and_global(selected), runs)
+        self._shares.update(round_shares(cells))
+        images = test_images(cells)
+        return [RunResult(r, selected[r.id], {}, test_images=images.get(r.id, {})) for r in runs]
 
     def reader(self, domains: Mapping[str, str]) -> RunReader:
         """Return a reader of metrics for some domains, which caches the cells that it has read."""
-        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
+        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._shares))
 
     def measurement(
         self,
@@ -168,12 +158,6 @@ class RecordedRuns:
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
         elsewhere = stat is None and value.metric == "local" and not rehearsal
         return Measurement(stat, tuple(r.run.id for r in read), against, OTHER_TEST_SET if elsewhere else "")
-
-    def version(self, key: str) -> str:
-        """Return a text that changes when a run of this content finishes or is deleted."""
-        if key not in self._versions:
-            self._versions[key] = repr(sorted(r.version for r in self.done(key).values()))
-        return self._versions[key]
 
 
 def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:

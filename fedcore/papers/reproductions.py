@@ -1,23 +1,24 @@
 """Published values beside ours: read from the runs of a store, or matched with the rows of a comparison."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import equivalents, library
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import NoEquivalent, VariantRun
+from fedcore.papers.equivalents import MEASURES, NoEquivalent, VariantRun, local_performance
 from fedcore.papers.experiments import followed_by
-from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
-from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, signed
+from fedcore.results.summary import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.store import Store
 
 Status = Literal["measured", "not run", "not implemented", "no single run", "measured on another test set"]
@@ -132,12 +133,9 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
     """
     values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = {}
     missing: dict[str, str] = {}
-    for experiment in experiments:
-        if experiment.reproduces:
-            try:
-                _add(values, missing, comparison, experiment)
-            except FedLensError:
-                continue
+    for experiment in (e for e in experiments if e.reproduces):
+        with suppress(FedLensError):
+            _add(values, missing, comparison, experiment)
     present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
     missing = {m: reason for m, reason in missing.items() if m not in present}
     return PrintedValues(values, missing, _presets(comparison))
@@ -145,17 +143,14 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
 
 def _presets(comparison: Comparison) -> dict[RowKey, tuple[str, ...]]:
     """Return the presets that the experiments of each row follow."""
-    followed = {
-        (experiment.id, trained): followed_by(experiment.config, trained)
-        for experiment in comparison.experiments
-        for trained in {row.trained_by_fedlens for row in comparison.rows}
-    }
-    found = {}
+    configs, found = {experiment.id: experiment.config for experiment in comparison.experiments}, {}
+    followed = cache(lambda number, trained: followed_by(configs[number], trained))
     for row in comparison.rows:
         behind = dict.fromkeys(result.run.experiment_id for result in row.runs)
-        names = dict.fromkeys(n for number in behind for n in followed[number, row.trained_by_fedlens])
-        found[row.setting, row.key] = tuple(names)
-    return {key: names for key, names in found.items() if names}
+        names = dict.fromkeys(n for number in behind for n in followed(number, row.trained_by_fedlens))
+        if names:
+            found[row.setting, row.key] = tuple(names)
+    return found
 
 
 def _add(

@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, annotation, escape, short_name
 from fedcore.plots.theme import MARGIN, TOOLBAR, Theme, hover
-from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.transfer import COMMON, LEAST_GAIN, Edge, findings, is_common, main_edges
+from fedcore.results.panels.panel import COMMON, LEAST_GAIN, Edge, Panel, findings, is_common, main_edges
 
 NO_ARROW = f"every gain or loss is below {LEAST_GAIN:g} point, or equal for several clients"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels

@@ -12,31 +12,29 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.plots.axes import (
+from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.plots.traces import (
+    DASHES,
     GAP,
+    KINDS,
     TICK,
     TITLE,
     Axis,
     axes_of,
-    plain,
-    room_below,
-    room_of_names,
-    round_ticks,
-    text_angle,
-    text_width,
-    thinned_ticks,
-)
-from fedcore.plots.theme import TOOLBAR, Theme
-from fedcore.plots.traces import (
-    DASHES,
-    KINDS,
     bar_shapes,
     colour_lines,
     heatmap_shapes,
     marker,
     place_bars,
+    plain,
+    room_below,
+    room_of_names,
+    round_ticks,
     scale_colours,
     scatter_shapes,
+    text_angle,
+    text_width,
+    thinned_ticks,
 )
 from fedcore.plots.vector import Anchor, Box, Image, Path, Picture, Point, Shape, Text
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
+
+from fedcore.records.built_in import built_in
 
 _Value = TypeVar("_Value")
 ColourScale = tuple[tuple[float, str], ...]
@@ -23,51 +26,56 @@ class MethodStyle(NamedTuple):
     marker: str
 
 
-METHOD_STYLES = {
-    "fedot": MethodStyle("#0072B2", "#56B4E9", "solid", "circle"),
-    "sdfed": MethodStyle("#D55E00", "#E69F00", "dashdot", "square"),
-    "fedalign": MethodStyle("#009E73", "#009E73", "longdash", "diamond"),
-    "feddeap": MethodStyle("#CC79A7", "#CC79A7", "longdashdot", "triangle-up"),
-    "zero-shot": MethodStyle("#6B7280", "#9CA3AF", "dot", "x-thin-open"),
-    "promptfl": MethodStyle("#111827", "#F3F4F6", "dash", "cross"),
-}
-BASELINE_STYLES = {
-    "cocoop": MethodStyle("#882255", "#E58FB5", "solid", "star"),
-    "fedclip": MethodStyle("#332288", "#A79CF0", "dash", "pentagon"),
-    "fedgh": MethodStyle("#117733", "#7FCB94", "dashdot", "hexagon"),
-    "fedakt": MethodStyle("#8A6D00", "#DDCC77", "longdash", "triangle-down"),
-    "vpt": MethodStyle("#00707A", "#5FD0D8", "longdashdot", "triangle-left"),
-    "facmic": MethodStyle("#9B2D1F", "#FF9E8A", "dot", "triangle-right"),
-    "fedapt": MethodStyle("#6B3FA0", "#CFA0EE", "solid", "hourglass"),
-    "fedavg-vision": MethodStyle("#5B5B00", "#C6C65A", "dash", "bowtie"),
-    "clip-fc": MethodStyle("#882255", "#E58FB5", "dashdot", "star-square"),
-    "coop": MethodStyle("#332288", "#A79CF0", "longdash", "star-diamond"),
-    "fedotp": MethodStyle("#117733", "#7FCB94", "longdashdot", "diamond-tall"),
-    "fedpgp": MethodStyle("#8A6D00", "#DDCC77", "dot", "diamond-wide"),
-    "fedmaple": MethodStyle("#00707A", "#5FD0D8", "solid", "hexagram"),
-    "fedavg-lora": MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
-    "fedprox-lora": MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
-    "kgcoop": MethodStyle("#5B5B00", "#C6C65A", "longdash", "x"),
-    "taskres": MethodStyle("#00707A", "#5FD0D8", "dashdot", "circle-open"),
-    "fedtpg": MethodStyle("#5B5B00", "#C6C65A", "solid", "star-open"),
-    "clip-adapter": MethodStyle("#9B2D1F", "#FF9E8A", "longdash", "pentagon-open"),
-    "promptfolio": MethodStyle("#6B3FA0", "#CFA0EE", "dot", "diamond-open"),
-    "fedpha": MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
-    "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
-    "tip-adapter": MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
-    "pfedmoap": MethodStyle("#8A6D00", "#DDCC77", "longdashdot", "cross-open"),
-    "dp-fpl": MethodStyle("#5B5B00", "#C6C65A", "dashdot", "star-diamond-open"),
-    "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
-    "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
-    "proda": MethodStyle("#9B2D1F", "#FF9E8A", "solid", "triangle-right-open"),
-    "ivlp": MethodStyle("#332288", "#A79CF0", "dot", "hexagram-open"),
-    "promptsrc": MethodStyle("#117733", "#7FCB94", "solid", "bowtie-open"),
-    "fedmgp": MethodStyle("#882255", "#E58FB5", "dash", "hexagon2-open"),
-    "pfedmma": MethodStyle("#00707A", "#5FD0D8", "dash", "diamond-tall-open"),
-}
-"""Baselines that no paper compares may share a colour; their markers and lines differ."""
-OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]
-"""Styles of all other methods: always the same ones, so that a new baseline changes no colour of theirs."""
+STYLES = (
+    MethodStyle("#0072B2", "#56B4E9", "solid", "circle"),
+    MethodStyle("#D55E00", "#E69F00", "dashdot", "square"),
+    MethodStyle("#009E73", "#009E73", "longdash", "diamond"),
+    MethodStyle("#CC79A7", "#CC79A7", "longdashdot", "triangle-up"),
+    MethodStyle("#6B7280", "#9CA3AF", "dot", "x-thin-open"),
+    MethodStyle("#111827", "#F3F4F6", "dash", "cross"),
+    MethodStyle("#882255", "#E58FB5", "solid", "star"),
+    MethodStyle("#332288", "#A79CF0", "dash", "pentagon"),
+    MethodStyle("#117733", "#7FCB94", "dashdot", "hexagon"),
+    MethodStyle("#8A6D00", "#DDCC77", "longdash", "triangle-down"),
+    MethodStyle("#00707A", "#5FD0D8", "longdashdot", "triangle-left"),
+    MethodStyle("#9B2D1F", "#FF9E8A", "dot", "triangle-right"),
+    MethodStyle("#6B3FA0", "#CFA0EE", "solid", "hourglass"),
+    MethodStyle("#5B5B00", "#C6C65A", "dash", "bowtie"),
+    MethodStyle("#882255", "#E58FB5", "dashdot", "star-square"),
+    MethodStyle("#332288", "#A79CF0", "longdash", "star-diamond"),
+    MethodStyle("#117733", "#7FCB94", "longdashdot", "diamond-tall"),
+    MethodStyle("#8A6D00", "#DDCC77", "dot", "diamond-wide"),
+    MethodStyle("#00707A", "#5FD0D8", "solid", "hexagram"),
+    MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
+    MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
+    MethodStyle("#5B5B00", "#C6C65A", "longdash", "x"),
+    MethodStyle("#00707A", "#5FD0D8", "dashdot", "circle-open"),
+    MethodStyle("#5B5B00", "#C6C65A", "solid", "star-open"),
+    MethodStyle("#9B2D1F", "#FF9E8A", "longdash", "pentagon-open"),
+    MethodStyle("#6B3FA0", "#CFA0EE", "dot", "diamond-open"),
+    MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
+    MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
+    MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
+    MethodStyle("#8A6D00", "#DDCC77", "longdashdot", "cross-open"),
+    MethodStyle("#5B5B00", "#C6C65A", "dashdot", "star-diamond-open"),
+    MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
+    MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
+    MethodStyle("#9B2D1F", "#FF9E8A", "solid", "triangle-right-open"),
+    MethodStyle("#332288", "#A79CF0", "dot", "hexagram-open"),
+    MethodStyle("#117733", "#7FCB94", "solid", "bowtie-open"),
+    MethodStyle("#882255", "#E58FB5", "dash", "hexagon2-open"),
+    MethodStyle("#00707A", "#5FD0D8", "dash", "diamond-tall-open"),
+    MethodStyle("#6B3FA0", "#CFA0EE", "longdash", "hourglass-open"),
+    MethodStyle("#9B2D1F", "#FF9E8A", "dashdot", "diamond-wide-open"),
+    MethodStyle("#332288", "#A79CF0", "solid", "star-square-open"),
+    MethodStyle("#00707A", "#5FD0D8", "dot", "x-open"),
+)
+"""The looks of our methods, in the order of ``assets/methods.toml``; the last ones are for new methods.
+
+The first six differ by every property. Others that no paper compares may share a colour, but no marker.
+"""
+OTHER_STYLES = STYLES[6:21]
+"""Styles of all other methods: always the same ones, so that a new method of ours changes none of theirs."""
 STATUS = {
     "queued": ("○", "#6B7280", "#A9B3BF"),
     "running": ("▶", "#00649C", "#56B4E9"),
@@ -179,9 +187,14 @@ class Theme:
 
 
 def style(method: str) -> MethodStyle:
-    """Return the style of a method; one without a style gets a spare that depends only on its name."""
+    """Return the style of a method; one that is not ours gets a style that depends only on its name."""
     spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
-    return (METHOD_STYLES | BASELINE_STYLES).get(method, spare)
+    return _styles().get(method, spare)
+
+
+@cache
+def _styles() -> dict[str, MethodStyle]:
+    return dict(zip(built_in(), STYLES, strict=False))
 
 
 def rgba(colour: str, opacity: float) -> str:

@@ -101,7 +101,7 @@ class About:
     Attributes:
         title: display name, e.g. "FedOT".
         source: paper and year.
-        bibtex: the entry of the paper; empty if there is none.
+        bibtex: the entry of the paper, of a method outside FedLens; ours are in ``assets/references.bib``.
         summary: the idea in a few sentences, shown beside the form.
         family: whether it is listed as a method or as a baseline.
         prompts: names of its learned prompts -> their names in tables.

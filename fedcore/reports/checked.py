@@ -10,11 +10,10 @@ from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.results import exports
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.latex import summary_latex
+from fedcore.results.exports import summary_latex
 from fedcore.results.metrics import METRICS, Metric, Rule
-from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
-from fedcore.results.summary import Summary, offered_metrics, summarise
+from fedcore.results.summary import PrintedValues, Summary, offered_metrics, summarise
 from fedcore.store import Store
 
 

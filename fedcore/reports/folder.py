@@ -16,7 +16,7 @@ from fedcore.reports.recipe import METHODS
 from fedcore.reports.views import Figure
 from fedcore.reports.views.curves import Curves
 from fedcore.reports.views.matrices import Heatmaps
-from fedcore.results.latex import slug
+from fedcore.results.exports import slug
 from fedcore.results.sharing import bibtex
 
 PAGE = "report.html"

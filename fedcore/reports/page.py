@@ -8,9 +8,11 @@ and every script but the one that it holds and names by its digest.
 import base64
 import hashlib
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
 import jinja2
 from markupsafe import Markup
@@ -129,3 +131,59 @@ def content_security_policy(script: str) -> str:
 def _json_in_script(text: str) -> Markup:
     """Return JSON that an HTML parser reads as it is: no text in it can end the element or open a comment."""
     return Markup(text.replace("<", "\\u003c"))
+
+
+def printed_parts(page: str) -> dict[str, list[str]]:
+    """Return the texts that a page prints about its runs by the title of their table or figure.
+
+    The numbers that a pointer or a program finds are among them. The numbers by which a database counts its
+    runs and experiments are left out, and so are runs that are in no table.
+    """
+    reader = _Printed()
+    reader.feed(page)
+    return reader.parts
+
+
+class _Printed(HTMLParser):
+    """Reads every table but those of configs and environments, and all text of settings and their figures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: dict[str, list[str]] = {}
+        self.section, self.part, self.tag = "", "", ""
+        self.in_figure = False
+        self.row: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tag, given = tag, dict(attrs)
+        if tag in ("section", "script"):
+            self.section = self.part = given.get("id") or ""
+        self.in_figure |= tag == "figure"
+        self.row = [] if tag == "tr" else self.row
+        self._add([given[name] or "" for name in ("title", "data-value") if name in given])
+
+    def handle_endtag(self, tag: str) -> None:
+        self.in_figure &= tag != "figure"
+        if tag == "tr" and self.row is not None:
+            row, self.row = self.row, None
+            if self.section == "runs":
+                row = [] if "left out" in row else row[2:]
+            if row and self.section not in ("configs", "environment"):
+                self.parts.setdefault(self.part, []).extend(row)
+        elif tag in ("section", "script"):
+            self.section = self.part = ""
+
+    def handle_data(self, data: str) -> None:
+        text = " ".join(data.split())
+        if text and (self.tag == "h3" or (self.tag == "caption" and not self.in_figure)):
+            self.part = f"{self.section}: {text}"
+        if self.section == "summary":
+            self._add(re.sub(r'"runs": "[^"]*"', "", text).split("}, {"))
+        elif text:
+            self._add([text])
+
+    def _add(self, texts: Sequence[str]) -> None:
+        if self.row is not None:
+            self.row += texts
+        elif self.section == "summary" or self.section.startswith("setting-"):
+            self.parts.setdefault(self.part, []).extend(texts)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.reports.content import Report
-from fedcore.results.differences import config_differences, partial_fields
+from fedcore.results.comparison import config_differences, partial_fields
 from fedcore.results.metrics import BREAKDOWNS, METRICS
-from fedcore.results.printed import PrintedValue
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.run_files import environment_texts
 from fedcore.results.search import budget_text
 from fedcore.results.statistics import group_by
-from fedcore.results.summary import DifferenceCell, MeanCell, Summary, SummaryTable
+from fedcore.results.summary import DifferenceCell, MeanCell, PrintedValue, Summary, SummaryTable
 
 DIGITS = 2
 """Decimals of the accuracies, as in the LaTeX table."""
@@ -207,13 +206,8 @@ def notices(report: Report) -> list[str]:
 
 def sources(report: Report) -> list[tuple[str, str]]:
     """Return title and paper of each method that has a row."""
-    methods = registry.load_all()
-    names = dict.fromkeys(g.method for g in report.comparison.rows)
-    return [
-        (methods[n].about.title, methods[n].about.source)
-        for n in names
-        if n in methods and methods[n].about.source
-    ]
+    found = map(registry.find, dict.fromkeys(g.method for g in report.comparison.rows))
+    return [(m.about.title, m.about.source) for m in found if m is not None and m.about.source]
 
 
 def _texts(*titles: str) -> list[tuple[str, bool]]:

@@ -10,19 +10,12 @@ import numpy as np
 from fedcore.config import Tuned
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison
-from fedcore.results.metrics import (
-    FURTHER,
-    SCORE_COLUMNS,
-    Metric,
-    complete_seeds,
-    further_accuracies,
-    harmonic_mean,
-    harmonic_means,
-)
+from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
+from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, complete_seeds, score_frame
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import config_for_display, distinguishing_texts
-from fedcore.results.statistics import group_by, mean_or_none, spread
+from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
 from fedcore.store.rounds import RoundRow
 
@@ -133,29 +126,23 @@ def scores_by_round(
     store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> ByRound:
     """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
+    import pandas as pd
+
     ids = list(run_ids)
-    scores: ByRound = {i: {} for i in ids}
-    if metric != "dual" and metric not in SCORE_COLUMNS:
+    if metric == "dual" or metric in SCORE_COLUMNS:
+        table = score_frame(store.rounds.mean_accuracy(ids, split, stage))
+    else:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
             store.cells.own_and_global(evaluated, split, stage)
             if metric == "local"
             else store.cells.on_kinds(evaluated, FURTHER, split, stage)
         )
-        for (run, round_), of_round in group_by(cells, lambda c: (c.run_id, c.round)).items():
-            shares: dict[Metric, float | None] = {**further_accuracies(of_round)}
-            share = (shares | harmonic_means(shares)).get(metric)
-            if share is not None:
-                scores[run][round_] = 100 * share
-        return scores
-    for row in store.rounds.mean_accuracy(ids, split, stage):
-        share = (
-            harmonic_mean(row.global_mean, row.personal_mean)
-            if metric == "dual"
-            else getattr(row, SCORE_COLUMNS[metric])
-        )
-        if share is not None:
-            scores[row.run_id][row.round] = 100 * share
+        table = round_metrics(cell_frame(cells, store.runs.get(ids)))
+    shares = with_harmonic_means(table).get(metric, pd.Series(dtype=float)).dropna()
+    scores: ByRound = {i: {} for i in ids}
+    for (run, round_), percent in (100 * shares).to_dict().items():
+        scores[run][round_] = percent
     return scores
 
 
@@ -413,3 +400,112 @@ def smoothed(series: Series, weight: float) -> Series:
         total, norm = weight * total + value, weight * norm + 1
         averages.append(total / norm)
     return replace(series, smooth=tuple(averages))
+
+
+SHARES = (80, 90, 95, 99)
+"""Shares of the best accuracy, per cent."""
+USUAL_SHARE = 95
+ReachCost = Literal["rounds", "megabytes", "seconds"]
+
+
+@dataclass(frozen=True)
+class SeedReach:
+    """The cost of one seed until it reached the target, mean over its runs; None if it never did.
+
+    Attributes:
+        rounds: the first evaluated round that reached it; 0 is before training.
+        megabytes: traffic of all clients, up and down; also None if it was not measured.
+        seconds: of training and aggregation; also None if they were not measured.
+    """
+
+    seed: int
+    runs: tuple[int, ...]
+    rounds: int | None
+    megabytes: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The cost at which a row of a comparison reached the target, seed by seed."""
+
+    row: ComparisonRow
+    seeds: tuple[SeedReach, ...]
+
+    @property
+    def reached(self) -> int:
+        return sum(seed.rounds is not None for seed in self.seeds)
+
+    def stat(self, cost: ReachCost) -> Stat | None:
+        return spread(getattr(seed, cost) for seed in self.seeds)
+
+    @property
+    def text(self) -> str:
+        """The number of seeds that reached it: ``3 of 5``, ``never``."""
+        return f"{self.reached} of {len(self.seeds)}" if self.reached else "never"
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The costs at which the rows of a setting reached a share of its best accuracy.
+
+    Attributes:
+        best: the label of the row with the highest mean.
+        target: accuracy to reach, per cent.
+    """
+
+    metric: Metric
+    share: int
+    best: str
+    target: float
+    rows: tuple[Reach, ...]
+
+    @property
+    def title(self) -> str:
+        best = 100 * self.target / self.share
+        return (
+            f"Cost to reach {self.share} % of the best: {METRICS[self.metric].title} {self.target:.1f} % "
+            f"({self.best} has {best:.1f} %)"
+        )
+
+
+def reaching(
+    store: Store, comparison: Comparison, setting: str, metric: Metric, shares: Sequence[int]
+) -> list[Reaching]:
+    """Return the cost of each row of a setting to reach shares of its best mean; empty without curves.
+
+    Args:
+        shares: per cent of the best. Rows that were evaluated on other test sets are left out.
+    """
+    rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
+    ids = [result.run.id for row in rows for result in row.runs]
+    scores = scores_by_round(store, ids, metric)
+    if not any(scores.values()):
+        return []
+    best = max(rows, key=lambda row: row.stats[metric].mean)
+    traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
+    found = []
+    for share in shares:
+        target = best.stats[metric].mean * share / 100
+        reached = (_reach(row, scores, traffic, time, target) for row in rows)
+        found.append(Reaching(metric, share, best.label, target, tuple(r for r in reached if r.seeds)))
+    return [each for each in found if each.rows]
+
+
+def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
+    seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
+    found = []
+    for seed, runs in sorted(seeds.items()):
+        common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
+        if not common or common[0] > 1:
+            continue
+        means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
+        # rounding of the mean must not make the best row miss 100 % of itself
+        at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
+        spent: list[float | None] = [None, None]
+        if at is not None:  # 0 before training, None if it was not measured
+            before = 0.0 if at == 0 else None
+            for i, costs in enumerate((megabytes, seconds)):
+                spent[i] = mean_or_none(costs[run.id].get(at, before) for run in runs)
+        found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
+    return Reach(row, tuple(found))

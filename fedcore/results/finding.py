@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from fedcore.progress import counted, duration, listed, shortened
-from fedcore.results.comparison import compare
-from fedcore.results.differences import reason_not_comparable
+from fedcore.results.comparison import compare, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed, tests_made
 from fedcore.results.summary import Summary, SummaryRow, SummaryTable, shown_metrics, summarise

@@ -15,7 +15,7 @@ import numpy as np
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
-from fedcore.results.differences import reason_not_comparable
+from fedcore.results.comparison import reason_not_comparable
 from fedcore.results.leaderboard import Board
 from fedcore.results.metrics import value_per_seed
 from fedcore.results.rows import ComparisonRow

@@ -1,18 +1,32 @@
 """The metrics of a run: which of its rounds count, and its accuracies in them.
 
-Functions of ``cells`` take the test cells of one round after aggregation (``Store.cells.own_and_global``):
-every client's own model on its own samples, and the global model on every test set. Their results
-are shares of one; everything else is in per cent.
+Accuracies are in per cent; ``fedcore.results.frames`` says how they are read from cells.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-import numpy as np
-
+from fedcore.results.frames import (
+    FURTHER,
+    ROUND,
+    cell_frame,
+    client_shares,
+    domain_shares,
+    round_metrics,
+    with_harmonic_means,
+)
 from fedcore.results.statistics import group_by, mean_or_none
-from fedcore.store import NamedCell, RunRow, Store
+from fedcore.store import RunRow, Store
+from fedcore.store.rounds import MeanAccuracy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -234,10 +248,6 @@ SCORE_COLUMNS = {metric: facts.column for metric, facts in METRICS.items() if fa
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
 BY_ROUND = tuple(metric for metric, facts in METRICS.items() if facts.column or facts.curve_on)
 """Metrics that have a curve over the rounds."""
-FURTHER = ("base", "new", "unseen", "transfer")
-"""Kinds of test sets beside those of clients and domains."""
-HALVES = ("base", "new")
-"""Kinds of test sets that are all test images of the base or of the new classes."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
 
@@ -290,35 +300,53 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 
 def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
     """Read the results of some runs in the rounds that a rule selects."""
+    import pandas as pd
+
     selected = select_rounds(store, runs, rule)
-    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy(selected)}
     recorded = store.cells.own_and_global(selected)
     recorded += [c for c in store.cells.on_kinds(selected, FURTHER) if c.model_kind != "global"]
-    cells = group_by(recorded, lambda c: (c.run_id, c.round))
+    cells = cell_frame(recorded, runs)
+    chosen = pd.MultiIndex.from_tuples(
+        [(run, round_) for run, rounds in selected.items() for round_ in rounds], names=ROUND
+    )
+    by_round = score_frame(store.rounds.mean_accuracy(selected)).reindex(chosen).join(round_metrics(cells))
+    values = with_harmonic_means(100 * by_round.groupby("run_id").mean())
+    of_runs = {
+        run: {m: None if math.isnan(share) else share for m, share in row.items()}
+        for run, row in values.reindex(columns=list(METRICS)).to_dict("index").items()
+    }
+    parts: dict[Breakdown, dict[int, dict[str, float]]] = {
+        "domain": _by_run(100 * domain_shares(cells)),
+        "client": _by_run(100 * client_shares(cells)),
+    }
+    images, sets = test_images(cells), _test_sets(cells)
+    domains = _domain_sets(cells)
     results = []
     for run in runs:
-        rounds = selected[run.id]
-        by_round = [cells[run.id, r] for r in rounds if (run.id, r) in cells]
-        means = [scores[run.id, r] for r in rounds]
-        values: dict[Metric, float | None] = {
-            metric: _mean_percent(getattr(mean, name) for mean in means)
-            for metric, name in SCORE_COLUMNS.items()
-        }
-        values |= _cell_metrics(run.held_out, by_round)
-        values |= harmonic_means(values)
-        sets = [recorded_test_sets(of_round, run.held_out) for of_round in by_round]
+        found = of_runs.get(run.id, {})
+        breakdowns = {part: shares[run.id] for part, shares in parts.items() if run.id in shares}
+        if run.held_out is not None and found.get("generalisation") is not None:
+            breakdowns["held_out"] = {run.held_out: found["generalisation"]}
         results.append(
             RunResult(
                 run,
-                rounds,
-                values,
-                _breakdowns(run.held_out, by_round),
-                tuple(_domain_sets(by_round)),
-                test_images(by_round),
-                tuple(one for i, one in enumerate(sets) if one not in sets[:i]),
+                selected[run.id],
+                found,
+                breakdowns,
+                tuple(domains.get(run.id, ())),
+                images.get(run.id, {}),
+                tuple(sets.get(run.id, ())),
             )
         )
     return results
+
+
+def score_frame(scores: Iterable[MeanAccuracy]) -> pd.DataFrame:
+    """Return recorded means as ``round_metrics`` returns those of cells."""
+    import pandas as pd
+
+    frame = pd.DataFrame.from_records(list(scores), columns=MeanAccuracy._fields).set_index(ROUND)
+    return frame.rename(columns={column: metric for metric, column in SCORE_COLUMNS.items()}).astype(float)
 
 
 def select_rounds(store: Store, runs: Sequence[RunRow], rule: Rule) -> dict[int, tuple[int, ...]]:
@@ -327,195 +355,66 @@ def select_rounds(store: Store, runs: Sequence[RunRow], rule: Rule) -> dict[int,
     return {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
 
 
-def recorded_test_sets(cells: Iterable[NamedCell], held_out: str | None) -> TestSets:
-    """Return the test sets of a round's accuracies.
+def test_images(cells: pd.DataFrame) -> dict[int, dict[str, int]]:
+    """Return by run the number of test images of each domain, those of its clients if it has no test set."""
+    own = cells[cells.own & cells.domain.notna()]
+    last = own[own["round"] == own.run_id.map(cells.groupby("run_id")["round"].max())]
+    of_clients = last.groupby(["run_id", "domain"], sort=False).total.sum()
+    images = _nested(of_clients)
+    for run, totals in _domain_sets(cells).items():
+        images[run] = images.get(run, {}) | totals
+    return images
+
+
+def _domain_sets(cells: pd.DataFrame) -> dict[int, dict[str, int]]:
+    """Return by run the number of test images of each domain that has a test set."""
+    return _nested(cells[cells.test_set_kind == "domain"].set_index(["run_id", "test_set"]).total)
+
+
+def _test_sets(cells: pd.DataFrame) -> dict[int, list[TestSets]]:
+    """Return by run the test sets of each round's accuracies, equal ones once.
 
     They are those of the clients' own models (``own``), and of the global model on the clients' test sets
     (``global``) and on the domains' (``domain``; where one was held out, only that one enters a metric).
     """
-    found: TestSets = {"own": {}, "global": {}, "domain": {}}
-    for c in cells:
-        if is_own(c):
-            found["own"][c.test_set] = c.total
-        elif c.model_kind == "global" and c.test_set_kind == "client":
-            found["global"][c.test_set] = c.total
-        elif c.model_kind == "global" and c.test_set_kind == "domain" and held_out in (None, c.test_set):
-            found["domain"][c.test_set] = c.total
-    return found
-
-
-def test_images(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
-    """Return the number of test images of each domain, those of its clients if it has no test set."""
-    cells = (c for cs in rounds[-1:] for c in cs if is_own(c) and c.domain)
-    by_domain = group_by(cells, lambda c: c.domain or "")
-    return {domain: sum(c.total for c in cs) for domain, cs in by_domain.items()} | _domain_sets(rounds)
-
-
-def _domain_sets(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
-    """Return the number of test images of each domain that has a test set."""
-    return {c.test_set: c.total for cells in rounds for c in cells if c.test_set_kind == "domain"}
-
-
-def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
-    """Return the metrics that are read from cells, in per cent, averaged over rounds."""
-    by_round = [further_accuracies(cells) for cells in rounds]
-    values: dict[Metric, float | None] = {
-        m: _mean_percent(one.get(m) for one in by_round)
-        for m in dict.fromkeys(m for one in by_round for m in one)
-    }
-    if held_out is None:
-        halved = any(c.test_set_kind in HALVES for cells in rounds for c in cells)
-        whole = None if halved else _mean_percent(global_accuracy(cells) for cells in rounds)
-        return {"whole": whole, **values}
-    return {
-        **values,
-        "generalisation": _mean_percent(global_accuracy(cells, held_out) for cells in rounds),
-        "personalisation": _mean_percent(personalisation(cells, held_out) for cells in rounds),
-        "comprehensive": _mean_percent(comprehensive(cells, held_out) for cells in rounds),
-    }
-
-
-def _breakdowns(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Breakdown, dict[str, float]]:
-    """Return accuracies by domain, client and held-out domain, in per cent, averaged over rounds."""
-    shares: dict[Breakdown, list[dict[str, float]]] = {
-        "domain": [accuracy_by_domain(cells) for cells in rounds],
-        "client": [accuracy_by_client(cells) for cells in rounds],
-    }
-    if held_out is not None:
-        unseen = [global_accuracy(cells, held_out) for cells in rounds]
-        shares["held_out"] = [{held_out: share} for share in unseen if share is not None]
-    means: dict[Breakdown, dict[str, float]] = {}
-    for breakdown, by_round in shares.items():
-        for name in dict.fromkeys(name for one in by_round for name in one):
-            value = _mean_percent(one.get(name) for one in by_round)
-            if value is not None:
-                means.setdefault(breakdown, {})[name] = value
-    return means
-
-
-def _mean_percent(shares: Iterable[float | None]) -> float | None:
-    mean = mean_or_none(shares)
-    return None if mean is None else 100 * mean
-
-
-def is_own(c: NamedCell) -> bool:
-    """Return whether a cell is of a client's own model on its own test samples."""
-    return c.model_kind == c.test_set_kind == "client" and c.model == c.test_set
-
-
-def accuracy_by_client(cells: Iterable[NamedCell]) -> dict[str, float]:
-    """Return the accuracy of each client's own model on its own test samples."""
-    return {c.model: c.correct / c.total for c in cells if is_own(c)}
-
-
-def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
-    """Return the mean of ``accuracy_by_client`` over each domain's clients; empty without domains."""
-    by_domain = group_by((c for c in cells if is_own(c) and c.domain), lambda c: c.domain or "")
-    return {domain: float(np.mean([c.correct / c.total for c in cs])) for domain, cs in by_domain.items()}
-
-
-def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
-    """Return the global model's accuracy on a domain's test set, by default on all domains' together.
-
-    The latter is FedAlign's global performance; None if no such cell was recorded. Where test sets were
-    sampled, each domain's share weighs as many samples as its whole test set has: samples of equal size
-    would let small domains weigh as much as large ones.
-    """
-    chosen = [
-        c
-        for c in cells
-        if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
-    ]
-    if all(c.size in (None, c.total) for c in chosen):
-        return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
-    sizes = [c.total if c.size is None else c.size for c in chosen]
-    weighted = (size * c.correct / c.total for size, c in zip(sizes, chosen, strict=True))
-    return sum(weighted) / sum(sizes)
-
-
-def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
-    """Return the accuracies of one round on further test sets, as far as they were recorded."""
-    names: dict[tuple[str, str], Metric] = {
-        ("global", "base"): "base",
-        ("global", "new"): "new",
-        ("client", "base"): "own_base",
-        ("client", "new"): "own_new",
-        ("global", "unseen"): "unseen",
-        ("adapted", "unseen"): "adapted",
-        ("global", "transfer"): "transfer",
-    }
-    cells = list(cells)
-    found = group_by(cells, lambda c: (c.model_kind, c.test_set_kind))
-    shares = {
-        names[key]: float(np.mean([c.correct / c.total for c in of_kind]))
-        for key, of_kind in found.items()
-        if key in names
-    }
-    local = local_accuracy(cells)
-    return shares if local is None else {**shares, "local": local}
-
-
-def local_accuracy(cells: Sequence[NamedCell]) -> float | None:
-    """Return the global model's accuracy on clients' classes among themselves; None in other protocols.
-
-    Source: Qiu et al., FedTPG, 2024: the mean over the clients of a data set, then over data sets.
-    """
-    if not any(c.test_set_kind == "base" and c.domain for c in cells):  # a column for each data set
-        return None
-    clients = (c for c in cells if (c.model_kind, c.test_set_kind) == ("global", "client"))
-    by_data = group_by(clients, lambda c: c.domain)
-    return mean_or_none(
-        mean_or_none(c.correct / c.total for c in of_dataset) for of_dataset in by_data.values()
+    shown = cells.held_out.isna() | (cells.held_out == cells.test_set)
+    kinds = cells.test_set_kind.map({"client": "global", "domain": "domain"}).where(
+        (cells.model_kind == "global") & ((cells.test_set_kind != "domain") | shown)
     )
+    kinds = kinds.where(~cells.own, "own")
+    of_rounds: dict[tuple[int, int], TestSets] = {}
+    columns = (cells.run_id, cells["round"], kinds, cells.test_set, cells.total)
+    for run, round_, kind, name, total in zip(*(column.tolist() for column in columns), strict=True):
+        sets = of_rounds.setdefault((run, round_), {"own": {}, "global": {}, "domain": {}})
+        if isinstance(kind, str):
+            sets[kind][name] = total
+    by_run: dict[int, list[TestSets]] = {}
+    for (run, _), sets in of_rounds.items():
+        if sets not in (found := by_run.setdefault(run, [])):
+            found.append(sets)
+    return by_run
+
+
+def _by_run(values: pd.Series[float]) -> dict[int, dict[str, float]]:
+    """Return values by round and name as the means over each run's rounds, by run and name."""
+    name = values.index.names[-1]
+    return _nested(values.groupby(["run_id", name], sort=False).mean())
+
+
+def _nested(values: pd.Series[T]) -> dict[int, dict[str, T]]:
+    found: dict[int, dict[str, T]] = {}
+    for (run, name), value in values.to_dict().items():
+        found.setdefault(run, {})[name] = value
+    return found
 
 
 def metrics_by_round(test_sets: Iterable[tuple[str, str | None]]) -> set[Metric]:
     """Return the metrics that have a curve in a run with test sets of these kinds and domains."""
     recorded = set(test_sets)
     kinds = {kind for kind, _ in recorded}
-    if any(kind == "base" and domain for kind, domain in recorded):  # as ``local_accuracy`` has it
+    if any(kind == "base" and domain for kind, domain in recorded):  # as ``round_metrics`` has it
         kinds.add("local")
     return {metric for metric in BY_ROUND if METRICS[metric].column or METRICS[metric].curve_on in kinds}
-
-
-def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float | None]:
-    """Return the harmonic means of a run's accuracies, or of one round's.
-
-    Where classes are disjoint, a client's own classes are its own test samples.
-    """
-    local = values.get("classes")
-    local = values.get("personal") if local is None else local
-    return {
-        "dual": harmonic_mean(values.get("global"), values.get("personal")),
-        "harmonic": harmonic_mean(values.get("base"), values.get("new")),
-        "harmonic3": harmonic_mean(local, values.get("own_base"), values.get("own_new")),
-        "harmonic_local": harmonic_mean(*(values.get(m) for m in ("local", "base", "new"))),
-    }
-
-
-def harmonic_mean(*values: float | None) -> float | None:
-    """Return the harmonic mean; 0 if one of the values is 0, None if one is not known."""
-    defined = [v for v in values if v is not None]
-    if len(defined) < len(values):
-        return None
-    return len(defined) / sum(1 / v for v in defined) if all(defined) else 0.0
-
-
-def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
-    """Return P of one run: the mean over domains but the held-out one of own models on their own domain."""
-    return mean_or_none(_own_accuracies(cells, held_out))
-
-
-def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
-    """Return C of one run: the mean of the global model's G and the own models' accuracies by domain."""
-    shares, unseen = _own_accuracies(cells, held_out), global_accuracy(cells, held_out)
-    return mean_or_none([*shares, unseen]) if shares and unseen is not None else None
-
-
-def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
-    """Return own models' accuracies by domain except the held-out one, or by client without domains."""
-    by_domain = {domain: share for domain, share in accuracy_by_domain(cells).items() if domain != held_out}
-    return list((by_domain or accuracy_by_client(cells)).values())
 
 
 def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:

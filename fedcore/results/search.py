@@ -34,7 +34,7 @@ def budget_text(config: RunConfig) -> str:
     if tuned is not None:
         elsewhere = f" on {tuned.data}" if tuned.data not in (None, config.data.name) else ""
         return counted(tuned.draws, "draw") + elsewhere
-    method = registry.loaded().get(config.method.name)  # None: a user's method, not loaded here
+    method = registry.find(config.method.name)  # None: a user's method, not loaded here
     return NOT_TUNED if method is None or search_ranges(method.Config) else ""
 
 

@@ -136,5 +136,5 @@ def _training(rows: Sequence[ComparisonRow]) -> str:
 
 
 def _is_trained(row: ComparisonRow) -> bool:
-    method = registry.loaded().get(row.method) if row.trained_by_fedlens else None
+    method = registry.find(row.method) if row.trained_by_fedlens else None
     return method is None or method.trains

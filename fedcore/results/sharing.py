@@ -13,12 +13,12 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.methods import registry
+from fedcore.records.built_in import built_in, references
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric
-from fedcore.results.printed import PrintedValues
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.summary import Summary
+from fedcore.results.summary import PrintedValues, Summary
 from fedcore.store import Store
 
 BOARD_FIELDS = (
@@ -122,27 +122,24 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
     return "\n".join(lines) + "\n"
 
 
-_OPEN_CLIP = (
-    "@software{openclip, author = {Ilharco, Gabriel and Wortsman, Mitchell and Wightman, Ross and others}, "
-    "title = {OpenCLIP}, doi = {10.5281/zenodo.5143773}, year = {2021}}"
-)
-
-
 def bibtex(rows: Iterable[ComparisonRow]) -> str:
     """Return the entries for the rows of a comparison, that of FedLens first, as in CITATION.cff."""
-    methods, data = registry.load_all(), {e.name: e for e in catalog.entries()}
+    papers, data = references(), {e.name: e for e in catalog.entries()}
     entries = [
         "@software{fedlens, author = {{The FedLens developers}}, "
         "title = {{FedLens}: federated adaptation of {CLIP}, compared}, "
         f"version = {{{fedcore.__version__}}}, year = {{2026}}}}"
     ]
     for row in rows:
-        entries += [methods[row.method].about.bibtex] if row.method in methods else []
+        if row.method in built_in():
+            entries += [papers[key] for key in built_in()[row.method].cites]
+        elif (own := registry.find(row.method)) is not None:
+            entries.append(own.about.bibtex)
         used = [row.config.data.name, *(other.name for other in row.config.further_data)]
         entries += [data[name].bibtex for name in used if name in data]
         for backbone in backbones(row.config):
             of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
-            entries += [methods["zero-shot"].about.bibtex, *([] if of_openai else [_OPEN_CLIP])]
+            entries += [papers["radford2021clip"], *([] if of_openai else [papers["openclip"]])]
     single = dict.fromkeys(
         e.strip() for several in entries for e in re.split(r"\n(?=@)", several) if e.strip()
     )

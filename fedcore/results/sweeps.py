@@ -7,8 +7,7 @@ from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.progress import counted, first_few
-from fedcore.results.comparison import Comparison
-from fedcore.results.differences import reason_not_comparable
+from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import OF_SETTING

@@ -254,7 +254,6 @@ def insert_runs(
     origin: str = "engine",
 ) -> tuple[int, ...]:
     """Insert queued runs of an experiment; returns their ids."""
-    titles = {name: cls.about.title for name, cls in registry.load_all().items()}
     return tuple(
         insert_row(
             database,
@@ -262,7 +261,7 @@ def insert_runs(
             {
                 "experiment_id": experiment_id,
                 "method": run.method.name,
-                "label": run.method.label or titles.get(run.method.name, run.method.name),
+                "label": run.method.label or registry.title(run.method.name),
                 "seed": int(run.seed),
                 "held_out": run.held_out,
                 "config": run.model_dump_json(),

@@ -6,8 +6,7 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title
 from fedcore.progress import first_few
-from fedcore.results.comparison import Comparison
-from fedcore.results.differences import config_differences, partial_fields
+from fedcore.results.comparison import Comparison, config_differences, partial_fields
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
 

@@ -14,9 +14,9 @@ from fedcore.reports.checked import ComparisonChoices, available_metrics
 from fedcore.reports.views import ViewSource
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
-from fedcore.results.printed import PrintedValues
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, Test
+from fedcore.results.summary import PrintedValues
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import table
 from pages.widgets import charts, markup, session

@@ -20,11 +20,9 @@ from fedcore.reports.checked import (
     checked_comparison,
 )
 from fedcore.reports.content import Wording, read_report
-from fedcore.results.exports import file_name
-from fedcore.results.latex import summary_latex
+from fedcore.results.exports import file_name, summary_latex
 from fedcore.results.metrics import RULES
-from fedcore.results.printed import PrintedValues
-from fedcore.results.summary import summarise
+from fedcore.results.summary import PrintedValues, summarise
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
 from pages.widgets.report import made, wording

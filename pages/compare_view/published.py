@@ -6,7 +6,7 @@ import streamlit as st
 
 from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
-from fedcore.results.printed import Comparability
+from fedcore.results.summary import Comparability
 from fedcore.store import Store
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup

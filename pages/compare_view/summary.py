@@ -14,11 +14,10 @@ from fedcore.results.metrics import (
     Breakdown,
     Metric,
 )
-from fedcore.results.printed import PrintedValue
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text
 from fedcore.results.statistics import TESTS, Stat, signed
-from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
+from fedcore.results.summary import MeanCell, PrintedValue, Summary, SummaryRow, SummaryTable, summarise
 from pages.compare_view import table as tables
 from pages.compare_view.controls import ComparedState, ShownComparison
 from pages.compare_view.table import SummaryColumn

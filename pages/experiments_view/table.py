@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
-from fedcore.plots.thumbnail import thumbnail
+from fedcore.plots.heatmaps import thumbnail
 from fedcore.progress import duration, first_few
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store

@@ -236,7 +236,7 @@ def add_variant(uid: int) -> None:
     """Callback: add a variant of a method below it."""
     content = form()
     at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
-    label = f"{entry.label or available_methods()[entry.name].about.title} (variant)"
+    label = f"{entry.label or registry.title(entry.name)} (variant)"
     variant = content.new_method(entry.name, label, entry.config.values, entry.file)
     content.methods.insert(at + 1, variant)
 

@@ -76,8 +76,7 @@ def name_in_form(field: str) -> str:
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)
     entry = drafts.form().methods[int(parts[1])]
-    method = drafts.available_methods().get(entry.name)
-    title = entry.title or (method.about.title if method else entry.name)
+    title = entry.title or registry.title(entry.name)
     return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 

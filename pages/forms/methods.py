@@ -27,8 +27,8 @@ OWN_FIELDS = 2
 
 GUIDES = PROJECT / "docs" / "methods"
 _HEAD = re.compile(r"\A# [^\n]+\n+Name: `[\w-]+`\.\n")
-_GENERATED = re.compile(r"<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
-"""Blocks that repeat the form beside the text."""
+_GENERATED = re.compile(r"<!-- row: .*? -->\n|<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
+"""Blocks that repeat the form beside the text, and the page's row in a table."""
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 

@@ -41,6 +41,15 @@ PAGE = """<!doctype html>
 DEFAULT_PORTS = {"http": 80, "https": 443}
 EVERYWHERE = ("0.0.0.0", "::")
 """Addresses that make a server listen on all interfaces; they are not names of the machine."""
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self' 'unsafe-inline' blob:; object-src 'none'; base-uri 'none'; form-action 'self'"
+)
+"""What a page may load: nothing of another server.
+
+Streamlit needs inline styles, an inline script in its page and in ``st.html``, components as blobs, and fonts
+and images as data (tables of the browser, pictures of pages, the icons of plotly).
+"""
 HEADER_SECONDS = 10.0
 """A connection may wait for headers this long, at most twice as long; a body may take any time."""
 
@@ -229,6 +238,7 @@ def _with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=message["headers"])
             headers.setdefault("X-Frame-Options", "SAMEORIGIN")
+            headers.setdefault("Content-Security-Policy", POLICY)
             headers.setdefault("Referrer-Policy", "same-origin")
         await send(message)
 

@@ -7,7 +7,7 @@ import streamlit as st
 from fedcore.config.field_names import field_title
 from fedcore.errors import FedLensError
 from fedcore.jobs.tuning import problem_of
-from fedcore.plots.search import DrawPoint, search_chart, search_table
+from fedcore.plots.sweep import DrawPoint, search_chart, search_table
 from fedcore.progress import counted
 from fedcore.results import progress
 from fedcore.results.search import SearchedMethod, methods_of

@@ -4,10 +4,10 @@ from collections import Counter
 
 import streamlit as st
 
-from fedcore.papers import audits, library, literature
-from fedcore.papers.audits import KINDS
-from fedcore.papers.tables.printed_layout import PrintedTable
-from fedcore.papers.tables.sources import has_runs
+from fedcore.papers import library, literature
+from fedcore.papers.cells import has_runs
+from fedcore.papers.findings import KINDS, findings_of
+from fedcore.papers.layout import PrintedTable
 from fedcore.progress import counted
 from pages.widgets import markup
 
@@ -23,7 +23,7 @@ def notes(table: PrintedTable) -> None:
     """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
     paper = library.find(table.paper)
     with st.expander("Source, settings and notes", icon=":material/info:"):
-        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link.startswith("https://") else ""
+        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link else ""
         source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
         st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
         if paper.read_from:
@@ -46,9 +46,11 @@ def notes(table: PrintedTable) -> None:
 
 def found(table: PrintedTable) -> None:
     """List what the audits found in a table, each in a sentence."""
-    findings = [f for value in dict.fromkeys(table.values) for f in audits.findings_of(value)]
+    findings = [f for value in dict.fromkeys(table.values) for f in findings_of(value)]
     if not findings:
-        st.caption("The audits found nothing in this table.")
+        audited = (library.find(table.paper).folder / library.FINDINGS_FILE).exists()
+        again = f"This table was not audited; add its folder again with `fedlens papers add {table.paper}`."
+        st.caption("The audits found nothing in this table." if audited else again)
         return
     counts = Counter(finding.kind for finding in findings)
     text = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])

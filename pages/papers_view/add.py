@@ -7,11 +7,11 @@ import streamlit as st
 
 from fedcore.errors import FedLensError
 from fedcore.papers import adding, library, pasted
+from fedcore.papers.cells import TableCell
+from fedcore.papers.layout import tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Paper, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, PastedTable, Role
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.printed_layout import tables, tables_of
-from fedcore.papers.tables.status import TableCell
 from fedcore.progress import counted
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import markup, session

@@ -12,10 +12,18 @@ from fedcore.config.field_names import size_text
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
+from fedcore.papers.cells import (
+    STATUSES,
+    Filling,
+    TableCell,
+    counts_text,
+    fillings,
+    missing_parts,
+    queue,
+    seconds,
+)
+from fedcore.papers.choices import caveat_weights
 from fedcore.papers.comparability import evidence_for
-from fedcore.papers.tables import filling as fillings
-from fedcore.papers.tables.filling import Filling
-from fedcore.papers.tables.status import STATUSES, TableCell, counts_text
 from fedcore.plots.theme import STATUS
 from fedcore.progress import counted
 from fedcore.results.metrics import RULES
@@ -68,11 +76,14 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
         ["Status", markup.esc(f"{cell.status}: {STATUSES[cell.status]}")],
     ]
     if cell.source is not None:
-        rows.append(["Method", markup.esc(f"{cell.source.title} of the preset {cell.source.preset}")])
+        rows.append(["Method", markup.esc(f"{cell.source.variant.title} of the preset {cell.source.preset}")])
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
-    weights = state.caveat_weights(snapshot, value) if cell.comparability.reasons else {}
+    weights: dict[str, str] = {}
+    if cell.comparability.reasons:  # by runs of the value's readings, else by their rehearsals
+        weights = caveat_weights(snapshot.recorded, value, False)
+        weights = weights or caveat_weights(state.now(snapshot.store, True).recorded, value, True)
     for _, reason in cell.comparability.reasons:
         weight = f" (**{markup.md(weights[reason])}**)" if reason in weights else ""
         st.caption(f":material/balance: {markup.md(reason)}{weight}")
@@ -101,7 +112,7 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
 
 def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     """Draw the choice of seeds, the plan of the missing runs and the button that queues them."""
-    if not fillings.missing_parts(cells):
+    if not missing_parts(cells):
         return
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
     seeds = most
@@ -114,7 +125,7 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
             key="papers_seeds",
             format_func=lambda n: f"first {n}" if n < most else f"all {most}",
         )
-    every = fillings.fillings(cells, snapshot.available, seeds)
+    every = fillings(cells, snapshot.available, seeds)
     for lack in dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data"):
         st.warning(
             markup.md(
@@ -122,12 +133,12 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
             ),
             icon=":material/folder_off:",
         )
-    possible = [f for f in every if f.can_start]
+    possible = [f for f in every if all(lack.kind != "data" for lack in f.lacks)]  # weights can be downloaded
     if not possible:
         if every:
-            missing = fillings.missing_parts(cells, seeds)
+            missing = missing_parts(cells, seeds)
             runs = counted(sum(map(len, missing.values())), "run")
-            time_text = cost_text(fillings.seconds(snapshot.past, missing))
+            time_text = cost_text(seconds(snapshot.past, missing))
             st.markdown(f"**{runs}** missing; time on this machine: {time_text}.")
             st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
         else:
@@ -183,7 +194,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         key="papers_queue",
         disabled=not session.writable(),
     ):
-        fillings.queue(store, planned)
+        queue(store, planned)
         jobs.ensure_worker(store)
         closed()
         st.session_state["papers_queued"] = len(runs)

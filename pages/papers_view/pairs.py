@@ -4,13 +4,14 @@ from collections import Counter
 
 import streamlit as st
 
-from fedcore.papers import audits, library, literature
+from fedcore.papers import library, literature
+from fedcore.papers.cells import TableCell
+from fedcore.papers.findings import findings_of
+from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
-from fedcore.papers.tables.printed_layout import tables
-from fedcore.papers.tables.status import TableCell
 from fedcore.plots.chart import Chart
-from fedcore.plots.strip import SourceValue, strip
+from fedcore.plots.ranks import SourceValue, strip
 from fedcore.progress import counted, first_few
 from fedcore.results.statistics import group_by
 from pages.papers_view import state
@@ -121,7 +122,7 @@ def _row(value: PublishedValue, cell: TableCell) -> str:
         stated.seeds,
         paper.kind,
     )
-    found = "<br>".join(f"⚠ {esc(f.kind)}: {esc(f.text)}" for f in audits.findings_of(value))
+    found = "<br>".join(f"{'⚠ ' * f.warns}{esc(f.kind)}: {esc(f.text)}" for f in findings_of(value))
     texts = [
         f'<td><button data-choice="table {esc(named)}" tabindex="-1">{esc(paper.title)}</button></td>',
         f"<td>{esc(paper.title_of(value.table))}{esc(target)}</td>",

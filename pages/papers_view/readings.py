@@ -1,13 +1,14 @@
 """The choices that a paper leaves open, the runs of all readings of a table, and specification curves."""
 
+from collections.abc import Callable, Sequence
+
 import streamlit as st
 
 from fedcore.papers import library
+from fedcore.papers.cells import TableCell
+from fedcore.papers.choices import Multiverse, Openness, multiverse, rankings
+from fedcore.papers.layout import PrintedTable
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.multiverse import Multiverse, Openness
-from fedcore.papers.tables.printed_layout import PrintedTable
-from fedcore.papers.tables.status import TableCell
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve
@@ -30,7 +31,7 @@ SIZE = (
 @st.cache_resource(max_entries=32, show_spinner=False)
 def spaces_of(table: str, rehearsal: bool, papers: int, _table: PrintedTable) -> dict[str, Multiverse]:
     """Return the readings of each ranking of a table by title; ``papers`` is the version of the library."""
-    every = [multiverse.multiverse(r, rehearsal) for r in multiverse.rankings(_table.values)]
+    every = [multiverse(r, rehearsal) for r in rankings(_table.values)]
     return {space.ranking.title: space for space in every if space.choices}
 
 
@@ -64,18 +65,15 @@ def section(table: PrintedTable, snapshot: Snapshot) -> None:
     _draw(shown)
 
 
-def title_of(table: PrintedTable, choice: str) -> str:
-    """Return the title of all readings of a table (``readings``), or of one ranking (``readings TITLE``)."""
-    _, _, values = choice.partition(" ")
-    return f"{table.title}, all readings{values and f' of {values}'}"
+def chosen_cells(table: PrintedTable, values: str) -> tuple[str, Callable[[Snapshot], Sequence[TableCell]]]:
+    """Return a title and a function of the cells of all readings of a table, or of the ranking ``values``."""
 
+    def cells(snapshot: Snapshot) -> list[TableCell]:
+        spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
+        chosen = [spaces[values]] if values in spaces else list(spaces.values())
+        return [cell for space in chosen for cell in space.cells(snapshot.recorded, snapshot.available)]
 
-def cells_of(table: PrintedTable, choice: str, snapshot: Snapshot) -> list[TableCell]:
-    """Return a cell for each value and variant of its runs, see ``title_of``."""
-    spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
-    _, _, values = choice.partition(" ")
-    chosen = [spaces[values]] if values in spaces else list(spaces.values())
-    return [cell for space in chosen for cell in space.cells(snapshot.recorded, snapshot.available)]
+    return f"{table.title}, all readings{values and f' of {values}'}", cells
 
 
 def _draw(shown: Openness) -> None:

@@ -6,19 +6,15 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.jobs import forecast
-from fedcore.papers import adding, library
+from fedcore.papers import adding, choices, library
+from fedcore.papers.cells import Availability, TableCell, find_available, seconds, table_cells
+from fedcore.papers.layout import all_tables
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.filling import seconds
-from fedcore.papers.tables.printed_layout import all_tables
-from fedcore.papers.tables.sources import Availability, find_available
-from fedcore.papers.tables.status import Memory, TableCell, measure, table_cells
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import background
 
-MEMORY_SECONDS = 3600
 SECONDS = 20
 """Cache lifetime of checks outside the runs: folders, weights, processes that died."""
 
@@ -35,8 +31,7 @@ class Snapshot:
     past: forecast.Precedents
 
     def cells(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, TableCell]:
-        measured = measure(self.recorded, values, self.rehearsal, _memory(self.store))
-        return table_cells(self.recorded, values, measured, self.available, self.rehearsal)
+        return table_cells(self.recorded, values, self.available, self.rehearsal)
 
     def cost(self, cell: TableCell) -> float | None:
         """Estimate the seconds that a cell's missing runs take; None without similar runs on this machine."""
@@ -56,29 +51,16 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
 def _read(
     store: Store, digest: str, rehearsal: bool
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
-    recorded = multiverse.recorded_runs(store, rehearsal)
+    recorded = choices.recorded_runs(store, rehearsal)
     return recorded, find_available(store), background.precedents(store)
 
 
-@st.cache_resource(hash_funcs={Store: repr}, max_entries=2, ttl=MEMORY_SECONDS, show_spinner=False)
-def _memory(store: Store) -> Memory:
-    """Return the cache of a store's measurements, shared by all sessions."""
-    return {}
-
-
-def caveat_weights(snapshot: Snapshot, value: PublishedValue) -> dict[str, str]:
-    """Return how much each caveat of a value matters, by runs of its readings, else by their rehearsals."""
-    return multiverse.caveat_weights(snapshot.recorded, value, False) or multiverse.caveat_weights(
-        now(snapshot.store, True).recorded, value, True
-    )
-
-
-def _version(snapshot: Snapshot) -> str:
-    """Return what decides a snapshot's cells."""
-    return repr((snapshot.store, snapshot.digest, snapshot.rehearsal, library.version()))
-
-
-@st.cache_resource(hash_funcs={Snapshot: _version}, max_entries=4, ttl=SECONDS, show_spinner=False)
+@st.cache_resource(
+    hash_funcs={Snapshot: lambda s: repr((s.store, s.digest, s.rehearsal, library.version()))},
+    max_entries=4,
+    ttl=SECONDS,
+    show_spinner=False,
+)
 def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
     """Return the cells of all papers by table."""
     cells = snapshot.cells([value for table in all_tables() for value in table.values])

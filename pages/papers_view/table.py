@@ -7,11 +7,10 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.papers import library
-from fedcore.papers.audits import Finding
+from fedcore.papers.cells import TableCell, has_runs
+from fedcore.papers.findings import Finding
+from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.printed_layout import Heads, PrintedPanel, PrintedTable, tables
-from fedcore.papers.tables.sources import has_runs
-from fedcore.papers.tables.status import TableCell
 from fedcore.progress import about, counted
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
@@ -60,15 +59,13 @@ def table_html(table: PrintedTable, by_value: CellsByValue, cost: CostOf, found:
         cell = by_value[table.values[position]]
         return _cell(cell, position, column, first, named, cost(cell), found(cell.value))
 
-    return "".join(_panel(table.title, number, panel, cell_html) for number, panel in enumerate(table.panels))
-
-
-def _panel(table: str, number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> str:
-    label = ", ".join(filter(None, (table, panel.title)))
-    rows = "".join(_rows(number, panel, cell_html))
-    title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
-    content = f"<thead>{_head(panel)}</thead><tbody>{rows}</tbody>"
-    return title + scrolled_table(content, label, "scroll", "")
+    html = ""
+    for number, panel in enumerate(table.panels):
+        label = ", ".join(filter(None, (table.title, panel.title)))
+        content = f"<thead>{_head(panel)}</thead><tbody>{''.join(_rows(number, panel, cell_html))}</tbody>"
+        html += f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
+        html += scrolled_table(content, label, "scroll", "")
+    return html
 
 
 def _head(panel: PrintedPanel) -> str:
@@ -145,15 +142,14 @@ def _cell(
     ours, more = our_line(cell), cost_line(cell, seconds)
     where = ", ".join(filter(None, named))
     audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
+    warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
     said = ". ".join([f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}", *audited])
     return (
         f'<td class="{" ".join(css)}"{style} data-column="{column}">'
         f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
         f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{ours}</span>'
         + (f'<span class="cost">{esc(more)}</span>' if more else "")
-        + "".join(
-            f'<span class="audit">⚠ {esc(kind)}</span>' for kind in dict.fromkeys(f.kind for f in found)
-        )
+        + "".join(f'<span class="audit">⚠ {esc(kind)}</span>' for kind in warnings)
         + "</button></td>"
     )
 

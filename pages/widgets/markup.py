@@ -20,6 +20,7 @@ Arguments = ParamSpec("Arguments")
 LONGEST = 80
 """Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
+_DRAWN = re.compile(r"(?<=:)(?=//|material/)|(?<=www)(?=\.)|(?<=@)(?=[-\w]+\.[-\w])", re.IGNORECASE)
 _CODE = re.compile(r"(`[^`]+`)")
 
 
@@ -42,8 +43,8 @@ def md(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    # a word joiner, since Streamlit draws an icon even if the colon is escaped
-    return _SPECIAL.sub(r"\\\1", text.replace(":material/", ":\u2060material/"))
+    # word joiners, since Streamlit draws an icon, and links an address, even if its characters are escaped
+    return _SPECIAL.sub(r"\\\1", _DRAWN.sub("\u2060", text))
 
 
 def md_with_code(text: str) -> str:

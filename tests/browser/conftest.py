@@ -27,6 +27,7 @@ FLAGS = [
     "--disable-sync",
 ]
 SHOWN_CHARACTERS = 2000
+POLICY = "Content Security Policy"
 _contexts: list[BrowserContext] = []  # those that are open now
 
 
@@ -154,12 +155,13 @@ def page_of_module(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def tab(new_page: NewPage) -> Iterator[Tab]:
-    """A fresh profile. No request may leave 127.0.0.1, and no script may fail."""
+    """A fresh profile. No request may leave 127.0.0.1 or be forbidden, and no script may fail."""
     opened = Tab(new_page(viewport={"width": 1440, "height": 1600}))
     context = opened.page.context
     inside = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
     context.on("request", lambda r: None if r.url.startswith(inside) else opened.outside.append(r.url))
     opened.page.on("pageerror", lambda e: opened.errors.append(str(e)))
+    opened.page.on("console", lambda m: opened.errors.append(m.text) if POLICY in m.text else None)
     yield opened
     assert opened.outside == [], "requests left this machine"
     assert opened.errors == [], "a script of the page failed"

@@ -28,7 +28,7 @@ VISITS = {
     "compare, export": "compare?ids=1&tab=Export",
     "leaderboard": "leaderboard",
     "papers": "papers?table=fedot-1",
-    "papers, map of rehearsals": "papers?papers_view=Map&rehearsal=true",
+    "papers, all of them": "papers?papers_view=All+papers&rehearsal=true",
     "papers, fill a table": "papers?table=feddeap-5&rehearsal=true",
     "data": "data",
     "encodings": "data?section=Encodings",
@@ -69,7 +69,7 @@ def test_back_leaves_each_page_at_once_the_densest_are_accessible_and_a_lost_ser
         expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
         page.locator(f".st-key-viewport_place i[data-drawn={scheme}]").wait_for(state="attached")
         settle(page)
-        page.wait_for_function("location.search !== ''" if title != "Papers" else "true")
+        page.wait_for_function("() => location.search !== ''" if title != "Papers" else "() => true")
         assert title == "Compare" or not serious(page)
         page.go_back()
         expect(page.get_by_role("heading", name="Experiments", level=1)).to_be_visible()
@@ -188,7 +188,7 @@ def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: Ne
 
     def until(script: str) -> None:
         """A page that is drawn again a moment later would close what was opened."""
-        page.wait_for_function(script)
+        page.wait_for_function(f"() => {script}")
         settle(page)
 
     page.goto(f"{filled_server.url}/compare?ids=2")

@@ -147,8 +147,8 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     page.evaluate(RECORD_TITLES, f"{GRID} .annotation-text")
     play.focus()
     page.keyboard.press("Enter")
-    page.wait_for_function("titles.length > 2")
-    page.wait_for_function("titles.at(-1).text === 'mine: round 4/100'")
+    page.wait_for_function("() => titles.length > 2")
+    page.wait_for_function("() => titles.at(-1).text === 'mine: round 4/100'")
     expect(play).to_have_text(re.compile("Replay$"))
     titles = page.evaluate("titles")
     assert [t["text"] for t in titles] == [f"mine: round {r}/100" for r in (1, 2, 3, 4)]
@@ -220,22 +220,22 @@ def test_charts_make_room_for_another_and_the_tab_says_how_far_it_is(server: Ser
     expect(page.locator(".fl-chart")).to_have_count(4)
     expect(page.locator(".fl-chart").last).to_have_attribute("data-drawn", re.compile("."))
     expect(replay).to_be_enabled()
-    page.wait_for_function(f"{CHARTS}.every(c => Math.abs(c.overlaps) <= 1 && c.y.length === 3)")
+    page.wait_for_function(f"() => {CHARTS}.every(c => Math.abs(c.overlaps) <= 1 && c.y.length === 3)")
     found = page.evaluate(CHARTS)
     assert len(found) == 3
     for chart in found:
         assert all(chart["range"][0] < y < chart["range"][1] for y in chart["y"])
 
-    page.wait_for_function("document.title === '0/1 done, running - FedLens'")
+    page.wait_for_function("() => document.title === '0/1 done, running - FedLens'")
     assert page.evaluate("Notification.permission") == "default", "asked for by a click only"
     page.get_by_role("button", name="Notify me").click()
     expect(page.get_by_role("button", name="You will be notified")).to_be_disabled()
     run.finish()
-    page.wait_for_function("document.title === 'done - FedLens'")
-    page.wait_for_function("window.told.length")
+    page.wait_for_function("() => document.title === 'done - FedLens'")
+    page.wait_for_function("() => window.told.length")
     assert page.evaluate("window.told") == ["Told: 1 done"]
     page.get_by_role("link", name="Compare").first.click()
-    page.wait_for_function("document.title === 'Compare - FedLens'")
+    page.wait_for_function("() => document.title === 'Compare - FedLens'")
 
 
 OUTSIDE = """host => {
@@ -264,7 +264,7 @@ def test_a_page_without_charts_loads_what_draws_them_on_the_next(server: Server,
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
     tab.page.goto(f"{server.url}/data")
-    tab.page.wait_for_function("!!window.Plotly")
+    tab.page.wait_for_function("() => !!window.Plotly")
     tab.page.get_by_role("link", name="Leaderboard").first.click()
     expect(tab.page.get_by_role("heading", level=1)).to_have_text("Leaderboard")
     assert len([url for url in asked if "plotly" in url]) == 1, "one plotly.js for all pages"

@@ -4,13 +4,13 @@ import csv
 import io
 import json
 import random
+import re
 import shutil
 import struct
 import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -438,8 +438,7 @@ def test_a_run_without_recorded_rounds_is_no_repeat_and_harmful_choices_are_refu
     file.write_bytes(made.content)
     source = read_source(file)
     emptied = source.recipe.runs[0].model_copy(update={"rounds": {}})
-    page = replace(source, archive=None)
-    (said,) = result_of(compare_runs(Store(trained), page, {1: emptied})).differences
+    (said,) = result_of(compare_runs(Store(trained), source, {1: emptied})).differences
     assert "no round of it was recorded" in said
     (experiment,) = source.recipe.experiments
     hostile = source.recipe.runs[0].model_copy(update={"environment": {"threads": 10**9}})
@@ -481,6 +480,67 @@ def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> N
     page.write_text(page.read_text("utf-8").replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), "utf-8")
     with pytest.raises(FedLensError, match="holds no recipe"):
         read_source(page)
+
+
+@pytest.fixture(scope="module")
+def page(trained: Path) -> str:
+    with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
+        return result_of(report_html(result_of(read_report(checked))))
+
+
+def first_cell(page: str) -> str:
+    """Another accuracy in the summary, as it is seen."""
+    return re.sub(r'(<td class="num[^>]*>)\d', r"\g<1>9", page, count=1)
+
+
+FORGED: dict[str, tuple[Callable[[str], str], str]] = {
+    "a cell of the summary": (first_cell, "Summary of .*: 1 difference, first: .* was printed"),
+    "all cells": (lambda page: re.sub(r"(<td[^>]*>)\d", r"\g<1>9", page), "setting-1: Summary"),
+    "the numbers for programs": (lambda p: re.sub(r'"mean": \d', '"mean": 9', p), "summary: "),
+    "a number under the pointer": (
+        lambda p: p.replace(' title="seed 1: ', ' title="seed 1: 9'),
+        "Summary of",
+    ),
+    "a run": (
+        lambda p: re.sub(r'(data-value="\d+\.\d+">)\d(\d\.\d\d</td></tr>)', r"\g<1>9\2", p),
+        "runs: All runs",
+    ),
+    "a table elsewhere": (
+        lambda p: p.replace("<main>", "<main><table><tr><td>FedOT</td><td>99</td></tr></table>"),
+        "a table: 2 differences",
+    ),
+    "its sections have another name": (lambda p: p.replace('id="setting-1"', 'id="x"'), "setting-1: "),
+    "digests of all rounds but one are removed": (
+        lambda p: re.sub(r'("rounds":\{)"0":"\w+",', r"\1", p),
+        "no digest of round 0 was recorded",
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path, forgery: str) -> None:
+    """The recorded runs stand for those that were trained again; 43 changed numbers were certified."""
+    file, (forge, said) = tmp_path / "report.html", FORGED[forgery]
+    file.write_text(forge(page), "utf-8")
+    assert forge(page) != page
+    source = read_source(file)
+    repeated = result_of(compare_runs(Store(trained), source, dict(enumerate(source.recipe.runs, 1))))
+    assert any(re.search(said, line) for line in repeated.differences), repeated
+
+
+def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
+    trained: Path, page: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page, "utf-8")
+    source = read_source(file)
+    runs = dict(enumerate(source.recipe.runs, 1))
+    repeated = result_of(compare_runs(Store(trained), source, runs))
+    assert not repeated.differences and repeated.rounds == 6
+    assert any("against time" in line for line in repeated.uncompared), repeated
+    assert any("shapes in drawings" in line for line in repeated.uncompared)
+    (said,) = result_of(compare_runs(Store(trained), source, {1: runs[1]})).uncompared
+    assert said.startswith("all numbers but the accuracies of the rounds")
 
 
 def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(

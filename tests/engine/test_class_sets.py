@@ -12,7 +12,7 @@ from fedcore.data.splits import split as split_of
 from fedcore.engine.federations import class_sets, unlabelled_rows
 from fedcore.engine.loop import Loop
 from fedcore.federation import ClassSets
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import partition
 from tests.support.own_methods import BiasConfig, BiasMethod

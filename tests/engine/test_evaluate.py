@@ -9,7 +9,7 @@ import torch
 from fedcore.engine.clients import evaluator, executor
 from fedcore.engine.clients.evaluator import evaluated_clients, first_equal, samples_at_once
 from fedcore.methods.base import Models
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import build

@@ -102,6 +102,8 @@ def test_the_account_itself_is_asked_for_nothing(server: Server) -> None:
     answer = ask(server)
     assert answer.status == 200
     assert answer.getheader("X-Frame-Options") == "SAMEORIGIN"
+    policy = (answer.getheader("Content-Security-Policy") or "").split("; ")
+    assert {"default-src 'self'", "img-src 'self' data:"} <= set(policy) and "://" not in "".join(policy)
     assert "fedlens_" not in (answer.getheader("Set-Cookie") or "")
     assert ask(server, ("GET", "/_stcore/health"), host=host, origin=f"http://{host}").status == 200
     assert ask(server, sec_fetch_site="cross-site", sec_fetch_dest="document").status == 200  # a link

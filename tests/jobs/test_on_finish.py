@@ -14,6 +14,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher, on_finish, supervisor
+from fedcore.jobs.launcher import ThisMachine
 from fedcore.jobs.on_finish import FinishWatch, notification, sender
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
@@ -209,7 +210,7 @@ def test_no_password_of_a_target_is_shown(db, monkeypatch, caplog, target):
 @pytest.mark.parametrize("target", ["no-such-program-here", "http://[1"])
 def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, monkeypatch, caplog, target):
     monkeypatch.setenv(on_finish.VARIABLE, target)
-    assert supervisor.serve(db, idle=0.0, tick=0.01, device_ids=("cpu",)) == 0
+    assert supervisor.serve(db, idle=0.0, tick=0.01, machines=lambda store: ThisMachine(["cpu"])) == 0
     assert "FEDLENS_ON_FINISH is ignored" in caplog.text
     with pytest.raises(FedLensError):
         supervisor.serve(db, on_finish="no-such-program-here")

@@ -12,7 +12,7 @@ from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.launcher import LocalLauncher
+from fedcore.jobs.launcher import ThisMachine
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.liveness import new_owner
@@ -32,7 +32,7 @@ def measured(db, run_id, peak):
 def machine(monkeypatch):
     """A machine with one CPU whose facts the test sets."""
     facts = {"cpu": CPU}
-    monkeypatch.setattr(worker.devices, "list_devices", lambda: list(facts.values()))
+    monkeypatch.setattr("fedcore.devices.list_devices", lambda: list(facts.values()))
     return facts
 
 
@@ -45,7 +45,7 @@ def supervisor(db, machine):
         started.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    made = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    made = worker.Supervisor(Store(db), ThisMachine(["cpu"], spawn))
     made.started = started
     yield made
     for child in made._children.values():

@@ -11,6 +11,7 @@ from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import handlers, job
 from fedcore.jobs.job import Heartbeat
+from fedcore.jobs.launcher import ThisMachine
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -53,7 +54,7 @@ def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, ex
     """The first job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
     monkeypatch.setenv("FEDLENS_THREADS", "1")
     run_id = queue(db)
-    supervisor = Supervisor(Store(db), device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), ThisMachine(["cpu"]))
     try:
         assert supervisor.step()
         wait_for(lambda: row(db, run_id).rounds_done >= 2 or row(db, run_id).ended, 240)

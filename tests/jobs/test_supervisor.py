@@ -17,7 +17,7 @@ from fedcore.jobs import job, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.handlers import HANDLERS
 from fedcore.jobs.job import Heartbeat
-from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, start_detached
+from fedcore.jobs.launcher import LaunchedJob, ThisMachine, start_detached
 from fedcore.jobs.supervisor import Supervisor, SupervisorLock
 from fedcore.store import Store, liveness
 from fedcore.store.jobs import TRAINING, Claim, Jobs
@@ -45,12 +45,13 @@ def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, monkeypa
     assert worker.serve(db) == 0
     assert f"a worker is serving {db} already" in caplog.text
     first.release()
-    assert worker.serve(db, idle=0.0, tick=0.01, device_ids=["cpu"]) == 0, "an idle one leaves"
+    here = ThisMachine(["cpu"])
+    assert worker.serve(db, idle=0.0, tick=0.01, machines=lambda _: here) == 0, "an idle one leaves"
     assert SupervisorLock(db).is_free()
 
 
 def test_a_look_at_the_queue_opens_the_database_once(db, monkeypatch):
-    supervisor = Supervisor(Store(db), device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), ThisMachine(["cpu"]))
     supervisor.step()  # the first one also checks the version of the tables
     opened, connect = [], sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(a[0]) or connect(*a, **k))
@@ -61,7 +62,7 @@ def test_a_look_at_the_queue_opens_the_database_once(db, monkeypatch):
 def test_a_supervisor_of_a_deleted_database_leaves(db):
     lock = SupervisorLock(db)
     assert lock.acquire()
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], tick=0.01, idle=0.05)
+    supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"]), tick=0.01, idle=0.05)
     for file in db.parent.glob(f"{db.name}*"):
         if file.is_file() and file != lock.path:
             file.unlink()
@@ -73,7 +74,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
     """A run that was queued while the lock was still held started no worker, and must not be forgotten."""
     lock = SupervisorLock(db)
     assert lock.acquire()
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+    supervisor = worker.Supervisor(Store(db), fake_engine.MACHINE)
     queued()
     assert not supervisor._leave(lock)
     assert not SupervisorLock(db).is_free()
@@ -93,7 +94,7 @@ def test_slots_and_devices(db, queued):
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     devices = ["GPU-a", "GPU-b", "cpu"]
-    supervisor = worker.Supervisor(Store(db), device_ids=devices, launcher=LocalLauncher(spawn))
+    supervisor = worker.Supervisor(Store(db), ThisMachine(devices, spawn))
     try:
         assert supervisor.step()
         assert spawned == [(1, "GPU-a"), (2, "GPU-b"), (on_cpu, "cpu")]
@@ -110,7 +111,7 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
     def spawn(claimed, device):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
+    worker.Supervisor(Store(db), ThisMachine(["cpu"], spawn)).step()
     (run,) = Store(db).runs.get([run_id])
     assert (run.status, run.status_text) == ("failed", "its process could not be started: Permission denied")
 
@@ -127,7 +128,7 @@ def test_a_process_that_cannot_be_started_at_present_is_started_later(db, queued
         return fake_engine.start(claimed, device)
 
     monkeypatch.setattr(worker, "START_PAUSE_SECONDS", 0.05)
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"], spawn))
     supervisor.step()
     assert statuses(db, [run_id]) == ["queued"]
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["done"])[1])
@@ -139,8 +140,8 @@ def test_a_process_that_cannot_be_started_at_present_is_started_later(db, queued
 def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
     (run_id,) = queued()
     log = db.parent / "log"
-    start = LocalLauncher(lambda claimed, pool: start_detached(["no_such_module"], log))
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=start)
+    start = ThisMachine(["cpu"], lambda claimed, pool: start_detached(["no_such_module"], log))
+    supervisor = worker.Supervisor(Store(db), start)
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
     assert "exit status 1" in Store(db).runs.get([run_id])[0].status_text
@@ -152,8 +153,8 @@ def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     Store(db).experiments.create_claimed(make(), None, owner, "cpu")
     (waiting,) = queued()
     spawned = []
-    refused = LocalLauncher(lambda claimed, pool: spawned.append(claimed))
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=refused)
+    refused = ThisMachine(["cpu"], lambda claimed, pool: spawned.append(claimed))
+    supervisor = worker.Supervisor(Store(db), refused)
     supervisor.step()
     assert spawned == []
     assert statuses(db, [waiting]) == ["queued"]
@@ -241,7 +242,7 @@ def test_is_torch_built_with_cuda_is_read_right():
 def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     (run_id,) = queued(rounds=1)
     answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
-    plain = launcher.claim_next
+    plain = ThisMachine.claim
 
     def sometimes(*args, **kwargs):
         error = next(answers, None)
@@ -249,8 +250,8 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(launcher, "claim_next", sometimes)
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+    monkeypatch.setattr(ThisMachine, "claim", sometimes)
+    supervisor = worker.Supervisor(Store(db), fake_engine.MACHINE)
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step()
@@ -280,7 +281,7 @@ class Thread:
         return True
 
 
-class ThreadLauncher:
+class ThreadMachine(ThisMachine):
     """Starts every job as a thread of this process, to show that the supervisor needs no processes."""
 
     def launch(self, claim: Claim, pool: str) -> LaunchedJob:
@@ -297,7 +298,7 @@ def test_jobs_that_are_no_processes_are_supervised(db: Path, queued: Callable[..
     store = Store(db)
     first, second = queued(seeds=(1, 2), rounds=2)
     task = store.tasks.submit("check", "a", {"result": 3})
-    supervisor = Supervisor(store, device_ids=["cpu"], launcher=ThreadLauncher())
+    supervisor = Supervisor(store, ThreadMachine(["cpu"]))
     wait_for(lambda: not supervisor.step())
     assert [run.state for run in store.runs.get([first, second])] == ["done", "done"]
     assert [run.rounds_done for run in store.runs.get([first, second])] == [2, 2]

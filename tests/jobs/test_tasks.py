@@ -12,7 +12,7 @@ from fedcore.cli import main as cli
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
+from fedcore.jobs.launcher import PROCESS_LOG, ThisMachine
 from fedcore.store import Store, TaskRow
 from fedcore.store.database import reading, writing
 from fedcore.store.jobs import TASKS, Jobs, LostClaim
@@ -245,7 +245,7 @@ def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(d
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     number = Store(db).tasks.submit("check", "a", {})
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"], spawn))
     supervisor.step()
     (child,) = supervisor._children.values()
     reconcile = Jobs.reconcile
@@ -297,9 +297,7 @@ def test_two_supervisors_never_do_one_task_twice(db):
         spawned.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    supervisors = [
-        worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)) for _ in range(2)
-    ]
+    supervisors = [worker.Supervisor(Store(db), ThisMachine(["cpu"], spawn)) for _ in range(2)]
     numbers = [Store(db).tasks.submit("check", key, {}) for key in "abcde"]
     try:
         for supervisor in supervisors:
@@ -350,7 +348,7 @@ def test_the_supervisor_starts_the_real_command(db, tmp_path):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
     data = {"name": "manifest", "root": str(two_images(tmp_path)), "columns": {"label": "what"}}
     number = Store(db).tasks.submit("check", "own", data)
-    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"])
+    supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"]))
     assert supervisor.step()
     wait_for(lambda: Store(db).tasks.get(number).ended)
     wait_for(lambda: not supervisor.step())  # the process has ended: it prints its last line after the state

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcore.engine.clients.cohorts import entries_by_class
-from fedcore.federation import Federation
+from fedcore.federation import Federation, Rows
 from fedcore.methods import registry
 from fedcore.methods.base import Method, State, overrides
 from tests.support import tiny
@@ -56,9 +56,10 @@ def federation(name: str, dtype: torch.dtype = torch.float64, **options: object)
     return tiny.tiny_federation(backbone, reads, **{"samples": (3, 6, 4), **options})
 
 
-def trained(name: str, held: Federation, **options: object):
-    method = build(name, held, batch_size=4, **SMALL.get(name, {}))
-    return tiny.run_rounds(method, held, 2, evaluate_every=2, **options)
+def trained(name: str, held: Federation, rounds: int = 2, **options: object):
+    batches = {"batch_size": 4} if registry.get(name).trains else {}
+    method = build(name, held, **batches, **SMALL.get(name, {}))
+    return tiny.run_rounds(method, held, rounds, evaluate_every=2, **options)
 
 
 @cache
@@ -140,9 +141,43 @@ def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
     assert [n for n, value in alike.items() if value.stride(0)] == []
 
 
+OURS = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
+
+
+def behind(label: int, held: Federation) -> Federation:
+    """The federation behind a sample that nobody holds; one client has fewer test and validation samples."""
+    pool = held.pool
+    values, labels = torch.cat([pool.values[:1] * 3, pool.values]), torch.cat([pool.labels[:1], pool.labels])
+    labels[0] = label
+
+    def fewer(rows: Rows) -> Rows:
+        return Rows(rows.flat[1:] + 1, rows.counts - (torch.arange(len(rows.counts)) == 0).long())
+
+    return replace(
+        held,
+        pool=replace(pool, values=values, labels=labels),
+        train=Rows(held.train.flat + 1, held.train.counts),
+        validation=fewer(held.validation),
+        test=fewer(held.test),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "fedavg-vision" else n for n in OURS]
+)
+def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
+    """Of none of the classes, of the last one, or of one that a client lacks: padding is not made of it."""
+    held = federation(name)
+    absent = int((held.problem.class_counts[:, :-1] == 0).any(0).nonzero()[0])
+    last = len(held.problem.classes) - 1
+    new, *others = (trained(name, behind(label, held), rounds=1) for label in (-1, last, absent))
+    for other in others:
+        assert [e.cells for e in new.finished] == [e.cells for e in other.finished]
+        assert all(torch.equal(parts(other)[key], value) for key, value in parts(new).items())
+
+
 # A trained model under other class names.
 
-OURS = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 VARIANTS = {
     "promptfl": {"class_specific": True},
     "clip-fc": {"init": "text"},

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore import devices
 from fedcore.errors import FedLensError
+from fedcore.jobs import elsewhere
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.progress import summaries_of
 from fedcore.store import Store
@@ -404,6 +405,16 @@ def test_an_empty_queue_says_what_will_be_there(open_page: Opened, db: Path) -> 
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     app = open_page(queue="true")
     assert any("wait here" in c.value for c in app.caption)
+
+
+def test_without_the_package_for_a_cluster_the_queue_says_how_to_get_it(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "cluster", lambda: None)
+    app = open_page(queue="true")
+    said = " ".join(c.value for c in app.caption)
+    assert "To train on more machines: `pip install ./fedlens-ray` in a checkout of FedLens" in said
+    assert not [b for b in app.button if b.label == "Connect"]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,20 @@ def test_a_name_that_spells_an_icon_stays_text() -> None:
     assert ":material/" not in markup.md("my :material/home: run").replace("\\", "")
 
 
+AUTOLINKS = (r"(https?:\/\/|www(?=\.))([-.\w]+)([^ \t\r\n]*)", r"([-.\w+]+)@([-\w]+(?:\.[-\w]+)+)")
+"""What Streamlit's Markdown (mdast-util-gfm-autolink-literal) makes a link of, escaped or not."""
+
+
+@pytest.mark.parametrize(
+    "address", ["https://a.example/x", "HTTP://a.example", "www.a.example", "me@a.example"]
+)
+def test_an_address_in_a_name_does_not_become_a_link(address: str) -> None:
+    shown = re.sub(r"\\(.)", r"\1", markup.md(f"see {address}."))
+    assert not any(re.search(pattern, shown, re.I) for pattern in AUTOLINKS)
+    assert shown.replace("\u2060", "") == f"see {address}."
+    assert markup.md("fedot/table1-pacs@1") == "fedot/table1\\-pacs@1", "nothing else has joiners"
+
+
 def a_part_that_fails() -> None:
     from fedcore.errors import DiskFull
     from pages.widgets import markup

@@ -1,4 +1,4 @@
-"""The page Papers: tables, dialog, map and rehearsal, with made-up runs in the store."""
+"""The page Papers: tables, dialog, all papers and rehearsal, with made-up runs in the store."""
 
 import json
 import shutil
@@ -10,12 +10,10 @@ from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
 from fedcore.papers import adding
+from fedcore.papers.cells import Availability, TableCell, fillings, queue, table_cells
+from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables.filling import fillings, queue
-from fedcore.papers.tables.printed_layout import all_tables
-from fedcore.papers.tables.sources import Availability
-from fedcore.papers.tables.status import TableCell, measure, table_cells
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session
@@ -27,7 +25,7 @@ TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 
 
 def grid(app: AppTest) -> str:
-    """The HTML of the table or map."""
+    """The HTML of the table."""
     found = [element.proto for element in app.get("bidi_component")]
     (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
     return str(json.loads(mine.json)["html"])
@@ -40,7 +38,7 @@ def shown(caption: Markdown) -> str:
 
 def rehearsed(store: Store) -> dict[object, TableCell]:
     recorded = RecordedRuns(store, {DATA})
-    return table_cells(recorded, TABLE.values, measure(recorded, TABLE.values, True), Availability({}), True)
+    return table_cells(recorded, TABLE.values, Availability({}), True)
 
 
 @pytest.fixture
@@ -154,32 +152,33 @@ def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     assert not any(b.label.startswith("Queue") for b in app.button)
 
 
-def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> None:
-    app = open_page("papers", papers_view="Map", rehearsal="true")
+def test_all_papers_are_listed_with_the_share_of_their_values(open_page: Opened, filled_table: Store) -> None:
+    app = open_page("papers", papers_view="All papers", rehearsal="true")
     assert any("of 9,223 rehearsed" in text.value for text in app.markdown)
-    html = grid(app)
-    assert html.count('data-choice="table ') == len(all_tables())
-    app.session_state["as_tables"] = True
-    app.run()
-    table = app.dataframe[0].value
+    table = app.dataframe[0].value.set_index("paper")
     assert table["values"].sum() == 9223
-    assert table["rehearsed"].sum() == sum(s == "rehearsed" for s in _standings(filled_table))
+    rehearsed = sum(s == "rehearsed" for s in _standings(filled_table))
+    assert table["rehearsed"].sum() == table["rehearsed"]["FedDEAP"] == rehearsed
+    assert table["share"]["FedDEAP"] == f"{rehearsed / table['values']['FedDEAP']:.1%}"
 
 
 def _standings(store: Store) -> list[str]:
     values = tuple(value for table in all_tables() for value in table.values)
     recorded = RecordedRuns(store, {DATA})
-    found = table_cells(recorded, values, measure(recorded, values, True), Availability({}), True)
+    found = table_cells(recorded, values, Availability({}), True)
     return [found[value].status for value in values]
 
 
 def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Opened) -> None:
-    app = open_page("papers", table="fedmgp-14")
+    app = open_page("papers", table="fedmgp-11")
     assert any("FedLens cannot run this table: " in info.value for info in app.info)
     html = grid(app)
-    assert html.count("⚠ perhaps swapped") == 8 and "perhaps the columns are swapped" in html
+    assert html.count("⚠ far apart") == 5 and html.count("⚠ impossible ±") == 5
+    assert "prints 14.79 ± 14.18, and pFedMoAP" in html
     assert "no method" not in html and not [b for b in app.button if b.label == "Fill the table"]
-    assert any(e.label.startswith("Audits: 8 perhaps swapped") for e in app.expander)
+    assert any(e.label == "Audits: 5 impossible ±, 5 far apart" for e in app.expander)
+    quoted = open_page("papers", table="trip-Office-Home")
+    assert "⚠" not in grid(quoted) and any("quoted from" in e.label for e in quoted.expander)
 
 
 def test_a_baseline_on_a_data_set_shows_every_source(open_page: Opened) -> None:

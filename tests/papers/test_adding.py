@@ -11,11 +11,20 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import adding, audits, experiments, library, literature, pasted, printed_runs, published
+from fedcore.papers import (
+    adding,
+    audits,
+    experiments,
+    findings,
+    library,
+    literature,
+    pasted,
+    published,
+)
+from fedcore.papers.cells import source_of
 from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.layout import all_tables, tables_of
 from fedcore.papers.pasted import PastedColumn
-from fedcore.papers.tables.printed_layout import all_tables, tables_of
-from fedcore.papers.tables.sources import source_of
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -72,6 +81,22 @@ def test_a_pasted_table_is_read_as_it_is_printed() -> None:
     ]
     assert [v.value for v in read(LATEX)] == [53.74, 85.10]
     assert [v.value for v in read(VALUES)] == [99.5], "the columns of values.csv need no mapping"
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://a.example) ![](https://b.example/i.png",
+        "javascript:alert(1)",
+        "arxiv.org/abs/1",
+        "https://a.example/<b>",
+        "https://a b",
+    ],
+)
+def test_a_link_that_is_more_than_an_address_is_refused(tmp_path: Path, link: str) -> None:
+    with pytest.raises(FedLensError, match="link: .*is not a plain address that begins with https"):
+        library.read_paper(folder(tmp_path, f"{PAPER}link = {link!r}\n"))
+    assert library.read_paper(folder(tmp_path, f"{PAPER}link = 'http://a.example/x_y?a=1&b=%20#c'\n")).link
 
 
 WRONG = (
@@ -176,7 +201,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     )
     prompt, other = published.load("mine")
     source = source_of(prompt)
-    assert source.preset == "mine/table1" and source.config.method.config["context_length"] == 8
+    assert source.preset == "mine/table1" and source.variant.config.method.config["context_length"] == 8
     assert source_of(other) == NoEquivalent("method", "nobody has written it")
     assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
     assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().out
@@ -233,11 +258,37 @@ def test_an_added_table_is_audited(db, tmp_path) -> None:
     wrong = f"{row},base,base accuracy,80,\n{row},new,new accuracy,60,\n{row},avg,harmonic mean,71.57,\n"
     _, found = adding.add(folder(tmp_path, values=f"{HEAD}{copied}\n{wrong}"), db)
     kinds = [f.kind for f in found]
-    assert kinds.count("identical") == 22 and kinds.count("does not follow") == 1
+    assert kinds.count("quoted from") == 22 and kinds.count("does not follow") == 1
     assert "the harmonic mean of 80, 60 is 68.57" in next(
         f.text for f in found if f.kind == "does not follow"
     )
-    assert PastedColumn("value") == PastedColumn("value", "", "avg", "") and audits.KINDS
+    assert PastedColumn("value") == PastedColumn("value", "", "avg", "")
+
+
+def test_findings_are_stored_and_nothing_is_audited_when_they_are_read(db, tmp_path, monkeypatch, capsys):
+    row = "1,DTD,,ViT-B-16,Mine"
+    wrong = f"{row},base,base accuracy,80,\n{row},new,new accuracy,60,\n{row},avg,harmonic mean,71.57,\n"
+    _, found = adding.add(folder(tmp_path, values=HEAD + wrong), db)
+    monkeypatch.delattr(audits, "findings")
+    adding.use(tmp_path / "none.db")
+    capsys.readouterr()
+    assert main(["papers", "audit", "mine", "--db", str(db)]) == 1
+    said = "does not follow: Mine, Table 1, DTD, Mine, avg, harmonic mean: prints 71.57"
+    assert capsys.readouterr().out.startswith(said)
+    (value,) = findings.of_paper("mine")
+    assert findings.findings_of(value) == found and not findings.findings_of(published.load("mine")[0])
+    place = library.added_folder(db) / "mine"
+    stored = (place / "findings.csv").read_text(encoding="utf-8")
+    (place / "values.csv").write_text(HEAD + wrong.replace("71.57", "68.57"), encoding="utf-8")
+    assert adding.use(db) == [] and not findings.of_paper("mine"), "it was about another value"
+    (place / "findings.csv").write_text(stored.replace("does not follow", "is odd"), encoding="utf-8")
+    (error,) = adding.use(db)
+    assert "findings.csv, line 2: no audit is called 'is odd'; delete the file" in str(error)
+
+
+def test_a_row_that_is_quoted_is_no_warning(db, capsys) -> None:
+    assert main(["papers", "audit", "trip", "--db", str(db)]) == 0
+    assert "quoted from: TRIP, Office-Home" in capsys.readouterr().out
 
 
 def test_zeros_that_are_printed_are_digits_for_an_audit(db) -> None:
@@ -297,11 +348,11 @@ def test_a_bad_runs_file_is_refused_when_it_is_added(db, tmp_path) -> None:
 
 def test_names_of_an_added_paper_change_no_other_paper(db, tmp_path) -> None:
     made = folder(tmp_path, runs='[data]\nPACS = "food101"\n[domains.PACS]\nA = "sketch"\n')
-    before = printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]
+    before = experiments.data_names("fedot")["PACS"], experiments.domain_names("fedot")["PACS"]
     adding.add(made, db)
-    assert (printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]) == before
-    assert printed_runs.data_names("mine")["PACS"] == "food101"
-    assert printed_runs.domain_names("mine")["PACS"]["A"] == "sketch"
+    assert (experiments.data_names("fedot")["PACS"], experiments.domain_names("fedot")["PACS"]) == before
+    assert experiments.data_names("mine")["PACS"] == "food101"
+    assert experiments.domain_names("mine")["PACS"]["A"] == "sketch"
 
 
 def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
@@ -376,7 +427,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 @pytest.mark.parametrize("exists", [False, True], ids=["a new paper", "another edition"])
 def test_a_kill_at_any_step_leaves_the_former_paper_or_the_new_one(db, tmp_path, monkeypatch, exists, saved):
     """A second edition's titles stood beside the first one's numbers."""
-    monkeypatch.setattr(audits, "findings", dict)
+    monkeypatch.setattr(audits, "findings", lambda: {"mine": []})
     place = library.added_folder(db) / "mine"
     if exists:
         adding.add(folder(tmp_path, runs='[data]\nFood101 = "food101"\n'), db)

@@ -10,15 +10,12 @@ from fedcore.cli.main import main
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import adding, choices, library, mini
-from fedcore.papers.choices import Alternative, Choice
+from fedcore.papers.cells import Availability, fillings, missing_parts
+from fedcore.papers.choices import Alternative, Choice, Multiverse, Openness, Ranking
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import COMPARED, DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.filling import fillings, missing_parts
-from fedcore.papers.tables.multiverse import Multiverse, Openness, Ranking
-from fedcore.papers.tables.sources import Availability
 from fedcore.store import Store
 from tests.support.papers import finish_readings, value_of
 
@@ -160,7 +157,7 @@ def ranking() -> Ranking:
 
 
 def test_runs_that_several_readings_share_are_trained_once(tmp_path: Path) -> None:
-    space = multiverse.multiverse(ranking(), rehearsal=True)
+    space = choices.multiverse(ranking(), rehearsal=True)
     assert [len(c.alternatives) for c in space.choices] == [2, 2, 2, 2, 2, 4]
     assert len(space.readings) == 128
     recorded = RecordedRuns(Store(tmp_path / "none.db"), {DATA})
@@ -180,7 +177,7 @@ def test_alternatives_that_a_rehearsal_cannot_tell_apart_are_left_out() -> None:
     of = {"table": "1", "dataset": "FEMNIST", "target": "avg", "metric": "generalization"}
     value = value_of("fedot", method="FedOT", **of)
     one = Ranking("one", value, (value,))
-    real, small = (multiverse.multiverse(one, rehearsal) for rehearsal in (False, True))
+    real, small = (choices.multiverse(one, rehearsal) for rehearsal in (False, True))
     large, capped = (
         next([a.label for a in c.alternatives] for c in space.choices if c.name == "batch size")
         for space in (real, small)
@@ -200,7 +197,7 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     readings_of_table5: tuple[Store, Multiverse],
 ) -> None:
     store, space = readings_of_table5
-    runs = multiverse.recorded_runs(store, True)
+    runs = choices.recorded_runs(store, True)
     shown = space.read(runs)
     assert len(shown.readings) == len(space.readings) == 8
     assert shown.missing == 0
@@ -209,7 +206,7 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     of_seed = [shown.values()[(*default[:seeds], k, *default[seeds + 1 :])] for k in range(4)]
     assert [len(of) for of in of_seed] == [3, 1, 1, 1]
     assert {k: v for of in of_seed[1:] for k, v in of.items()} == of_seed[0]
-    text = "\n".join(multiverse.report(shown))
+    text = "\n".join(choices.report(shown))
     assert "8 readings run, 0 not (in rehearsal: no evidence about the paper)" in text
     rules = {space.rule(space.ranking.proposed, reading) for reading in space.readings}
     assert rules == {"last", "mean10"}
@@ -220,7 +217,7 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     exact, whole = (list(of.values()) for of in rounding.read(runs).values().values())
     assert np.mean(whole) == pytest.approx(round(np.mean(exact)), abs=1e-12) and whole != exact
     assert np.diff(whole) == pytest.approx(np.diff(exact)), "a mean is rounded, and not each value"
-    weights = multiverse.caveat_weights(runs, space.ranking.proposed, True)
+    weights = choices.caveat_weights(runs, space.ranking.proposed, True)
     assert weights, "caveats of FedDEAP name choices"
     assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
 
@@ -253,15 +250,15 @@ def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple
         space.ranking.proposed,
         value_of("feddeap", table="1", dataset="PACS", target="avg", method="FedCLIP"),
     )
-    both = multiverse.multiverse(Ranking("both", proposed, (other, proposed)), rehearsal=True)
+    both = choices.multiverse(Ranking("both", proposed, (other, proposed)), rehearsal=True)
     assert "learning rate of FedCLIP and FACMIC" in [choice.name for choice in both.choices]
-    shown = both.read(multiverse.recorded_runs(store, True))
+    shown = both.read(choices.recorded_runs(store, True))
     assert shown.ranking.values == (proposed,)
     assert shown.multiverse.choices == space.choices
     assert shown.missing == 32
     assert len(shown.readings) == 32, "those whose runs are there: four variants, two rules, four of seeds"
-    nothing = multiverse.multiverse(Ranking("both", other, (other, proposed)), rehearsal=True)
-    assert not nothing.read(multiverse.recorded_runs(store, True)).readings
+    nothing = choices.multiverse(Ranking("both", other, (other, proposed)), rehearsal=True)
+    assert not nothing.read(choices.recorded_runs(store, True)).readings
 
 
 def test_the_command_reads_a_table(

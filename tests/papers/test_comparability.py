@@ -21,10 +21,10 @@ from fedcore.papers.comparability import (
     reasons_for,
 )
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.printed_runs import domain_names
+from fedcore.papers.experiments import domain_names
 from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
-from fedcore.results.printed import STATES, Comparability
+from fedcore.results.summary import STATES, Comparability
 from fedcore.store import Store
 from tests.support.papers import find, preset, train, value_of
 

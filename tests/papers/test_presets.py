@@ -16,8 +16,8 @@ from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
 from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_runs
+from fedcore.papers.experiments import data_names
 from fedcore.papers.mini import mini
-from fedcore.papers.printed_runs import data_names
 from fedcore.store import Store
 
 PUBLISHED = experiments.published()

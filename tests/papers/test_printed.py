@@ -11,11 +11,9 @@ from fedcore.config import Experiment
 from fedcore.papers import library, published
 from fedcore.papers.reproductions import column_of, printed_values, reproductions
 from fedcore.results import exports as tables
-from fedcore.results import latex
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
-from fedcore.results.printed import PrintedValues
-from fedcore.results.summary import summarise
+from fedcore.results.summary import PrintedValues, summarise
 from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support import papers as presets
@@ -154,7 +152,7 @@ def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Expe
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    lines = latex.summary_latex(
+    lines = tables.summary_latex(
         summarise(comparison, printed=printed_values(comparison, [experiment]))
     ).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
@@ -167,7 +165,7 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = latex.summary_latex(summarise(comparison))
+    without = tables.summary_latex(summarise(comparison))
     assert "rinted" not in without and "94.68" not in without
 
 

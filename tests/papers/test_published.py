@@ -14,8 +14,8 @@ from fedcore.errors import FedLensError
 from fedcore.papers import experiments, library, literature, published
 from fedcore.papers.comparability import COVERAGE_COLUMNS, coverage
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
+from fedcore.papers.experiments import data_names
 from fedcore.papers.library import KINDS, Protocol
-from fedcore.papers.printed_runs import data_names
 from fedcore.papers.published import PublishedValue
 from tests.support.papers import value_of
 from tools.docs import values

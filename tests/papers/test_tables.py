@@ -7,18 +7,26 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.plan import plan
+from fedcore.papers import export
+from fedcore.papers.cells import (
+    Availability,
+    RunSource,
+    TableCell,
+    fillings,
+    find_available,
+    missing_parts,
+    queue,
+    source_of,
+    table_cells,
+)
 from fedcore.papers.comparability import Comparability
 from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.experiments import data_names
+from fedcore.papers.layout import all_tables, tables
 from fedcore.papers.mini import DATA
-from fedcore.papers.printed_runs import data_names
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.reproductions import reproductions
-from fedcore.papers.tables import export
-from fedcore.papers.tables.filling import fillings, missing_parts, queue
-from fedcore.papers.tables.printed_layout import all_tables, tables
-from fedcore.papers.tables.sources import Availability, RunSource, find_available, source_of
-from fedcore.papers.tables.status import Memory, TableCell, measure, table_cells
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of
@@ -33,7 +41,7 @@ def cells_of(
 ) -> dict[PublishedValue, TableCell]:
     store = Store(db)
     recorded = RecordedRuns(store, {DATA} if rehearsal else set(data_names().values()))
-    return table_cells(recorded, values, measure(recorded, values, rehearsal), available, rehearsal)
+    return table_cells(recorded, values, available, rehearsal)
 
 
 def test_every_published_value_has_one_cell() -> None:
@@ -135,7 +143,7 @@ def test_a_run_that_several_cells_need_is_queued_once(db: Path) -> None:
     ]
     assert sum(len(filling.wanted) for filling in every) == len(keys)
     missing = missing_parts(cells.values())
-    contents = [(source.key, part) for source, parts in missing.items() for part in parts]
+    contents = [(source.variant.key, part) for source, parts in missing.items() for part in parts]
     assert len(contents) == len(set(contents))
 
 
@@ -182,17 +190,3 @@ def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None
     columns = len(table.panels[0].rows[0].heads) + len(table.panels[0].columns)
     assert measured_line.replace(r"\&", "").count("&") == columns - 1
     assert all(line.count("{") == line.count("}") for line in text.splitlines())
-
-
-def test_a_run_with_the_number_of_another_one_is_read(tmp_path: Path) -> None:
-    memory: Memory = {}
-    experiment = cut(PACS, ("FedOT",), seeds=(50,), rounds=200)
-    value = value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")
-    seen = []
-    for seed in (50, 77):
-        store = Store(tmp_path / f"{seed}.db")
-        train(store.path, experiment.model_copy(update={"seeds": (seed,)}), rounds=ROUNDS)
-        found = measure(RecordedRuns(store, set(data_names().values())), [value], memory=memory)
-        seen.append((found[value].runs, found[value].stat))
-    assert seen[0][0] == seen[1][0], "the numbers are the same"
-    assert seen[0][1] != seen[1][1]

@@ -9,8 +9,7 @@ import pytest
 from fedcore.plots import client_graph
 from fedcore.plots.client_graph import client_graphs
 from fedcore.plots.theme import Theme
-from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.transfer import edges, findings, gains_panel, main_edges
+from fedcore.results.panels.panel import Panel, edges, findings, gains_panel, main_edges
 
 NAMES = ("global", "a", "b", "c")
 

@@ -8,8 +8,8 @@ import pytest
 from fedcore.plots import analyses
 from fedcore.plots.chart import Chart, rounds_as_python
 from fedcore.plots.lines import line_chart
-from fedcore.plots.search import DrawPoint, search_chart
-from fedcore.plots.strip import SourceValue, strip
+from fedcore.plots.ranks import SourceValue, strip
+from fedcore.plots.sweep import DrawPoint, search_chart
 from fedcore.plots.theme import Theme
 from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow

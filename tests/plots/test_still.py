@@ -9,7 +9,7 @@ import pytest
 from fedcore.plots.heatmaps import difference_grid, heatmap_grid
 from fedcore.plots.lines import line_chart
 from fedcore.plots.still import still
-from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme
+from fedcore.plots.theme import STYLES, Theme
 from fedcore.plots.traces import SYMBOLS
 from fedcore.plots.vector import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.reports.views import ChartFigure
@@ -78,7 +78,7 @@ def test_text_of_users_is_text_in_svg_and_pdf() -> None:
 
 
 def test_every_marker_of_a_method_can_be_drawn() -> None:
-    for look in (*METHOD_STYLES.values(), *BASELINE_STYLES.values()):
+    for look in STYLES:
         assert re.sub("-open$", "", look.marker) in {*SYMBOLS, "circle"}
 
 

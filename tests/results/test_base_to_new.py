@@ -2,9 +2,12 @@
 
 import csv
 import io
+import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from fedcore.plots.ranks import rank_chart, rank_table
@@ -16,11 +19,10 @@ from fedcore.reports.views import ViewSource
 from fedcore.reports.views.cost import cost_figure
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import Cost, accuracy_by_round
-from fedcore.results.exports import summary_csv
+from fedcore.results.exports import summary_csv, summary_latex
 from fedcore.results.finding import findings
-from fedcore.results.latex import summary_latex
+from fedcore.results.frames import cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.leaderboard import board, board_settings
-from fedcore.results.metrics import further_accuracies, harmonic_mean
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
@@ -78,8 +80,10 @@ def hm(*shares: Fraction) -> Fraction:
 
 
 def test_a_harmonic_mean_is_that_of_exact_fractions():
-    assert harmonic_mean(75.0, 52.5) == pytest.approx(float(hm(Fraction(75), Fraction(105, 2))), rel=1e-15)
-    assert harmonic_mean(0.0, 80.0) == 0.0 and harmonic_mean(None, 80.0) is None
+    table = pd.DataFrame({"base": [75.0, 0.0, None], "new": [52.5, 80.0, 80.0]})
+    exact, zero, unknown = with_harmonic_means(table).harmonic
+    assert exact == pytest.approx(float(hm(Fraction(75), Fraction(105, 2))), rel=1e-15)
+    assert zero == 0.0 and math.isnan(unknown)
 
 
 def test_the_harmonic_mean_is_taken_for_each_seed_and_then_averaged(comparison: Comparison):
@@ -144,7 +148,10 @@ def test_unseen_clients_weigh_equally_before_and_after_they_adapt():
         cell("adapted", "d, adapted", "unseen d", 8, 8),
         cell("client", "a", "unseen c", 0, 4),
     ]
-    assert further_accuracies(cells) == {"unseen": 0.5, "adapted": 0.875}
+    (row,) = round_metrics(cell_frame(cells, [SimpleNamespace(id=1, seed=1, held_out=None)])).to_dict(
+        "records"
+    )
+    assert row["unseen"] == 0.5 and row["adapted"] == 0.875 and "own_new" not in row
 
 
 def test_a_finding_gives_the_gain_over_zero_shot_in_points(comparison: Comparison) -> None:

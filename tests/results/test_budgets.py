@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, MethodEntry, Tuned, parse
-from fedcore.plots.search import DrawPoint, search_chart, search_table
+from fedcore.plots.sweep import DrawPoint, search_chart, search_table
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, exports
 from fedcore.results.comparison import compare

@@ -12,8 +12,8 @@ from fedcore.methods import registry
 from fedcore.records.codes import VALIDATION
 from fedcore.records.events import Started
 from fedcore.results import curves, settings
-from fedcore.results.comparison import compare
-from fedcore.results.differences import (
+from fedcore.results.comparison import (
+    compare,
     config_differences,
     partial_fields,
     reason_not_comparable,

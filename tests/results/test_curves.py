@@ -15,8 +15,7 @@ from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
-from fedcore.results.curves import Series, smoothed, with_band
-from fedcore.results.reaching import reaching
+from fedcore.results.curves import Series, reaching, smoothed, with_band
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.web import markup

@@ -17,10 +17,9 @@ from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
 from fedcore.reports.tables import breakdown_tables, summary_table
 from fedcore.reports.views.matrices import Heatmaps
-from fedcore.results.comparison import compare
+from fedcore.results.comparison import compare, reason_not_comparable, significance
 from fedcore.results.curves import pareto_front, row_costs
-from fedcore.results.differences import reason_not_comparable, significance
-from fedcore.results.latex import summary_latex
+from fedcore.results.exports import summary_latex
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.progress import summaries_of
 from fedcore.results.rows import ComparisonRow

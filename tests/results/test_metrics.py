@@ -1,24 +1,20 @@
 """Leave-one-domain-out and whole-test-set metrics, worked out by hand on small matrices."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedcore.papers import published
-from fedcore.papers.measures import MEASURES, RunReader
+from fedcore.papers.equivalents import MEASURES, RunReader, round_shares
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Cell, Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
-from fedcore.results.metrics import (
-    accuracy_by_client,
-    accuracy_by_domain,
-    comprehensive,
-    global_accuracy,
-    personalisation,
-)
+from fedcore.results.frames import cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.store import NamedCell, Store
 from tests.support import fill
 
@@ -38,10 +34,23 @@ CELLS = [
 ]
 
 
+def metrics_of(cells: list[NamedCell], held_out: str | None) -> dict[str, float]:
+    """Return the metrics of the only round of these cells."""
+    (row,) = round_metrics(frame(cells, held_out)).to_dict("records")
+    return row
+
+
+def frame(cells: list[NamedCell], held_out: str | None = None) -> pd.DataFrame:
+    return cell_frame(cells, [SimpleNamespace(id=1, seed=1, held_out=held_out)])
+
+
+PERSONAL = [c for c in CELLS if c.model != "global"]
+
+
 def test_the_global_model_on_one_domain_or_on_all_samples_at_once():
-    assert global_accuracy(CELLS, "A") == 0.75
-    assert global_accuracy(CELLS) == 53 / 70, "samples weigh equally, not domains"
-    assert global_accuracy([c for c in CELLS if c.model != "global"]) is None
+    assert metrics_of(CELLS, "A")["generalisation"] == 0.75
+    assert metrics_of(CELLS, None)["whole"] == 53 / 70, "samples weigh equally, not domains"
+    assert math.isnan(metrics_of(PERSONAL, None)["whole"])
 
 
 def test_sampled_domains_weigh_as_their_whole_test_sets(tmp_path: Path) -> None:
@@ -68,10 +77,11 @@ def test_sampled_domains_weigh_as_their_whole_test_sets(tmp_path: Path) -> None:
 
 def test_two_clients_of_a_domain_are_one_domain():
     """P = mean of A (0.9, 0.7) and B (0.6); C adds the unseen C (18 of 20) as a third."""
-    assert accuracy_by_domain(CELLS) == {"A": pytest.approx(0.8), "B": 0.6}
-    assert accuracy_by_client(CELLS) == {"a1": 0.9, "a2": 0.7, "b": 0.6}
-    assert personalisation(CELLS, "C") == pytest.approx((0.8 + 0.6) / 2)
-    assert comprehensive(CELLS, "C") == pytest.approx((0.8 + 0.6 + 0.9) / 3)
+    assert domain_shares(frame(CELLS)).droplevel([0, 1]).to_dict() == {"A": pytest.approx(0.8), "B": 0.6}
+    assert client_shares(frame(CELLS)).droplevel([0, 1]).to_dict() == {"a1": 0.9, "a2": 0.7, "b": 0.6}
+    found = metrics_of(CELLS, "C")
+    assert found["personalisation"] == pytest.approx((0.8 + 0.6) / 2)
+    assert found["comprehensive"] == pytest.approx((0.8 + 0.6 + 0.9) / 3)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,7 @@ def test_two_clients_of_a_domain_are_one_domain():
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
-    reader = RunReader(Store("none.db"), {}, {(1, 5): CELLS})
+    reader = RunReader(Store("none.db"), {}, round_shares(frame(CELLS, "C")))
     published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
     value = SimpleNamespace(run=SimpleNamespace(id=1, held_out="C"), rounds=(5,))
     average = replace(published_value, setting="", target="avg")
@@ -89,13 +99,13 @@ def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():
-    assert personalisation(CELLS, "B") == pytest.approx(0.8)
+    assert metrics_of(CELLS, "B")["personalisation"] == pytest.approx(0.8)
 
 
 def test_without_a_global_model_there_is_no_g_and_no_c():
-    personal = [c for c in CELLS if c.model != "global"]
-    assert comprehensive(personal, "C") is None
-    assert personalisation(personal, "C") == pytest.approx(0.7)
+    found = metrics_of(PERSONAL, "C")
+    assert math.isnan(found["comprehensive"]) and math.isnan(found["generalisation"])
+    assert found["personalisation"] == pytest.approx(0.7)
 
 
 def matrix_of(db: Path, seeds: dict[int, np.ndarray]) -> int:

@@ -16,9 +16,8 @@ from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparis
 from fedcore.reports.views import ViewSource
 from fedcore.reports.views.cost import figures
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import mean_curves
+from fedcore.results.curves import mean_curves, reaching
 from fedcore.results.panels.matrices import row_panels
-from fedcore.results.reaching import reaching
 from fedcore.results.summary import offered_metrics, summarise
 from fedcore.store import Store
 from tests.support import fill

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from fedcore.data import catalog
-from fedcore.methods import registry
+from fedcore.records.built_in import built_in, references
 from fedcore.results.comparison import compare
 from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with
 from fedcore.results.sharing import bibtex
@@ -70,8 +70,9 @@ def test_a_comparison_cites_its_methods_data_and_model_once(db: Path) -> None:
 
 def test_every_paper_has_an_entry_and_a_key_of_its_own() -> None:
     found: dict[str, str] = {}
-    methods = [m for m in registry.load_all().values() if m.__module__.startswith("fedcore.")]
-    cited = {f"method {m.name}": m.about.bibtex for m in methods}
+    assert all(listed.cites for listed in built_in().values())
+    assert {key for listed in built_in().values() for key in listed.cites} == {*references()} - {"openclip"}
+    cited = {f"paper {key}": entry for key, entry in references().items()}
     cited |= {f"data set {e.name}": e.bibtex for e in catalog.entries() if e.citation}
     for name, text in cited.items():
         assert text, name

@@ -21,8 +21,7 @@ from fedcore.config.identity import group_hash
 from fedcore.data.assigners import PartitionKind
 from fedcore.methods import registry
 from fedcore.results import settings
-from fedcore.results.comparison import compare
-from fedcore.results.differences import config_differences, partial_fields, significance
+from fedcore.results.comparison import compare, config_differences, partial_fields, significance
 from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.settings import setting_key
 from fedcore.results.sweeps import sweep_families

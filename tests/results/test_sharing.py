@@ -14,8 +14,8 @@ from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
-from fedcore.results.printed import PrintedValues
 from fedcore.results.sharing import eval_results, leaderboard_csv
+from fedcore.results.summary import PrintedValues
 from fedcore.store import Store
 from tests.support import command_line, fill
 

@@ -8,8 +8,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.records.events import MEASURES, RoundFinished
-from fedcore.results.comparison import compare
-from fedcore.results.differences import significance
+from fedcore.results.comparison import compare, significance
 from fedcore.store import Recorder, Store, database
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill

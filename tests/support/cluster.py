@@ -4,23 +4,40 @@ import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import psutil
+from fedlens_ray.connection import SETTINGS, Node
+from fedlens_ray.node import NodeReport
+from fedlens_ray.nodes import ClusterWatch, NodeState
+from fedlens_ray.runs import Cluster
+from fedlens_ray.stream import RemoteEngine
 
-from fedcore.cluster.connection import SETTINGS
-from fedcore.cluster.stream import RemoteEngine
+from fedcore.devices import Device
 from fedcore.files import PROJECT
-from fedcore.jobs.cluster import Cluster
-from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
+from fedcore.store.queue import QueuedRun
 from tests.support import own_methods
 from tests.support.jobs import wait_for
+
+GIB = 2**30
+PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
+CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
+SMALL = NodeState(
+    Node("1", "small", cpus=4, gpus=0, memory=32 * GIB, is_local=True), NodeReport((PROCESSOR,), {}), None
+)
+LARGE = NodeState(
+    Node("2", "large", cpus=32, gpus=1, memory=64 * GIB, is_local=False),
+    NodeReport((CARD, PROCESSOR), {}, readable=("/data/pacs",)),
+    None,
+    ("torch 2.9.0 instead of 2.8.0",),
+)
+RUN = QueuedRun(1, 1, "an experiment", "FedOT", 1, None, "auto", 10, None)
 
 OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
 OWN_METHOD = OWN_METHOD.replace("import About,", "import About, method,").replace("test-bias", "sent-bias")
@@ -107,7 +124,7 @@ def supervisor_of(
 ) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
     used = Cluster(Store(db), watch, over, engine, shared)
-    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), used)
     try:
         yield supervisor
     finally:
@@ -140,3 +157,36 @@ def watching(cluster: Any) -> Iterator[ClusterWatch]:
 def usable(watch: ClusterWatch) -> list[str]:
     """The names of the nodes on which runs may start."""
     return [state.node.name for state in watch.states() if state.problem is None]
+
+
+class Ray:
+    """A stand-in for Ray that has ``room`` for some reservations, in the order of the requests."""
+
+    def __init__(self, nodes: Sequence[NodeState], room: int = 99) -> None:
+        self.nodes, self.room = nodes, room
+        self.groups: list[SimpleNamespace] = []
+        self.util = SimpleNamespace(
+            placement_group=self.make, remove_placement_group=self.remove, placement_group_table=self.table
+        )
+
+    def make(self, bundles: Any, strategy: str, bundle_label_selector: Any) -> SimpleNamespace:
+        others = (bundle_label_selector or [{"ray.io/node-id": "!in()"}])[0]["ray.io/node-id"]
+        without = others.removeprefix("!in(").removesuffix(")").split(",")
+        places = [state.node.id for state in self.nodes if state.node.id not in without]
+        self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy, places=places))
+        return self.groups[-1]
+
+    def remove(self, group: SimpleNamespace) -> None:
+        self.groups = [g for g in self.groups if g is not group]
+
+    def table(self, group: SimpleNamespace) -> dict[str, Any]:
+        if not any(g is group for g in self.groups):
+            return {"state": "REMOVED"}
+        has_room = [id(g) for g in self.groups].index(id(group)) < self.room
+        state = "INFEASIBLE" if not group.places else "FINISHED" if has_room else "NO_RESOURCES"
+        nodes = {i: (group.places * 9)[i] if group.places else "" for i in range(len(group.bundles))}
+        return {
+            "state": "CREATED" if state == "FINISHED" else "PENDING",
+            "stats": {"scheduling_state": state},
+            "bundles_to_node_id": nodes,
+        }

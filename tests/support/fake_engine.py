@@ -169,7 +169,7 @@ def start(claim: Claim, pool: str) -> subprocess.Popen[bytes]:
     return launcher.start_detached(["tests.support.fake_engine", *arguments], log, claim=claim)
 
 
-LAUNCHER = launcher.LocalLauncher(start)
+MACHINE = launcher.ThisMachine(["cpu"], start)
 
 
 def revive(store: Store) -> None:
@@ -186,9 +186,7 @@ def main() -> int:
         handler = training if kind == TRAINING else handle
         outcome = process.work(claimed, "cpu", handler=handler, beat_seconds=0.2, revive=revive)
         return launcher.UNRECORDED_STATUS if outcome == "unrecorded" else 0
-    return worker.serve(
-        db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.05, idle=float(rest[0] if rest else 60)
-    )
+    return worker.serve(db, machines=lambda store: MACHINE, tick=0.05, idle=float(rest[0] if rest else 60))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def step_until(db: Path) -> Iterator[Callable[..., None]]:
 
     Its jobs are processes of the fake engine. A test that kills or ends the supervisor needs ``supervise``.
     """
-    supervisor = Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+    supervisor = Supervisor(Store(db), fake_engine.MACHINE)
 
     def step(condition: Callable[[], object] = lambda: True) -> None:
         wait_for(lambda: (supervisor.step(), condition())[1])

@@ -2,6 +2,9 @@
 
 from collections.abc import Set as AbstractSet
 
+from fedcore.methods import registry
+from fedcore.records.built_in import built_in
+
 Case = tuple[str, dict[str, object], set[str], set[str], set[str]]
 """A method, its config, the names of what crosses upwards and downwards, and of what stays."""
 
@@ -134,3 +137,5 @@ CASES: dict[str, Case] = {
     "vpt-deep": case("vpt", "classifier", keeps="prompts", lr=0.1, depth=9),
     "zero-shot": case("zero-shot", "", batch_size=None, lr=None),
 }
+for _name in built_in().keys() - {method for method, *_ in CASES.values()}:  # both ways what it averages
+    CASES[_name] = case(_name, set(registry.get(_name).shared))

@@ -6,13 +6,11 @@ import numpy as np
 
 from fedcore import config
 from fedcore.config import Experiment
-from fedcore.papers import experiments, published
+from fedcore.papers import choices, experiments, published
+from fedcore.papers.cells import Availability, fillings
+from fedcore.papers.choices import Multiverse
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import Reproduction
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.filling import fillings
-from fedcore.papers.tables.multiverse import Multiverse
-from fedcore.papers.tables.sources import Availability
 from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
@@ -152,9 +150,9 @@ def finish_readings(db: Path) -> Multiverse:
     store = Store(db)
     store.prepare()
     values = [v for v in published.load("feddeap") if (v.table, v.target) == ("5", "avg")]
-    space = multiverse.multiverse(multiverse.rankings(values)[0], rehearsal=True, most=1)
+    space = choices.multiverse(choices.rankings(values)[0], rehearsal=True, most=1)
     available = Availability({})
-    for wanted in fillings(space.cells(multiverse.recorded_runs(store, True), available), available):
+    for wanted in fillings(space.cells(choices.recorded_runs(store, True), available), available):
         runs = [
             run
             for run in config.expand(wanted.experiment)

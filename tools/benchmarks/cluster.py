@@ -24,14 +24,14 @@ from typing import Annotated, Any
 import numpy as np
 import psutil
 import typer
+from fedlens_ray.nodes import ClusterWatch
+from fedlens_ray.on_node import RunRequest, Sent
+from fedlens_ray.reservations import Request, Reservation
+from fedlens_ray.stream import RemoteEngine
 
-from fedcore.cluster.on_node import RunRequest, Sent
-from fedcore.cluster.reservations import Request, Reservation
-from fedcore.cluster.stream import RemoteEngine
 from fedcore.config import Experiment, parse
 from fedcore.engine.environment import code
 from fedcore.engine.plan import plan
-from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.handlers import Job
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.records.codes import STAGES, TEST, TRAIN, VALIDATION
@@ -302,7 +302,7 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
     _, (config, *_) = experiment(1, SHORT_ROUNDS)
     request = Request(1, without=frozenset(s.node.id for s in watch.states()) - {beta.id})
     group = request.reserve(watch.ray)
-    remote = RemoteEngine(watch.ray, Reservation(request, group, (beta.id,)), [beta], "bench")
+    remote = RemoteEngine(watch.ray, Reservation(request, group, (beta.id,)), beta, "bench")
     cold = first_event(remote, config, folder)
     warm = first_event(remote, config, folder)
     watch.ray.util.remove_placement_group(group)

@@ -73,7 +73,7 @@ def open_page(context: BrowserContext, url: str, name: str) -> Page:
     page = context.new_page()
     page.add_init_script(CLOCK)
     page.goto(url)
-    page.wait_for_function("window.benchText && window.benchCharts", timeout=120_000)
+    page.wait_for_function("() => window.benchText && window.benchCharts", timeout=120_000)
     print(f"Live, {name}: text and controls {page.evaluate('window.benchText / 1000'):.2f} s")
     return page
 
@@ -122,10 +122,12 @@ def _answers(url: str) -> None:
 def leave_and_return(page: Page) -> None:
     """Go to another page of the app and back, and print the seconds until the charts are there."""
     page.get_by_role("link", name="Experiments", exact=True).click()
-    page.wait_for_function("!document.querySelector('.fl-chart')", timeout=120_000)
+    page.wait_for_function("() => !document.querySelector('.fl-chart')", timeout=120_000)
     began = time.perf_counter()
     page.get_by_role("link", name="Live", exact=True).click()
-    page.wait_for_function("document.querySelectorAll('.fl-chart[data-drawn]').length >= 3", timeout=120_000)
+    page.wait_for_function(
+        "() => document.querySelectorAll('.fl-chart[data-drawn]').length >= 3", timeout=120_000
+    )
     print(f"Live, from another page of the app: charts {time.perf_counter() - began:.2f} s")
 
 

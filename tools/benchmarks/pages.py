@@ -35,7 +35,7 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
     "Compare, cost": ("compare", {"ids": ["1"], "tab": "Cost"}),
     "Leaderboard": ("leaderboard", {}),
     "Papers, a table": ("papers", {"table": "fedot-1"}),
-    "Papers, map": ("papers", {"papers_view": "Map"}),
+    "Papers, all of them": ("papers", {"papers_view": "All papers"}),
     "Data & models": ("data", {}),
     "Run": ("run", {"id": "2"}),
 }

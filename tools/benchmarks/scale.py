@@ -61,8 +61,9 @@ def make_worker(*given: object) -> Worker:
 @contextmanager
 def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
     """Start a cluster of two nodes here, with actors on both in turn; prints their CPU-seconds at the end."""
-    from fedcore.cluster.connection import connect
-    from fedcore.cluster.on_node import submit_to
+    from fedlens_ray.connection import connect
+    from fedlens_ray.on_node import submit_to
+
     from tests.support.cluster import two_nodes
 
     class Actor(Serving):

@@ -1,4 +1,4 @@
-"""Write the parts of docs/ that follow from the code, and the digests of printed values.
+"""Write the parts of docs/ that follow from the code, and the digests and findings of printed values.
 
 python -m tools.docs                          # after a change of the catalog, of fields, examples or layers
 python -m tools.docs.ablations runs.db        # docs/ablations.md, from recorded runs
@@ -6,7 +6,7 @@ python -m tools.docs.generalisation runs.db   # the tables of docs/generalisatio
 python -m tools.docs.openness study.db        # docs/openness.md and its figures, likewise
 """
 
-from fedcore.files import write_texts
+from fedcore.files import write_texts, write_whole
 from fedcore.papers.published import DIGESTS
 from tools.docs import data, examples, experiment, methods, rooms, values
 from tools.docs.blocks import rewrite
@@ -17,5 +17,9 @@ for page in (examples.TUTORIAL, examples.OWN_METHOD):
     rewrite(page, examples.render)
 for page in sorted(methods.PAGES.glob("*.md")):
     rewrite(page, methods.render)
+rewrite(methods.README, methods.readme)
+rewrite(methods.NAVIGATION, methods.navigation)
 rewrite(rooms.PICTURE, lambda _: rooms.picture())
 write_texts(DIGESTS, values.digests())
+for file, text in values.audited().items():
+    write_whole(file, text.encode())

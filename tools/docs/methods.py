@@ -1,8 +1,9 @@
-"""The blocks of docs/methods/: each method's idea and its table of fields."""
+"""The blocks of docs/methods/, each method's idea and its table of fields, and the lists of all methods."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -10,9 +11,13 @@ from pydantic.fields import FieldInfo
 
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.records.built_in import built_in
 from tools.docs.blocks import FOLDER, fill
 
 PAGES = FOLDER / "methods"
+README, NAVIGATION = FOLDER.parent / "README.md", FOLDER.parent / "mkdocs.yml"
+CENTRE = 4
+"""Methods that the README names before this list: the first ones of the index."""
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -22,7 +27,32 @@ def render(text: str) -> str:
     Raises:
         FedLensError: for a marker that names no method.
     """
-    return fill(text, {"idea": idea, "fields": fields})
+    return fill(text, {"idea": idea, "fields": fields, "methods": listed})
+
+
+def readme(text: str) -> str:
+    """Return the README with the titles of all methods."""
+    titles = [method.title for method in built_in().values()][CENTRE:]
+    return fill(text, {"methods": lambda _: ", ".join(titles) + ".\n"})
+
+
+def navigation(text: str) -> str:
+    """Return mkdocs.yml with a line for each method's page."""
+    lines = [f"      - {method.title}: methods/{name}.md\n" for name, method in built_in().items()]
+    return re.sub(r"(?<=      - methods/index.md\n)(?: +- [^\n]+: methods/[^\n]+\n)+", "".join(lines), text)
+
+
+def listed(_: str) -> str:
+    """Return the table of methods; the second line of a method's page holds the cells of its row."""
+    rows = [
+        "| method | name | shared | stays with the client | numbers sent by a client in a round |",
+        "|---|---|---|---|---|",
+    ]
+    for name, method in built_in().items():
+        row = re.search(r"^<!-- row: (.*) -->$", (PAGES / f"{name}.md").read_text(encoding="utf-8"), re.M)
+        cells = f"[{method.title}]({name}.md)", f"`{name}`", row[1] if row else " | | "
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
 
 
 def idea(name: str) -> str:

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedcore.errors import FedLensError
-from fedcore.papers.choices import readings
-from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.multiverse import Openness
-from fedcore.papers.tables.printed_layout import all_tables
+from fedcore.papers import choices
+from fedcore.papers.choices import Openness, readings
+from fedcore.papers.layout import all_tables
 from fedcore.plots.specification import curve_text, specification_chart
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme
@@ -98,10 +97,10 @@ def shown(store: Store, question: Question) -> list[Openness]:
         if value.target == "avg"
         and all(getattr(value, column) in names for column, names in question.columns.items())
     ]
-    recorded = multiverse.recorded_runs(store, rehearsal=True)
+    recorded = choices.recorded_runs(store, rehearsal=True)
     found = [
-        multiverse.multiverse(ranking, rehearsal=True, most=EVERY).read(recorded)
-        for ranking in multiverse.rankings(values)
+        choices.multiverse(ranking, rehearsal=True, most=EVERY).read(recorded)
+        for ranking in choices.rankings(values)
     ]
     lacking = next((of.ranking.title for of in found if len(of.readings) < 2), None)
     if lacking is not None:

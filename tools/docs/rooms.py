@@ -18,7 +18,6 @@ PURPOSES = {
     "results": "tables, statistics, curves and exports, from recorded cells",
     "jobs": "the supervisor, and the processes that it starts",
     "store": "the database: runs, results and queue, with all the SQL",
-    "cluster": "nodes of a Ray cluster: what they are, training there",
     "engine": "plan, setup, round loop, evaluation, checkpoints",
     "config": "an experiment and its runs: models, TOML, sweeps",
     "methods": "the contract, the four methods, the baselines",
@@ -39,7 +38,7 @@ PURPOSES = {
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),
     "results": ("#0f6f68", ("bundles", "reports", "papers", "plots", "results")),
-    "record": ("#9a4a12", ("jobs", "store", "cluster", "records")),
+    "record": ("#9a4a12", ("jobs", "store", "records")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip")),
     "data": ("#4c6a1e", ("data", "cache")),
     "basics": ("#57606a", ("linalg", "seeds", "devices", "errors", "files", "lazy", "progress")),

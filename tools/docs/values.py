@@ -1,10 +1,20 @@
-"""The digests of the values that papers print, which are compared whenever they are read."""
+"""What is stored with the printed values that ship: their digests, and what the audits find in them."""
+
+from pathlib import Path
 
 from fedcore.files import read_text
-from fedcore.papers import library, published
+from fedcore.papers import audits, findings, library, published
 
 
 def digests() -> dict[str, str]:
     """Return the digest of the values of each paper that ships."""
     files = sorted(library.FOLDER.glob(f"*/{library.VALUES_FILE}"))
     return {file.parent.name: published.digest_of(read_text(file, "a table of values")) for file in files}
+
+
+def audited() -> dict[Path, str]:
+    """Return the ``findings.csv`` of each paper that ships."""
+    return {
+        library.find(paper).folder / library.FINDINGS_FILE: findings.csv_text(found)
+        for paper, found in audits.findings().items()
+    }

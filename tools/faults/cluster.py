@@ -12,16 +12,16 @@ from unittest import mock
 
 import numpy as np
 import psutil
+from fedlens_ray import connection
 
-from fedcore.cluster import connection
 from fedcore.config import parse
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN
 from tools.faults.accounts import OTHER, _root
-from tools.faults.cluster_lab import SECONDS, Cluster, cluster, end, has_ray
-from tools.faults.family import Family
+from tools.faults.cluster_lab import SECONDS, Cluster, cluster, end
+from tools.faults.family import Family, nothing
 from tools.faults.lab import EXPERIMENT, RUN, Defect, Lab, copy, wait_for
 from tools.faults.verdict import Outcome, Verdict
 
@@ -166,13 +166,13 @@ def false_node(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, 1, attempt, needs)
     for name, about, attempt, needs in (
-        ("commit", "a node has another commit of FedLens", commit, has_ray),
-        ("mixed", "the same, with the user's word", mixed, has_ray),
-        ("spread", "the same, with a run over both nodes", spread, has_ray),
-        ("full", "a node's temporary files have no room", full, lambda: has_ray() or _root()),
-        ("weights", "no node has a run's weights", weights, has_ray),
-        ("killed", "a node is killed while it trains", killed, has_ray),
-        ("token", "other accounts can read Ray's token", token, has_ray),
+        ("commit", "a node has another commit of FedLens", commit, nothing),
+        ("mixed", "the same, with the user's word", mixed, nothing),
+        ("spread", "the same, with a run over both nodes", spread, nothing),
+        ("full", "a node's temporary files have no room", full, _root),
+        ("weights", "no node has a run's weights", weights, nothing),
+        ("killed", "a node is killed while it trains", killed, nothing),
+        ("token", "other accounts can read Ray's token", token, nothing),
         ("false", "another account's program looks like a node", false_node, _root),
     )
 )

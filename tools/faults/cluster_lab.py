@@ -20,12 +20,11 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
+from fedlens_ray import nodes
+from fedlens_ray.connection import SETTINGS
 
-from fedcore.cluster import connection
-from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.files import PROJECT
-from fedcore.jobs import cluster_nodes
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN, ray_start
@@ -91,7 +90,7 @@ class Cluster:
 
     def state(self, node: str) -> str:
         """Return what the page says about a node."""
-        seen = cluster_nodes.read(self.store)
+        seen = nodes.read(self.store)
         views = [view for view in seen.nodes if view.name == node] if seen else []
         return "; ".join(view.problem or "; ".join(("ready", *view.notes)) for view in views)
 
@@ -102,7 +101,7 @@ class Cluster:
 
     def waits(self, run_id: int = RUN) -> str:
         """Return what a run waits for, as the page says it."""
-        seen = cluster_nodes.read(self.store)
+        seen = nodes.read(self.store)
         return seen.waits.get(run_id, "") if seen else ""
 
     def waits_for(self, run_id: int, words: str) -> str:
@@ -217,11 +216,6 @@ class Cluster:
         given = {**self.variables, **variables}
         with worker(db, self.address, *options, variables=given) as process:
             yield replace(self, db=db, worker=process, variables=given)
-
-
-def has_ray() -> str | None:
-    """Return why families that need Ray cannot be tried; None if they can."""
-    return None if connection.is_installed() else "Ray is not installed"
 
 
 def title(process: psutil.Process) -> str:

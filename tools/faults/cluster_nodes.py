@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tools.faults.accounts import _root
-from tools.faults.cluster_lab import SECONDS, end, has_ray, long_rows, running_cluster, wait_for
-from tools.faults.family import Family
+from tools.faults.cluster_lab import SECONDS, end, long_rows, running_cluster, wait_for
+from tools.faults.family import Family, nothing
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Outcome, Verdict
 
@@ -105,12 +105,12 @@ def sick(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 
 ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict], Callable[[], str | None]]] = {
-    "again": (1, "a node is killed and started again", again, has_ray),
-    "added": (1, "a node is added while runs wait", added, has_ray),
-    "gpu": (1, "a node offers GPUs that its driver does not show", gpu, has_ray),
-    "memory": (1, "a node has less memory than the runs need", memory, has_ray),
-    "cache": (1, "a node cannot write its encodings", cache, has_ray),
-    "sick": (1, f"{QUEUED} runs wait, and a node fails all that it gets", sick, lambda: has_ray() or _root()),
+    "again": (1, "a node is killed and started again", again, nothing),
+    "added": (1, "a node is added while runs wait", added, nothing),
+    "gpu": (1, "a node offers GPUs that its driver does not show", gpu, nothing),
+    "memory": (1, "a node has less memory than the runs need", memory, nothing),
+    "cache": (1, "a node cannot write its encodings", cache, nothing),
+    "sick": (1, f"{QUEUED} runs wait, and a node fails all that it gets", sick, _root),
 }
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, attempts, attempt, needs)

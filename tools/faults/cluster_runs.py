@@ -16,7 +16,7 @@ import psutil
 from fedcore.jobs import force_stop
 from tests.support.cluster import OWN_METHOD
 from tests.support.jobs import recorded
-from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, running_cluster, wait_for
+from tools.faults.cluster_lab import SECONDS, Cluster, long_rows, running_cluster, wait_for
 from tools.faults.family import Family
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Outcome, Verdict
@@ -247,6 +247,6 @@ ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict]]] = {
     "paused": (1, "a node does not react for 30 s", paused),
 }
 FAMILIES = tuple(
-    Family(f"cluster-{name}", about, attempts, attempt, has_ray)
+    Family(f"cluster-{name}", about, attempts, attempt)
     for name, (attempts, about, attempt) in ATTEMPTS.items()
 )

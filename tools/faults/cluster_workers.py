@@ -24,13 +24,12 @@ from tools.faults.cluster_lab import (
     Cluster,
     cluster,
     end,
-    has_ray,
     long_rows,
     running_cluster,
     wait_for,
     worker,
 )
-from tools.faults.family import Family
+from tools.faults.family import Family, nothing
 from tools.faults.lab import EXPERIMENT, Defect, Lab, copy
 from tools.faults.verdict import Outcome, Verdict
 
@@ -211,14 +210,14 @@ def head(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 
 ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict], Callable[[], str | None]]] = {
-    "worker": (2, "the worker of a cluster is killed", worker_killed, has_ray),
-    "takeover": (2, "a further worker takes over while runs wait", takeover, has_ray),
-    "upgrade": (1, "FedLens is replaced on all nodes while runs wait", upgrade, has_ray),
-    "wrong-token": (1, "the worker's token is not the cluster's", wrong_token, has_ray),
-    "address": (4, "no cluster is at the worker's address", address, has_ray),
-    "shared": (2, "the shared folder cannot be reached for a while", shared, lambda: has_ray() or _root()),
-    "spread-node": (1, "a node of a run over three nodes is killed", spread_node, has_ray),
-    "head": (2, "the head is killed", head, has_ray),
+    "worker": (2, "the worker of a cluster is killed", worker_killed, nothing),
+    "takeover": (2, "a further worker takes over while runs wait", takeover, nothing),
+    "upgrade": (1, "FedLens is replaced on all nodes while runs wait", upgrade, nothing),
+    "wrong-token": (1, "the worker's token is not the cluster's", wrong_token, nothing),
+    "address": (4, "no cluster is at the worker's address", address, nothing),
+    "shared": (2, "the shared folder cannot be reached for a while", shared, _root),
+    "spread-node": (1, "a node of a run over three nodes is killed", spread_node, nothing),
+    "head": (2, "the head is killed", head, nothing),
 }
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, attempts, attempt, needs)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+def nothing() -> str | None:
+    """A family that can be tried on every machine needs nothing."""
+    return None
+
+
 @dataclass(frozen=True)
 class Family:
     """Faults of one kind.
@@ -30,7 +35,7 @@ class Family:
     about: str
     attempts: int
     attempt: Callable[[Lab, Path, np.random.Generator], Verdict]
-    needs: Callable[[], str | None] = lambda: None
+    needs: Callable[[], str | None] = nothing
 
 
 @dataclass

@@ -381,7 +381,7 @@ class FirstStep:
                 f'it returns {kind(step)}; return Step({{("name", ...): loss}}), with the names of the '
                 "parameters that the loss moves"
             )
-        for part in ("losses", "guides", "moved", "record", "terms"):
+        for part in ("losses", "guides", "only", "moved", "record", "terms"):
             value: object = getattr(step, part)
             if not isinstance(value, dict):
                 yield f"{part} of the step is {kind(value)}; it takes values by name, {{...}}"
@@ -401,9 +401,11 @@ class FirstStep:
             if clients > 1 and not built_in:
                 yield from _isolated(names, loss, params)
         trained = [name for names in step.losses for name in names]
-        if astray := sorted({name for names in step.guides for name in names}.difference(trained)):
+        if astray := sorted(
+            {name for names in (*step.guides, *step.only) for name in names}.difference(trained)
+        ):
             yield (
-                f"a guide is for {quoted(astray)}, which no loss moves; guides change the gradients of "
+                f"a guide, or only, is for {quoted(astray)}, which no loss moves; they change the steps of "
                 "losses, so name parameters that a loss names"
             )
         moved = [*step.moved, *trained]

@@ -280,7 +280,15 @@ def _step(
     with torch.no_grad():
         if guides:
             gradients |= step.combine({n: gradients[n] for n in guides}, guides)
-        moved = {n: optimiser.step(n, active[n].detach(), g, rows) for n, g in gradients.items()}
+        only = {n: clients.nonzero()[:, 0] for names, clients in step.only.items() for n in names}
+        moved = {}
+        for name, gradient in gradients.items():
+            value, some = active[name].detach(), only.get(name)
+            if some is None:
+                moved[name] = optimiser.step(name, value, gradient, rows)
+            else:
+                stepped = optimiser.step(name, value[some], gradient[some], rows[some])
+                moved[name] = value.index_copy(0, some, stepped)
         for name, value in (moved | step.moved).items():
             params[name] = value if everyone else params[name].index_copy(0, rows, value)
     return step

@@ -39,10 +39,6 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
     about = About(
         title="CLIP-Adapter",
         source="Gao et al., CLIP-Adapter: Better Vision-Language Models with Feature Adapters, IJCV 2024",
-        bibtex="@article{gao2024clipadapter, author = {Gao, Peng and Geng, Shijie and Zhang, Renrui and "
-        "Ma, Teli and Fang, Rongyao and Zhang, Yongfeng and Li, Hongsheng and Qiao, Yu}, title = "
-        "{{CLIP-Adapter}: Better Vision-Language Models with Feature Adapters}, journal = {International "
-        "Journal of Computer Vision}, year = {2024}}",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
         "A small network with a narrow hidden layer makes a second feature of the image embedding. "
         "A fifth of it is mixed with four fifths of the embedding, and the mixture is compared with the "

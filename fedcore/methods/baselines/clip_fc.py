@@ -43,8 +43,6 @@ class CLIPFC(Method[CLIPFCConfig]):
     about = About(
         title="CLIP-FC",
         source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper",
-        bibtex="@misc{zheng2025feddeap, author = {Zheng and others}, title = {{FedDEAP}: Adaptive Dual-"
-        "Prompt Tuning for Multi-Domain Federated Learning}, year = {2025}}",
         summary="CLIP's image encoder stays frozen and its text encoder is left out. "
         "One fully connected layer from the image embedding to the classes is learned. "
         "Every client trains a copy of it by cross-entropy on its own images. "

@@ -103,9 +103,6 @@ class FACMIC(FedCLIP):
         title="FACMIC",
         source="Wu et al., FACMIC: Federated Adaptative CLIP Model for Medical Image Classification, MICCAI "
         "2024",
-        bibtex="@inproceedings{wu2024facmic, author = {Wu and others}, title = {{FACMIC}: Federated "
-        "Adaptative {CLIP} Model for Medical Image Classification}, booktitle = {MICCAI}, year = "
-        "{2024}}",
         summary="As FedCLIP: a small network weighs the dimensions of the image embeddings, and the server "
         "averages it. "
         "The network has batch normalisation; its running statistics are averaged too. "

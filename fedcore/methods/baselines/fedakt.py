@@ -53,9 +53,6 @@ class FedAKT(Method[FedAKTConfig]):
         title="FedAKT(C)",
         source="Liu et al., Adapter-guided Knowledge Transfer for Heterogeneous Federated Learning, Journal "
         "of Systems Architecture 159, 2025, with CLIP as every client's model",
-        bibtex="@article{liu2025fedakt, author = {Liu and others}, title = {Adapter-guided Knowledge "
-        "Transfer for Heterogeneous Federated Learning}, journal = {Journal of Systems "
-        "Architecture}, volume = {159}, year = {2025}}",
         summary="FedAKT lets clients have different models, each with a small adapter of the same form. "
         "Here all models are CLIP, which stays frozen, and the adapter maps its embedding to another one. "
         "Each client's linear header learns to read both features, and distillation keeps them close. "

@@ -119,12 +119,6 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         title="FedAvg (LoRA)",
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, on the low-rank updates of Hu et al., LoRA, 2021",
-        bibtex="@inproceedings{mcmahan2017fedavg, author = {McMahan, Brendan and Moore, Eider and "
-        "Ramage, Daniel and Hampson, Seth and Aguera y Arcas, Blaise}, title = {Communication-"
-        "Efficient Learning of Deep Networks from Decentralized Data}, booktitle = {AISTATS}, "
-        "year = {2017}}\n"
-        "@inproceedings{hu2022lora, author = {Hu, Edward J. and others}, title = {{LoRA}: Low-"
-        "Rank Adaptation of Large Language Models}, booktitle = {ICLR}, year = {2022}}",
         summary="CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
         "Clients train them by cross-entropy against the class prompts, which stay as they are. "
         "The server averages the factors A and B, weighted by sample counts, and sends them back. "
@@ -360,11 +354,6 @@ class FedProxLoRA(FedAvgLoRA):
         title="FedProx (LoRA)",
         source="Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank "
         "updates of Hu et al., LoRA, 2021",
-        bibtex="@inproceedings{li2020fedprox, author = {Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil"
-        " and Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia}, title = {Federated "
-        "Optimization in Heterogeneous Networks}, booktitle = {MLSys}, year = {2020}}\n"
-        "@inproceedings{hu2022lora, author = {Hu, Edward J. and others}, title = {{LoRA}: Low-"
-        "Rank Adaptation of Large Language Models}, booktitle = {ICLR}, year = {2022}}",
         summary="As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class "
         "prompts. "
         "A proximal term pulls every client's factors A and B towards those received at the start of the "

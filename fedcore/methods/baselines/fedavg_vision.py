@@ -64,10 +64,6 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         title="FedAvg (ResNet, ViT)",
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, with the networks of FedDEAP's comparison",
-        bibtex="@inproceedings{mcmahan2017fedavg, author = {McMahan, Brendan and Moore, Eider and "
-        "Ramage, Daniel and Hampson, Seth and Aguera y Arcas, Blaise}, title = {Communication-"
-        "Efficient Learning of Deep Networks from Decentralized Data}, booktitle = {AISTATS}, "
-        "year = {2017}}",
         summary="A ResNet or a Vision Transformer takes the place of CLIP and is trained as a whole. "
         "It starts from random weights, or from ImageNet weights that have been downloaded before. "
         "Every client trains all weights by cross-entropy; the server averages them, together with the "

@@ -80,9 +80,6 @@ class FedCLIP(Method[FedCLIPConfig]):
         title="FedCLIP",
         source="Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated "
         "Learning, 2023",
-        bibtex="@misc{lu2023fedclip, author = {Lu, Wang and Hu, Xixu and Wang, Jindong and Xie, Xing}, "
-        "title = {{FedCLIP}: Fast Generalization and Personalization for {CLIP} in Federated "
-        "Learning}, year = {2023}}",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
         "A small network looks at an image embedding and gives every dimension a weight between 0 and 1. "
         "The weighted embedding is compared with the class prompts as CLIP does. "

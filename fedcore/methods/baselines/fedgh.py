@@ -71,9 +71,6 @@ class FedGH(CLIPFC):
         title="FedGH(C)",
         source="Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM "
         "2023, with CLIP as every client's model",
-        bibtex="@inproceedings{yi2023fedgh, author = {Yi and others}, title = {{FedGH}: Heterogeneous "
-        "Federated Learning with Generalized Global Header}, booktitle = {ACM Multimedia}, year ="
-        " {2023}}",
         summary="FedGH lets clients have different models with a common last layer, the header. "
         "Here all models are CLIP, which stays frozen, and the header is a linear layer on its embeddings. "
         "Clients train the header on their own images, but send the mean embeddings of their classes. "

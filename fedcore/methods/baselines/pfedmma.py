@@ -74,9 +74,6 @@ class PFedMMA(Method[PFedMMAConfig]):
         title="pFedMMA",
         source="Ghiasvand et al., pFedMMA: Personalized Federated Fine-Tuning with Multi-Modal Adapter for "
         "Vision-Language Models, ICLR 2026",
-        bibtex="@inproceedings{ghiasvand2026pfedmma, author = {Ghiasvand, Sajjad and Alizadeh, Mahnoosh and "
-        "Pedarsani, Ramtin}, title = {{pFedMMA}: Personalized Federated Fine-Tuning with Multi-Modal Adapter "
-        "for Vision-Language Models}, booktitle = {ICLR}, year = {2026}}",
         summary="CLIP stays frozen; the upper blocks of both encoders get small adapters. "
         "An adapter narrows a token to 32 numbers, maps these by a layer that is the same in both "
         "encoders, and widens them again; a thousandth of the result is added to what the block computes. "

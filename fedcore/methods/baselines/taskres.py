@@ -52,9 +52,6 @@ class TaskRes(Method[TaskResConfig]):
     about = About(
         title="TaskRes",
         source="Yu et al., Task Residual for Tuning Vision-Language Models, CVPR 2023",
-        bibtex="@inproceedings{yu2023taskres, author = {Yu, Tao and Lu, Zhihe and Jin, Xin and Chen, Zhibo "
-        "and Wang, Xinchao}, title = {Task Residual for Tuning Vision-Language Models}, "
-        "booktitle = {CVPR}, year = {2023}}",
         summary="Both of CLIP's encoders stay frozen, and no text is encoded after the start. "
         "A vector is learned for each class and added to the text feature of its prompt. "
         "The vectors start at zero, so that training starts at zero-shot CLIP, and a class that nobody "

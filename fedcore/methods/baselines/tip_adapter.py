@@ -108,11 +108,6 @@ class TipAdapterFConfig(CacheConfig, MethodConfig):
 
 
 SOURCE = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
-BIBTEX = (
-    "@inproceedings{zhang2022tip, author = {Zhang, Renrui and Zhang, Wei and Fang, Rongyao and Gao, Peng and "
-    "Li, Kunchang and Dai, Jifeng and Qiao, Yu and Li, Hongsheng}, title = {{Tip-Adapter}: Training-free "
-    "Adaption of {CLIP} for Few-shot Classification}, booktitle = {ECCV}, year = {2022}}"
-)
 
 
 @method
@@ -123,7 +118,6 @@ class TipAdapter(Method[Any]):
     about = About(
         title="Tip-Adapter",
         source=SOURCE,
-        bibtex=BIBTEX,
         summary="Both of CLIP's encoders stay frozen and nothing is trained. "
         "Each client keeps the features of its training images with their labels. "
         "An image is scored by CLIP's class prompts; in addition each stored image votes for its own "
@@ -230,7 +224,6 @@ class TipAdapterF(TipAdapter):
     about = About(
         title="Tip-Adapter-F",
         source=SOURCE,
-        bibtex=BIBTEX,
         summary="Tip-Adapter whose stored features are trained. "
         "They begin as the features of the client's training images, and cross-entropy on these images moves "
         "them; their labels and both of CLIP's encoders stay as they are. "

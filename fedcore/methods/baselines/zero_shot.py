@@ -28,9 +28,6 @@ class ZeroShot(Described):
         title="Zero-shot CLIP",
         source="Radford et al., Learning Transferable Visual Models From Natural Language Supervision, "
         "ICML 2021",
-        bibtex="@inproceedings{radford2021clip, author = {Radford, Alec and Kim, Jong Wook and Hallacy, "
-        "Chris and others}, title = {Learning Transferable Visual Models From Natural Language "
-        "Supervision}, booktitle = {ICML}, year = {2021}}",
         summary="CLIP as it comes, without any training. "
         "Every class is described by one sentence: the data set's prompt with the class name in it, or, "
         "with class_text = description, one of its written descriptions. "

@@ -57,8 +57,6 @@ class FedAlign(Described):
     about = About(
         title="FedAlign",
         source="Ma et al., Modality Alignment Meets Federated Broadcasting, 2024",
-        bibtex="@misc{ma2024fedalign, author = {Ma and others}, title = {Modality Alignment Meets "
-        "Federated Broadcasting}, year = {2024}}",
         summary="CLIP is cut in two: every client adapts the image encoder, the server adapts the text "
         "encoder. "
         "Both learn low-rank updates of their attention layers (LoRA). "

@@ -1,1 +1,1 @@
-"""SDFed: its paper's algorithm (``method``) and the row spaces of prompts (``subspaces``)."""
+"""SDFed (``method``) and FedPHA, and what both do with two prompts."""

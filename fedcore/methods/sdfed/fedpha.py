@@ -20,7 +20,6 @@ from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Params, Step, rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.sdfed.subspaces import removed_directions, weaker_directions
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -28,6 +27,8 @@ from fedcore.methods.sdfed.two_prompts import (
     TwoPrompts,
     TwoPromptsConfig,
     distances,
+    removed_directions,
+    weaker_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -73,9 +74,6 @@ class FedPHA(TwoPrompts):
         title="FedPHA",
         source="Fang et al., FedPHA: Federated Prompt Learning for Heterogeneous Client Adaptation, "
         "ICML 2025",
-        bibtex="@inproceedings{fang2025fedpha, author = {Fang, Chengying and Huang, Wenke and Wan, Guancheng "
-        "and Yang, Yihao and Ye, Mang}, title = {{FedPHA}: Federated Prompt Learning for Heterogeneous "
-        "Client Adaptation}, booktitle = {ICML}, year = {2025}}",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
         "averages, and its own, which never leaves it and may have any length. "
         "The local prompt is projected onto the weaker directions of the shared one. "

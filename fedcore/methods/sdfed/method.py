@@ -32,7 +32,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.sdfed.subspaces import projectors, removed_directions
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -40,6 +39,8 @@ from fedcore.methods.sdfed.two_prompts import (
     TwoPrompts,
     TwoPromptsConfig,
     distances,
+    projectors,
+    removed_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
@@ -149,8 +150,6 @@ class SDFed(TwoPrompts):
         title="SDFed",
         source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
         "Federated Prompt Learning, 2026",
-        bibtex="@misc{sdfed2026, title = {{SDFed}: Bridging Local-Global Discrepancy via Subspace "
-        "Refinement and Divergence Control in Federated Prompt Learning}, year = {2026}}",
         summary="Every client learns two prompts: a shared one of one length, which the server averages, "
         "and its own, which never leaves it and has a length that suits the client. "
         "The shared prompt's dominant directions are filtered out of the local prompt (subspace "

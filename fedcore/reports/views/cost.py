@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from fedcore.plots.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
 from fedcore.reports.views import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves
-from fedcore.results.curves import CostAxis
+from fedcore.results.curves import USUAL_SHARE, CostAxis, ReachCost, Reaching, reaching
 from fedcore.results.metrics import METRICS
-from fedcore.results.reaching import USUAL_SHARE, ReachCost, Reaching, reaching
 
 AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
 

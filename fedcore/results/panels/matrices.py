@@ -9,10 +9,9 @@ import numpy as np
 
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
-from fedcore.results.comparison import Comparison
-from fedcore.results.differences import reason_not_comparable
+from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import BREAKDOWNS
-from fedcore.results.panels.panel import Panel, Share, domain_names, panel_of_shares
+from fedcore.results.panels.panel import Panel, domain_names, panel_of_cells
 from fedcore.results.panels.run_panels import PanelView, Recorded
 from fedcore.results.rows import ComparisonRow
 from fedcore.store import EntityRow, RunRow, Store
@@ -45,19 +44,23 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     aggregation on its own test samples, then over seeds. If domains were held out they are G, the global
     model on the domain that its run held out.
     """
+    import pandas as pd
+
     members = comparison.rows_in(setting)
     held_out = any(r.run.held_out is not None for g in members for r in g.runs)
-    shares: dict[tuple[str, str], Share] = {}
-    entities: list[EntityRow] = []
+    cells, entities = [], list[EntityRow]()
     for row in members:
         recorded = _recorded(store, row)
-        pairs = recorded.held_out_shares(clients=not held_out)
-        shares |= {(row.drawn_label, domain): share for (_, domain), share in pairs.items()}
+        of_row = recorded.held_out_cells()
+        if held_out:
+            of_row = of_row[of_row.row == of_row.column]
+        cells.append(of_row.assign(row=row.drawn_label))
         entities += [e for of_run in recorded.entities.values() for e in of_run]
-    domains = domain_names(entities)
-    columns = [d for d in domains if any(d == column for _, column in shares)]
+    shown = pd.concat(cells)
+    measured = set(shown.column)
+    columns = [d for d in domain_names(entities) if d in measured]
     title = BREAKDOWNS["held_out" if held_out else "domain"]
-    panel = panel_of_shares(title, "", [g.drawn_label for g in members], columns, shares)
+    panel = panel_of_cells(title, "", [g.drawn_label for g in members], columns, shown)
     return replace(panel, row_title="method", column_title="domain", own_columns=())
 
 

@@ -1,24 +1,24 @@
 """Panels: the matrix that one heatmap shows, in per cent, NaN without data; and the order of its rows."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fedcore.errors import FedLensError
 from fedcore.records.presentation import MatrixChart
-from fedcore.results.metrics import FURTHER, is_own
+from fedcore.results.frames import FURTHER
 from fedcore.results.statistics import group_by
-from fedcore.store import EntityRow, NamedCell
+from fedcore.store import EntityRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 NAMELESS = "a recorded value belongs to no model or test set; `fedlens doctor` says what is damaged"
-Share = tuple[float, int, int]
-"""A share of one with its counts: (share, correct, total)."""
-Shares = Mapping[tuple[str, str], Share]
-"""Shares by the names of row and column."""
-UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -72,37 +72,45 @@ class Panel:
         return float(np.mean(present)) if present else None
 
 
-def panel_of_shares(
+def panel_of_cells(
     title: str,
     method: str,
     rows: Sequence[str],
     columns: Sequence[str],
-    shares: Shares,
+    cells: pd.DataFrame,
     *,
     row_title: str = "domain of the model",
     column_title: str = "domain of the images",
 ) -> Panel:
-    """Return a panel of named rows and columns; a row's own column is that of the same name."""
-    row, column = {r: i for i, r in enumerate(rows)}, {c: j for j, c in enumerate(columns)}
-    values = np.full((len(row), len(column)), np.nan)
-    correct, total = np.zeros((2, len(row), len(column)), dtype=np.int64)
-    for (r, c), (share, right, count) in shares.items():
-        if r in row and c in column:
-            values[row[r], column[c]] = 100 * share
-            correct[row[r], column[c]], total[row[r], column[c]] = right, count
-    own_columns = tuple(column.get(r, -1) for r in rows)
-    return Panel(
-        title,
-        method,
-        tuple(rows),
-        tuple(columns),
-        values,
-        correct,
-        total,
-        own_columns,
-        row_title,
-        column_title,
-    )
+    """Return a panel of named rows and columns; a row's own column is that of the same name.
+
+    Args:
+        cells: seed, run_id, row, column, share, correct and total of each cell of a run's round.
+    """
+    own_columns = tuple(columns.index(r) if r in columns else -1 for r in rows)
+    grids = _grids(cells, rows, columns)
+    return Panel(title, method, tuple(rows), tuple(columns), *grids, own_columns, row_title, column_title)
+
+
+def _grids(
+    cells: pd.DataFrame, rows: Sequence[Hashable], columns: Sequence[Hashable]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Average over a run's rounds, over its seed's runs, then over seeds; counts add up.
+
+    A run with more rounds weighs no more than another, as in the tables. Shape: (rows, columns) each, per
+    cent, correct and total.
+    """
+    by_cell = cells.groupby(["row", "column"])
+    means = cells.groupby(["row", "column", "seed", "run_id"]).share.mean()
+    for levels in (["row", "column", "seed"], ["row", "column"]):
+        means = means.groupby(levels).mean()
+
+    def grid(values: pd.Series[float], missing: float) -> np.ndarray:
+        table = values.unstack() if len(values) else values.to_frame()
+        return table.reindex(index=list(rows), columns=list(columns)).fillna(missing).to_numpy()
+
+    counts = (grid(by_cell[name].sum(), 0).astype(np.int64) for name in ("correct", "total"))
+    return (100 * grid(means, np.nan).astype(float), *counts)
 
 
 def accuracy_panel(
@@ -122,8 +130,21 @@ def accuracy_panel(
         entities: run -> its models and test sets; the panel has them in this order.
         seeds: run -> its seed.
     """
+    import pandas as pd
+
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
-    cell_models, cell_sets, counts = _by_place(cells, entities, named)
+    place = {name: i for i, name in enumerate(named)}  # other runs may have other codes
+    places = {(run, e.entity): place[e.name, e.kind] for run, of_run in entities.items() for e in of_run}
+    known = pd.Series(places.values(), pd.MultiIndex.from_tuples(places, names=["run_id", "code"]), "int64")
+    frame = pd.DataFrame({name: cells[name] for name in ("run_id", "correct", "total")})
+    for axis, codes in (("row", cells.model), ("column", cells.test_set)):
+        found = known.index.get_indexer(pd.MultiIndex.from_arrays([cells.run_id, codes]))
+        if (found < 0).any():
+            raise FedLensError(NAMELESS, "db")
+        frame[axis] = known.to_numpy()[found]
+    frame["share"] = frame.correct / frame.total
+    frame["seed"] = frame.run_id.map(seeds)
+
     clients = {name for name, kind in named if kind == "client"}
     models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client", "adapted")]
     test_sets = [
@@ -131,116 +152,18 @@ def accuracy_panel(
         for i, (name, kind) in enumerate(named)
         if kind in ("client", *FURTHER) or (kind == "domain" and name not in clients)
     ]
-    if cells.size:
-        evaluated = set(cell_models.tolist())
+    if len(frame):
+        evaluated = set(frame.row)
         models = [i for i in models if i in evaluated]
-    row, column = np.full((2, len(named)), -1)
-    row[models], column[test_sets] = np.arange(len(models)), np.arange(len(test_sets))
-    shown = (row[cell_models] >= 0) & (column[cell_sets] >= 0)
-    place = row[cell_models[shown]] * len(test_sets) + column[cell_sets[shown]]
-
-    shape = len(models), len(test_sets)
-    correct, total = (
-        np.bincount(place, count[shown], math.prod(shape)).reshape(shape).astype(np.int64) for count in counts
-    )
-    values = 100 * _mean_over_seeds(cells.run_id[shown], place, (counts[0] / counts[1])[shown], shape, seeds)
-    own_columns = tuple(int(column[i]) if named[i][1] == "client" else -1 for i in models)
-    rows, columns = (tuple(named[i][0] for i in places) for places in (models, test_sets))
-    return Panel(title, method, rows, columns, values, correct, total, own_columns)
-
-
-def _mean_over_seeds(
-    runs: np.ndarray, places: np.ndarray, shares: np.ndarray, shape: tuple[int, int], seeds: Mapping[int, int]
-) -> np.ndarray:
-    """Average shares by place. Shape: runs, places and shares (cells,) -> ``shape``, NaN without a cell.
-
-    A run with more rounds weighs no more than another, as in the tables.
-    """
-    ids, run = np.unique(runs, return_inverse=True)
-    size = math.prod(shape)
-    number = np.bincount(run * size + places, minlength=len(ids) * size).reshape(len(ids), size)
-    sums = np.bincount(run * size + places, shares, len(ids) * size).reshape(len(ids), size)
-    with np.errstate(invalid="ignore"):  # 0 / 0 without a cell: NaN
-        of_runs = sums / number
-    drawn = np.array([seeds[i] for i in ids.tolist()], dtype=np.int64)
-    of_seeds = [_mean_of_measured(of_runs[drawn == seed]) for seed in np.unique(drawn)]
-    return _mean_of_measured(np.array(of_seeds).reshape(len(of_seeds), size)).reshape(shape)
-
-
-def _mean_of_measured(values: np.ndarray) -> np.ndarray:
-    """Average what is not NaN; NaN without any. Shape: (some, places) -> (places,)."""
-    measured = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.where(measured, values, 0).sum(0) / measured.sum(0)
-    return mean
-
-
-def _by_place(
-    cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]], named: Sequence[tuple[str, str]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return models and test sets as places in ``named`` (name, kind): other runs may have other codes.
-
-    Shape: -> (cells,), (cells,), (2, cells) correct and total.
-    """
-    place = {name: i for i, name in enumerate(named)}
-    models, test_sets = cells.model.copy(), cells.test_set.copy()
-    largest = max((e.entity for of_run in entities.values() for e in of_run), default=0)
-    places = np.full(1 + max(largest, models.max(initial=0), test_sets.max(initial=0)), UNKNOWN)
-    for run, of_run in entities.items():
-        places[:] = UNKNOWN
-        places[[e.entity for e in of_run]] = [place[e.name, e.kind] for e in of_run]
-        in_run = cells.run_id == run
-        models[in_run], test_sets[in_run] = places[models[in_run]], places[test_sets[in_run]]
-    if UNKNOWN in models or UNKNOWN in test_sets:
-        raise FedLensError(NAMELESS, "db")
-    return models, test_sets, np.array([cells.correct, cells.total])
-
-
-def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, matrix: MatrixChart) -> Panel:
-    """Return the panel of values, not percentages, that a method recorded for pairs of clients."""
-    panel = panel_of_shares(
-        title, method, names, names, shares, row_title=matrix.rows, column_title=matrix.columns
-    )
-    return replace(panel, values=panel.values / 100, matrix=matrix)
-
-
-def mean_share(cells: Sequence[NamedCell]) -> Share:
-    """Return the mean share of some cells, which weigh equally; their counts add up.
-
-    It is NaN for cells without samples, which FedLens never writes but an imported database may hold.
-    """
-    shares = [c.correct / c.total for c in cells if c.total]
-    return (
-        float(np.mean(shares)) if shares else float("nan"),
-        sum(c.correct for c in cells),
-        sum(c.total for c in cells),
-    )
-
-
-def mean_shares(shares: Iterable[Shares]) -> Shares:
-    """Return the mean of each pair over the shares that have it, weighing equally; counts add up."""
-    given = list(shares)
-    if len(given) == 1:  # one round, run or seed of very many clients: its own mean
-        return given[0]
-    pairs = group_by((item for one in given for item in one.items()), lambda item: item[0])
-    return {
-        pair: (
-            float(np.mean([share for _, (share, _, _) in of_pair])),
-            sum(correct for _, (_, correct, _) in of_pair),
-            sum(total for _, (_, _, total) in of_pair),
-        )
-        for pair, of_pair in pairs.items()
-    }
+    column = {i: at for at, i in enumerate(test_sets)}
+    own_columns = tuple(column[i] if named[i][1] == "client" else -1 for i in models)
+    rows, columns = (tuple(named[i][0] for i in shown) for shown in (models, test_sets))
+    return Panel(title, method, rows, columns, *_grids(frame, models, test_sets), own_columns)
 
 
 def client_names(entities: Iterable[EntityRow]) -> list[str]:
     """Return the names of all clients, in the order of their codes."""
     return list(dict.fromkeys(e.name for e in entities if e.kind == "client"))
-
-
-def client_domains(entities: Iterable[EntityRow]) -> dict[str, str]:
-    """Return the domain of each client that belongs to one."""
-    return {e.name: e.domain for e in entities if e.kind == "client" and e.domain}
 
 
 def domain_names(entities: Iterable[EntityRow]) -> list[str]:
@@ -250,33 +173,46 @@ def domain_names(entities: Iterable[EntityRow]) -> list[str]:
     return list(dict.fromkeys([*tested, *(e.domain for e in named if e.domain)]))
 
 
-def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -> Shares:
-    """Return one round's shares of clients' models by domain, on images by domain (FedDEAP, Figure 3).
+def by_domain(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of clients' models by domain, on images by domain (FedDEAP, Figure 3).
 
     A model's accuracy on a domain is that on the domain's test set or, if no such set was recorded, the mean
     over the test samples of the domain's clients. A domain's row is the mean over its clients.
+
+    Args:
+        cells: a frame with the domain of each model as ``row``, empty for others.
     """
-    counted = (c for c in cells if c.model_kind == "client" and c.model in domain_of and c.domain)
-    of_models = []
-    for model, of_model in group_by(counted, lambda c: c.model).items():
-        shares: dict[tuple[str, str], Share] = {}
-        for kind in ("client", "domain"):  # a domain's test set replaces those of its clients
-            by_domain = group_by((c for c in of_model if c.test_set_kind == kind), lambda c: c.domain or "")
-            shares |= {(domain_of[model], domain): mean_share(of) for domain, of in by_domain.items()}
-        of_models.append(shares)
-    return mean_shares(of_models)
+    of_clients = cells[(cells.model_kind == "client") & cells.row.notna() & cells.domain.notna()]
+    on_domains = of_clients[of_clients.test_set_kind.isin(["client", "domain"])].assign(
+        column=of_clients.domain
+    )
+    means = _mean_of(on_domains, ["row", "column", "model", "test_set_kind"])
+    of_models = means.sort_values("test_set_kind").groupby([*PLACE, "row", "column", "model"]).last()
+    return _mean_of(of_models.reset_index(), ["row", "column"])
 
 
-def held_out_shares(cells: Sequence[NamedCell], held_out: str | None) -> dict[str, Share]:
-    """Return the share of each domain: own models on own samples, the global model on the held-out domain."""
-    of_clients = (c for c in cells if is_own(c) and c.domain and c.domain != held_out)
-    by_domain = group_by(of_clients, lambda c: c.domain or "")
-    unseen = [
-        c for c in cells if (c.model_kind, c.test_set_kind, c.test_set) == ("global", "domain", held_out)
+def by_held_out(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells by held-out domain and domain.
+
+    They are own models on own samples, and the global model on the held-out domain.
+    """
+    personal = cells[cells.own & cells.domain.notna() & (cells.domain != cells.held_out)]
+    unseen = cells[
+        (cells.model_kind == "global")
+        & (cells.test_set_kind == "domain")
+        & (cells.test_set == cells.held_out)
     ]
-    if held_out is not None and unseen:
-        by_domain[held_out] = unseen
-    return {domain: mean_share(of_domain) for domain, of_domain in by_domain.items()}
+    shown = cells.assign(column=cells.domain.where(cells.own, cells.test_set), row=cells.held_out.fillna(""))
+    return _mean_of(shown.loc[personal.index.union(unseen.index)], ["row", "column"])
+
+
+PLACE = ["seed", "run_id", "round"]
+
+
+def _mean_of(cells: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the mean share of each round's cells by some columns; counts add up."""
+    grouped = cells.groupby([*PLACE, *keys], sort=False)
+    return grouped.agg({"share": "mean", "correct": "sum", "total": "sum"}).reset_index()
 
 
 SHARED = "all clients share it"
@@ -358,3 +294,123 @@ def _arranged(panel: Panel, rows: Sequence[int]) -> Panel:
         total=panel.total[at],
         own_columns=tuple(place.get(panel.own_columns[i], -1) for i in rows) if panel.own_columns else (),
     )
+
+
+EMPTY = "no model was tested on another client's samples in this round"
+COMMON = "one common model: nothing to show"
+LEAST_GAIN = 1.0
+"""Minimum gain or loss, in points, that is drawn as an arrow."""
+_EQUAL = 1e-9  # points; means over seeds of equal accuracies differ in their last bits
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The gain of one client's model on the test samples of another, in points; negative if it harms."""
+
+    giver: str
+    taker: str
+    gain: float
+
+
+def gains_panel(now: Panel, start: Panel) -> Panel:
+    """Return clients by clients: accuracy of the row's model minus the start of the column's own, in points.
+
+    Args:
+        now: models by test sets of the round to show.
+        start: the same at the first evaluated round; its diagonal is where each client began.
+
+    The diagonal holds the gains of clients on their own samples. The global model and the test sets of
+    domains are left out.
+    """
+    clients = [i for i, column in enumerate(now.own_columns) if column >= 0]
+    names = tuple(now.rows[i] for i in clients)
+    columns = [now.own_columns[i] for i in clients]
+    began = {
+        start.rows[i]: start.values[i, column] for i, column in enumerate(start.own_columns) if column >= 0
+    }  # a client that the first round did not test has no start
+    values = now.values[np.ix_(clients, columns)] - np.array([began.get(n, np.nan) for n in names])
+    if np.isnan(values[~np.eye(len(names), dtype=bool)]).all():
+        names, values = (), np.zeros((0, 0))
+    counts = np.zeros(values.shape, dtype=np.int64)
+    return replace(
+        now,
+        rows=names,
+        columns=names,
+        values=values,
+        correct=counts,
+        total=counts,
+        own_columns=(),
+        row_title="model of",
+        column_title="test samples of",
+        empty_text=EMPTY,
+    )
+
+
+def edges(panel: Panel) -> list[Edge]:
+    """Return all pairs of different clients with a known gain, the largest gain first."""
+    found = [
+        Edge(panel.rows[i], panel.columns[j], float(panel.values[i, j]))
+        for i, j in np.argwhere(~np.isnan(panel.values))
+        if i != j
+    ]
+    return sorted(found, key=lambda e: -e.gain)
+
+
+def is_common(panel: Panel) -> bool:
+    """Return whether every model gains the same on each client's samples, as one common model does."""
+    if not panel.values.size:
+        return False
+    measured = panel.values[:, ~np.isnan(panel.values).all(axis=0)]
+    return bool((np.nanmax(measured, axis=0) - np.nanmin(measured, axis=0) <= _EQUAL).all())
+
+
+def main_edges(panel: Panel) -> list[Edge]:
+    """Return for each taker the giver that helps it most and the giver that harms it most.
+
+    Either is left out below ``LEAST_GAIN`` points, and if two givers tie.
+    """
+    if is_common(panel):
+        return []
+    shown: list[Edge] = []
+    for received in group_by(edges(panel), lambda e: e.taker).values():
+        most, least = tied(received, received[0].gain), tied(received, received[-1].gain)
+        shown += [e for e in most if len(most) == 1 and e.gain >= LEAST_GAIN]
+        shown += [e for e in least if len(least) == 1 and e.gain <= -LEAST_GAIN]
+    return sorted(shown, key=lambda e: panel.columns.index(e.taker))
+
+
+def tied(among: Sequence[Edge], gain: float) -> list[Edge]:
+    """Return the edges of this gain."""
+    return [e for e in among if abs(e.gain - gain) <= _EQUAL]
+
+
+def findings(panels: Sequence[Panel]) -> list[str]:
+    """Describe the transfer between clients in a sentence or two per panel."""
+    return [_finding(p) for p in panels]
+
+
+def _finding(panel: Panel) -> str:
+    found = edges(panel)
+    if not found:
+        return f"{panel.title}: {panel.empty_text}."
+    if is_common(panel):
+        return f"{panel.title}: {COMMON}."
+    harmful = sum(e.gain < 0 for e in found)
+    mean, best, worst = float(np.mean([e.gain for e in found])), found[0], found[-1]
+    text = (
+        f"{panel.title}: a client's model changes the accuracy on another's samples by {mean:+.1f} points "
+        "over that client's start, on average"
+    )
+    if best.gain > 0:
+        text += f"; most of all {_names(tied(found, best.gain))} ({best.gain:+.1f})"
+    if harmful:
+        text += (
+            f". {harmful} of {len(found)} pairs lose (negative transfer), most of all "
+            f"{_names(tied(found, worst.gain))} ({worst.gain:+.1f})"
+        )
+    return f"{text}."
+
+
+def _names(equal: Sequence[Edge]) -> str:
+    named = [f"{e.giver}'s on {e.taker}" for e in equal]
+    return " and ".join(named) if len(named) <= 2 else f"{len(named)} pairs"

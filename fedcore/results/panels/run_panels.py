@@ -1,8 +1,11 @@
 """Panels of runs: one matrix of one run, or its mean over runs and seeds, for Live, Run and Compare."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,24 +15,24 @@ from fedcore.records.events import FULL_MATRIX_CLIENTS
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
+from fedcore.results.frames import cell_frame
 from fedcore.results.panels.panel import (
     NAMELESS,
     Panel,
-    Shares,
     accuracy_panel,
-    client_domains,
+    by_domain,
+    by_held_out,
     client_names,
     domain_names,
-    held_out_shares,
-    matrix_panel,
-    mean_shares,
-    panel_of_shares,
-    shares_by_domain,
+    gains_panel,
+    panel_of_cells,
 )
-from fedcore.results.panels.transfer import gains_panel
 from fedcore.results.statistics import group_by
-from fedcore.store import EntityRow, NamedCell, RunRow, Store
+from fedcore.store import EntityRow, RunRow, Store
 from fedcore.store.cells import OwnAccuracy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PanelView = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""
@@ -63,13 +66,6 @@ class Recorded:
     def domains(self) -> list[str]:
         return domain_names(e for of_run in self.entities.values() for e in of_run)
 
-    def mean(self, shares: Mapping[int, Sequence[Shares]]) -> Shares:
-        """Average shares, which are given by run, a value for each of its rounds."""
-        seeds = group_by(self.runs, lambda run: run.seed).values()
-        return mean_shares(
-            mean_shares(mean_shares(shares.get(r.id, ())) for r in of_seed) for of_seed in seeds
-        )
-
     def panel(self, view: PanelView | MatrixChart, title: str, method: str) -> Panel:
         """Return the panel of a view; it has no rows or no columns if nothing was recorded for it."""
         if isinstance(view, MatrixChart):
@@ -86,22 +82,10 @@ class Recorded:
         seeds = {run.id: run.seed for run in self.runs}
         return accuracy_panel(title, method, cells, entities, seeds)
 
-    def held_out_shares(self, *, clients: bool = True) -> Shares:
-        """Return shares by held-out domain and domain; ``clients``: also those of clients' own models."""
-        held_out = {run.id: run.held_out for run in self.runs}
-        cells = self.store.cells.own_and_global(self.rounds, self.split, self.stage)
-        return self.mean(
-            {
-                run: [
-                    {
-                        (held_out[run] or "", domain): share
-                        for domain, share in held_out_shares(of_round, held_out[run]).items()
-                        if clients or domain == held_out[run]
-                    }
-                    for of_round in rounds
-                ]
-                for run, rounds in _by_round(cells).items()
-            }
+    def held_out_cells(self) -> pd.DataFrame:
+        """Return the cells by held-out domain and domain, see ``by_held_out``."""
+        return by_held_out(
+            cell_frame(self.store.cells.own_and_global(self.rounds, self.split, self.stage), self.runs)
         )
 
     def _held_out_panel(self, title: str, method: str) -> Panel:
@@ -110,21 +94,25 @@ class Recorded:
         On the diagonal is the global model on it (G; empty for methods without such a model), elsewhere each
         other domain's own models on that domain (P).
         """
-        shares, held_out = self.held_out_shares(), {run.held_out for run in self.runs}
-        rows = [name for name in self.domains if name in held_out] if shares else []
-        return panel_of_shares(
-            title, method, rows, self.domains, shares, row_title="held out", column_title="domain"
+        cells, held_out = self.held_out_cells(), {run.held_out for run in self.runs}
+        rows = [name for name in self.domains if name in held_out] if len(cells) else []
+        return panel_of_cells(
+            title, method, rows, self.domains, cells, row_title="held out", column_title="domain"
         )
 
     def _domain_panel(self, title: str, method: str) -> Panel:
-        rounds = _by_round(self.store.cells.at_rounds(self.rounds, self.split, self.stage))
-        domain_of = {run: client_domains(entities) for run, entities in self.entities.items()}
-        shares = self.mean(
-            {run: [shares_by_domain(cells, domain_of[run]) for cells in each] for run, each in rounds.items()}
-        )
-        names = self.domains if shares else []
-        panel = panel_of_shares(title, method, names, names, shares)
-        return replace(panel, empty_text="no domains recorded") if rounds else panel
+        cells = cell_frame(self.store.cells.at_rounds(self.rounds, self.split, self.stage), self.runs)
+        domain_of = {
+            (run, e.name): e.domain
+            for run, of_run in self.entities.items()
+            for e in of_run
+            if e.kind == "client"
+        }
+        cells["row"] = [domain_of.get(of) for of in zip(cells.run_id, cells.model, strict=True)]
+        shown = by_domain(cells)
+        names = self.domains if len(shown) else []
+        panel = panel_of_cells(title, method, names, names, shown)
+        return replace(panel, empty_text="no domains recorded") if len(cells) else panel
 
     def _clients_panel(self, title: str, method: str) -> Panel:
         """Return clients by rounds: own models on own test samples.
@@ -135,16 +123,16 @@ class Recorded:
         entities = {
             run: self.store.cells.entities(run, {o.client for o in of}) for run, of in accuracies.items()
         }
-        shares: dict[int, list[Shares]] = {}
-        for run, of_run in accuracies.items():
-            names = _names(entities[run])
-            shares[run] = [
-                {(names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total) for o in of_run}
-            ]
+        cells = [
+            (run, names[o.client], str(o.round), o.correct / o.total, o.correct, o.total)
+            for run, of_run in accuracies.items()
+            for names in [_names(entities[run])]
+            for o in of_run
+        ]
         clients = client_names(e for of_run in entities.values() for e in of_run)
         rounds = [str(r) for r in sorted({r for of_run in self.rounds.values() for r in of_run})]
-        panel = panel_of_shares(
-            title, method, clients, rounds, self.mean(shares), row_title="client", column_title="round"
+        panel = panel_of_cells(
+            title, method, clients, rounds, self._placed(cells), row_title="client", column_title="round"
         )
         return replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
 
@@ -154,19 +142,38 @@ class Recorded:
         accuracies = self.store.cells.own_of_participants(run_id, self.split, self.stage)
         return [o for o in accuracies if o.round in shown]
 
+    def _placed(self, cells: Iterable[tuple[int, str, str, float, int, int]]) -> pd.DataFrame:
+        """Return the frame of cells that are given as run, row, column, share, correct and total."""
+        import pandas as pd
+
+        frame = pd.DataFrame(list(cells), columns=["run_id", "row", "column", "share", "correct", "total"])
+        return frame.assign(seed=frame.run_id.map({run.id: run.seed for run in self.runs}))
+
     def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
         """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""
-        shares: dict[int, list[Shares]] = {}
+        cells: list[tuple[int, str, str, float, int, int]] = []
         last: dict[int, int] = {}
         for run_id, rounds in self.rounds.items():
             values = self.store.diagnostics.at_round(run_id, matrix.name, rounds[-1]) if rounds else []
             names = _names(self.entities[run_id])
             if values:
                 last[run_id] = values[0].round
-                pairs = {(names[d.client_a], names[d.client_b]): d.value for d in values}
-                shares[run_id] = [{pair: (v, 0, 0) for pair, v in pairs.items() if v is not None}]
-        clients = client_names(e for of_run in self.entities.values() for e in of_run) if shares else []
-        panel = matrix_panel(title, method, clients, self.mean(shares), matrix)
+                cells += [
+                    (run_id, names[d.client_a], names[d.client_b], d.value, 0, 0)
+                    for d in values
+                    if d.value is not None
+                ]
+        clients = client_names(e for of_run in self.entities.values() for e in of_run) if last else []
+        panel = panel_of_cells(
+            title,
+            method,
+            clients,
+            clients,
+            self._placed(cells),
+            row_title=matrix.rows,
+            column_title=matrix.columns,
+        )
+        panel = replace(panel, values=panel.values / 100, matrix=matrix)  # values, not percentages
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
             panel = replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
         return replace(panel, last_rounds=last)
@@ -181,12 +188,6 @@ class _Names(dict[int, str]):
 
 def _names(entities: Iterable[EntityRow]) -> _Names:
     return _Names((e.entity, e.name) for e in entities)
-
-
-def _by_round(cells: Sequence[NamedCell]) -> dict[int, list[list[NamedCell]]]:
-    """Run -> the cells of each of its rounds."""
-    runs = group_by(cells, lambda c: c.run_id)
-    return {run: list(group_by(of_run, lambda c: c.round).values()) for run, of_run in runs.items()}
 
 
 def default_view(clients: int) -> PanelView:

@@ -193,6 +193,12 @@ class GuidesAstray(BiasMethod):
         return Step({("weight",): loss}, guides={("bias",): loss}, moved={"bias": params["bias"]})
 
 
+class OnlyAstray(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        return Step({("weight",): loss}, only={("bias",): loss > 0}, moved={"bias": params["bias"]})
+
+
 class SortsInCapitals(BiasMethod):
     def __init__(self, config, problem):
         super().__init__(config, problem)
@@ -602,7 +608,8 @@ MISTAKES = [
     (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
     (HoldsLess, "after_training: it returns {'weight'.*; return the same names and shapes"),
     (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
-    (GuidesAstray, "a guide is for 'bias', which no loss moves"),
+    (GuidesAstray, "a guide, or only, is for 'bias', which no loss moves"),
+    (OnlyAstray, "a guide, or only, is for 'bias', which no loss moves"),
     (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
 ]
 

@@ -3,8 +3,7 @@ import torch
 
 from fedcore.clip.prompts import class_suffix
 from fedcore.methods.base import Batch
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
-from fedcore.methods.feddeap.networks import LAYERS, PromptedTexts, simplex_etf
+from fedcore.methods.feddeap import LAYERS, FedDEAP, FedDEAPConfig, PromptedTexts, simplex_etf
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fedcore.clip.prompts import class_suffix, encode_class_context
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
-from fedcore.methods.feddeap.networks import PromptedTexts
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig, PromptedTexts
 from fedcore.seeds import torch_generator
 from tests.support.tiny import drawn_backbone, tiny_federation
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
 from fedcore.papers import experiments
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, style
+from fedcore.plots.theme import STYLES, Theme, style
+from fedcore.records.built_in import built_in
 from fedcore.reports.views import ViewSource
 from fedcore.reports.views.matrices import figures
 from fedcore.results import curves
@@ -23,10 +23,10 @@ from fedcore.results.panels.matrices import (
     paired_panels,
     row_panels,
 )
-from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
+from fedcore.results.panels.panel import Panel, accuracy_panel
 from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.store import Recorder, RunRow, Store
-from fedcore.store.cells import CODED, EntityRow, NamedCell
+from fedcore.store.cells import CODED, EntityRow
 from fedcore.store.database import writing
 from tests.support import fill
 
@@ -189,20 +189,19 @@ def test_cost_is_the_mean_over_runs(filled: Path) -> None:
 
 
 def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
-    for name, personal in METHOD_STYLES.items():
+    names = "fedot", "sdfed", "fedalign", "feddeap", "zero-shot", "promptfl"
+    first = {name: style(name) for name in names}
+    for name, personal in first.items():
         assert (Theme().colour(name), Theme(dark=True).colour(name)) == (personal.light, personal.dark)
-    assert len({s.marker for s in METHOD_STYLES.values()}) == len(METHOD_STYLES), (
-        "a second code beside colour"
-    )
-    assert len({s.dash for s in METHOD_STYLES.values()}) == len(METHOD_STYLES)
+    assert len({s.marker for s in first.values()}) == len(first), "a second code beside colour"
+    assert len({s.dash for s in first.values()}) == len(first)
+    assert style("fedot").light == "#0072B2" and style("pfedmma").marker == "diamond-tall-open", "as printed"
     assert Theme().colour("my-method") == Theme().colour("my-method")
 
 
 def test_baselines_differ_by_marker_and_where_a_paper_compares_them_by_colour_too() -> None:
-    styles = METHOD_STYLES | BASELINE_STYLES
-    ours = {n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.")}
-    assert ours <= set(styles), "a method without a style of its own"
-    markers = [style.marker for style in styles.values()]
+    assert len(built_in()) <= len(STYLES), "a method without a style of its own"
+    markers = [style.marker for style in STYLES]
     assert sorted(set(markers)) == sorted(markers), "two methods have one marker"
     for experiment in experiments.published().values():
         names = {entry.name for entry in experiment.methods}
@@ -213,7 +212,7 @@ def test_baselines_differ_by_marker_and_where_a_paper_compares_them_by_colour_to
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_colours_of_baselines_can_be_seen_on_the_page(dark: bool) -> None:
     theme = Theme(dark=dark)
-    for name in BASELINE_STYLES:
+    for name in list(built_in())[6:]:
         light, deep = sorted((luminance(theme.colour(name)), luminance(theme.paper)), reverse=True)
         assert (light + 0.05) / (deep + 0.05) >= 4.5, name
 
@@ -342,11 +341,3 @@ def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
     titles = {a.text: (a.x, a.y) for a in layout.annotations if a.xref == "paper"}
     for panel, ((left, right), (_, high)) in zip(shown, boxes, strict=True):
         assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)
-
-
-def test_cells_without_samples_have_no_share() -> None:
-    """Only a hostile database has them; the list of experiments ended with a division by zero."""
-    cell = NamedCell(1, 2, 0, 1, "a", "client", "a", "client", None, 3, 0, None)
-    full = cell._replace(total=4)
-    assert mean_share([cell, full]) == (0.75, 6, 4)
-    assert np.isnan(mean_share([cell])[0])

@@ -62,9 +62,6 @@ class CoCoOp(Prompted):
         title="CoCoOp",
         source="Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022, in the three "
         "federated forms of FedOT's comparison",
-        bibtex="@inproceedings{zhou2022cocoop, author = {Zhou, Kaiyang and Yang, Jingkang and Loy, Chen "
-        "Change and Liu, Ziwei}, title = {Conditional Prompt Learning for Vision-Language "
-        "Models}, booktitle = {CVPR}, year = {2022}}",
         summary="CLIP stays frozen; a short context before every class name is learned, as in CoOp. "
         "A small network, the Meta-Net, reads the image and shifts the context, so that every image is "
         "compared with its own class features. "

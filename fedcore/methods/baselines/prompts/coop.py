@@ -27,9 +27,6 @@ class CoOp(PromptFL):
     about = About(
         title="CoOp (local)",
         source="Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022",
-        bibtex="@article{zhou2022coop, author = {Zhou, Kaiyang and Yang, Jingkang and Loy, Chen Change "
-        "and Liu, Ziwei}, title = {Learning to Prompt for Vision-Language Models}, journal = "
-        "{International Journal of Computer Vision}, year = {2022}}",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
         "Here every client trains its own and keeps it. "

@@ -49,9 +49,6 @@ class DPFPL(Prompted):
         title="DP-FPL (no privacy)",
         source="Tran et al., Privacy-Preserving Personalized Federated Prompt Learning for Multimodal Large "
         "Language Models, ICLR 2025, without its noise",
-        bibtex="@inproceedings{tran2025dpfpl, author = {Tran, Linh and Sun, Wei and Patterson, Stacy and "
-        "Milanova, Ana}, title = {Privacy-Preserving Personalized Federated Prompt Learning for Multimodal "
-        "Large Language Models}, booktitle = {ICLR}, year = {2025}}",
         summary="CLIP stays frozen. Every client learns the sum of two prompts: a shared one, which the "
         "server averages, and its own, which never leaves it. "
         "The own prompt is split into two factors of low rank and a rest in every step, and moves along the "

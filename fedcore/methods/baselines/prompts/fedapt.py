@@ -14,7 +14,7 @@ from typing import Literal
 
 from fedcore.clip.prompts import draw_context, encode_class_context
 from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor, torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
 from fedcore.methods.hyperparameters import (
@@ -73,9 +73,6 @@ class FedAPT(Prompted):
         title="FedAPT",
         source="Su et al., Federated Adaptive Prompt Tuning for Multi-Domain Collaborative Learning, AAAI "
         "2024",
-        bibtex="@inproceedings{su2024fedapt, author = {Su and others}, title = {Federated Adaptive "
-        "Prompt Tuning for Multi-Domain Collaborative Learning}, booktitle = {AAAI}, year = "
-        "{2024}}",
         summary="CLIP stays frozen; all clients learn one meta prompt, a context for each class. "
         "Each client has a fixed random key, which scales the vectors of the meta prompt and so gives the "
         "client its own prompt. "
@@ -98,7 +95,11 @@ class FedAPT(Prompted):
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
         """Draw every client's key from U(0, 1)."""
         super().__init__(config, problem)
-        self.keys = self.place({"keys": problem.draw_per_client(self._key, "fedapt", "key")})["keys"]
+        size = (config.context_length, problem.backbone.spec.token_width)
+        drawn = problem.draw_per_client(
+            lambda g: torch.rand(size, generator=g, dtype=torch.float64), "fedapt", "key"
+        )
+        self.keys = self.place({"keys": drawn})["keys"]
 
     @classmethod
     def bound_to_clients(cls, config: FedAPTConfig) -> str:
@@ -118,19 +119,12 @@ class FedAPT(Prompted):
         length, m = self.config.context_length, self.problem.backbone.spec.token_width
         classes = len(self.problem.classes)
         context = draw_context(classes * length, m, generator("fedapt", "context")).view(classes, length, m)
-        query = self.problem.draw_per_client(self._query_row, "fedapt", "query")
+        d = self.problem.backbone.spec.embed_dim
+        query = self.problem.draw_per_client(lambda g: draw_linear(1, d, g)[0][0], "fedapt", "query")
         values = {"context": context, "query_w": query}
         if self.config.keys == "trained":
             values["keys"] = torch.zeros_like(self.keys)
         return State(shared=self.place(values))
-
-    def _key(self, generator: Generator) -> Tensor:
-        size = (self.config.context_length, self.problem.backbone.spec.token_width)
-        return torch.rand(size, generator=generator, dtype=torch.float64)
-
-    def _query_row(self, generator: Generator) -> Tensor:
-        """Return a client's weights of the query. Shape: -> (d,)."""
-        return draw_linear(1, self.problem.backbone.spec.embed_dim, generator)[0][0]
 
     def _keys(self, params: Params) -> Tensor:
         """Return all clients' keys, as each model holds them. Shape: (models, clients, L, m)."""

@@ -43,7 +43,6 @@ class FedMaPLe(IVLP):
         title="FedMaPLe",
         source="Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023, under federated averaging, as "
         "in FedAlign's comparison",
-        bibtex=IVLP.about.bibtex,
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
         "Those of the image encoder are linear maps of those of the text encoder, so that the two are "
         "learned together. "

@@ -110,9 +110,6 @@ class FedMGP(PromptedTowers):
         title="FedMGP",
         source="Bo et al., FedMGP: Personalized Federated Learning with Multi-Group Text-Visual Prompts, "
         "NeurIPS 2025",
-        bibtex="@inproceedings{bo2025fedmgp, author = {Bo, Weihao and Sun, Yanpeng and Wang, Yu and Zhang, "
-        "Xinyu and Li, Zechao}, title = {{FedMGP}: Personalized Federated Learning with Multi-Group "
-        "Text-Visual Prompts}, booktitle = {NeurIPS}, year = {2025}}",
         summary="CLIP stays frozen; every client has several groups of prompts, each of a few vectors before "
         "the class names and a few beside the image's tokens. "
         "Every group classifies by itself, and the client predicts with the mean of their scores. "

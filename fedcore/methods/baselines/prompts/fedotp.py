@@ -66,9 +66,6 @@ class FedOTP(Matched):
         title="FedOTP",
         source="Li et al., Global and Local Prompts Cooperation via Optimal Transport for Federated "
         "Learning, CVPR 2024",
-        bibtex="@inproceedings{li2024fedotp, author = {Li and others}, title = {Global and Local Prompts"
-        " Cooperation via Optimal Transport for Federated Learning}, booktitle = {CVPR}, year = "
-        "{2024}}",
         summary="CLIP stays frozen; every client learns two contexts before the class names: one that the "
         "server averages, and one that never leaves it. "
         "An image is not one embedding but the embeddings of all its regions. "

@@ -53,9 +53,6 @@ class FedPGP(Prompted):
         title="FedPGP",
         source="Cui et al., Harmonizing Generalization and Personalization in Federated Prompt Learning, "
         "ICML 2024",
-        bibtex="@inproceedings{cui2024fedpgp, author = {Cui and others}, title = {Harmonizing "
-        "Generalization and Personalization in Federated Prompt Learning}, booktitle = {ICML}, "
-        "year = {2024}}",
         summary="CLIP stays frozen; all clients together learn one context before the class names. "
         "Each client adds a low-rank matrix to it, which never leaves the client. "
         "A contrastive loss keeps the class features of the shared context close to those of an untrained "

@@ -65,8 +65,6 @@ class FedTPG(Prompted):
     about = About(
         title="FedTPG",
         source="Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024",
-        bibtex="@inproceedings{qiu2024fedtpg, author = {Qiu and others}, title = {Federated Text-driven "
-        "Prompt Generation for Vision-Language Models}, booktitle = {ICLR}, year = {2024}}",
         summary="CLIP stays frozen; a small network makes the context that stands before every class name. "
         "It reads the text features of all class names at once, by attention from a few learned queries, so "
         "that other names lead to another context. "

@@ -70,9 +70,6 @@ class IVLP(PromptedTowers):
         title="IVLP",
         source="Independent vision-language prompting, the baseline of Khattak et al., MaPLe: Multi-modal "
         "Prompt Learning, CVPR 2023, under federated averaging",
-        bibtex="@inproceedings{khattak2023maple, author = {Khattak, Muhammad Uzair and Rasheed, Hanoona "
-        "and Maaz, Muhammad and Khan, Salman and Khan, Fahad Shahbaz}, title = {{MaPLe}: Multi-"
-        "modal Prompt Learning}, booktitle = {CVPR}, year = {2023}}",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
         "The prompts of the image encoder and those of the text encoder are independent: only the "
         "loss connects them. "

@@ -51,9 +51,6 @@ class KgCoOp(Prompted):
         title="KgCoOp",
         source="Yao et al., Visual-Language Prompt Tuning with Knowledge-guided Context Optimization, "
         "CVPR 2023",
-        bibtex="@inproceedings{yao2023kgcoop, author = {Yao, Hantao and Zhang, Rui and Xu, Changsheng}, "
-        "title = {Visual-Language Prompt Tuning with Knowledge-guided Context Optimization}, "
-        "booktitle = {CVPR}, year = {2023}}",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
         "A second loss keeps the text feature of every class near that of the hand-written class prompt, "

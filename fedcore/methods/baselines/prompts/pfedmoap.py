@@ -52,10 +52,10 @@ class PFedMoAPConfig(PromptedConfig):
     experts: int = hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100
     )
-    selection: Literal["nearest", "random"] = hyper(
+    selection: Literal["nearest", "random", "one_order"] = hyper(
         "nearest",
-        "Prompts of others that a client gets: nearest to its own one (paper), or drawn at random (what the "
-        "authors' code runs)",
+        "Prompts of others that a client gets: nearest to its own one (paper), drawn at random for each "
+        "client and round, or the first in one order of the clients, drawn once (authors' code)",
         title="choice of experts",
     )
     local_weight: float = hyper(
@@ -80,9 +80,6 @@ class PFedMoAP(Prompted):
         title="pFedMoAP",
         source="Luo et al., Mixture of Experts Made Personalized: Federated Prompt Learning for "
         "Vision-Language Models, ICLR 2025",
-        bibtex="@inproceedings{luo2025pfedmoap, author = {Luo, Jun and Chen, Chen and Wu, Shandong}, title = "
-        "{Mixture of Experts Made Personalized: Federated Prompt Learning for Vision-Language Models}, "
-        "booktitle = {ICLR}, year = {2025}}",
         summary="CLIP stays frozen and every client learns a prompt. "
         "The server keeps each client's last prompt and sends a client some of the others, the nearest to "
         "its own. "
@@ -155,8 +152,6 @@ class PFedMoAP(Prompted):
     @staticmethod
     def _experts(state: State, clients: Tensor) -> Tensor:
         """Return the prompts of others that were chosen for some clients. Shape: -> (some, n, M, m)."""
-        if "experts" in state.personal:  # in a checkpoint of 1.0 or before
-            return state.personal["experts"][clients.to(state.personal["experts"].device)]
         prompts = state.server["prompts"]
         chosen = state.personal["chosen"][clients.to(prompts.device)]
         experts = prompts[chosen.clamp(min=0)]
@@ -164,14 +159,18 @@ class PFedMoAP(Prompted):
         return experts
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
-        """Return the class features of the experts. Shape: experts (clients, n, classes, a)."""
-        return self._encoded(params["experts"])
+        """Return the class features of the experts, and who has some if not all have.
+
+        Shape: experts (clients, n, classes, a), present and some (clients,).
+        """
+        const = self._encoded(params["experts"])
+        return const if const["present"].all() else {**const, "some": const["present"]}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         head = {**const, "text": F.normalize(self._text(params["context"]), dim=-1)}
         loss = cross_entropy(self.logits(params, head, batch.x), batch.labels, batch.mask)
         if const["experts"].shape[1]:
-            return Step({("context", *GATE): loss})
+            return Step({("context", *GATE): loss}, only={GATE: const["some"]} if "some" in const else {})
         return Step({("context",): loss}, moved={name: params[name].detach() for name in GATE})
 
     def lr_factors(self) -> dict[str, float]:
@@ -223,16 +222,19 @@ class PFedMoAP(Prompted):
         return compared[chosen[place]]
 
     def _drawn(self, compared: Tensor, generator: Generators) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield random numbers in the place of distances, see ``_distances``.
+        """Yield random numbers in the place of distances, see ``_distances``; for one order, equal rows.
 
         They are drawn in the order of the names, so that the order of the clients does not matter.
         """
         names, draw = self.problem.clients, generator("experts")
+        order = torch.rand(len(names), generator=self.problem.generator("experts"), dtype=torch.float64)
         in_order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
         rank = in_order.argsort()[compared]
         place = {client: row for row, client in enumerate(compared.tolist())}
         for client in in_order.tolist():
-            drawn = torch.rand(len(names), generator=draw, dtype=torch.float64)
+            drawn = order
+            if self.config.selection == "random":
+                drawn = torch.rand(len(names), generator=draw, dtype=torch.float64)
             if client in place:
                 yield torch.tensor([place[client]]), drawn[rank][None]
 

@@ -51,9 +51,6 @@ class PLOT(Matched):
         title="PLOT",
         source="Chen et al., PLOT: Prompt Learning with Optimal Transport for Vision-Language Models, "
         "ICLR 2023",
-        bibtex="@inproceedings{chen2023plot, author = {Chen, Guangyi and Yao, Weiran and Song, Xiangchen "
-        "and Li, Xinyue and Rao, Yongming and Zhang, Kun}, title = {{PLOT}: Prompt Learning with Optimal "
-        "Transport for Vision-Language Models}, booktitle = {ICLR}, year = {2023}}",
         summary="CLIP stays frozen; several contexts before the class names are learned, so that a class has "
         "several descriptions. "
         "An image is not one embedding but the embeddings of all its regions. "

@@ -31,8 +31,8 @@ from fedcore.records.presentation import About, DiagnosticChart
 class ProDAConfig(PromptedConfig):
     prompts: int = hyper(
         32,
-        "Number of shared prompts (N; paper: 32); in a quarter the class name stands first, in a quarter in "
-        "the middle, otherwise last",
+        "Number of shared prompts (N; paper: 32); in a quarter, rounded down, the class name stands first, "
+        "in as many in the middle, otherwise last",
         title="number of prompts",
         ge=1,
         le=128,
@@ -90,9 +90,6 @@ class ProDA(Prompted):
     about = About(
         title="ProDA",
         source="Lu et al., Prompt Distribution Learning, CVPR 2022",
-        bibtex="@inproceedings{lu2022proda, author = {Lu, Yuning and Liu, Jianzhuang and Zhang, Yonggang and "
-        "Liu, Yajing and Tian, Xinmei}, title = {Prompt Distribution Learning}, booktitle = {CVPR}, "
-        "year = {2022}}",
         summary="CLIP stays frozen; many contexts are learned, with the class name behind them, in their "
         "middle or before them. "
         "A class is then a distribution of text features, and training takes its covariance into account. "

@@ -4,7 +4,8 @@
     z_k: that of the data set's prompt, which is never trained;  u = h/|h|
     g_d = gradient of CE(s u . t)
     g_g = gradient of T^2 mean_i(- sum_k q_ik log p_ik) with q = softmax(s u . z / T) and p of t
-    client: steps with g_d - lambda <g_d, e> e, e = g_g/|g_g|, if <g_d, g_g> < 0, otherwise with g_d
+    client: steps with g_d - lambda <g_d, e> e, e = g_g/|g_g|, if <g_d, g_g> < 0, otherwise with g_d;
+            |g_g| < 10^-4 |g_d| is a g_g of zero
     server: v <- sum_i n_i v_i / sum_i n_i
 
 The paper trains it on one machine; here clients do, and the server averages.
@@ -44,12 +45,18 @@ class ProGradConfig(WordedConfig):
     batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
 
 
+NO_GUIDE = 1e-4
+"""Length of a guide, as a share of the gradient's, below which it may be rounding, which has no direction."""
+
+
 def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
     """Return g - weight <g, e> e with e = guide/|guide| where <g, guide> < 0, elsewhere g.
 
     Shape: gradient and guide (clients, ...) -> (clients, ...).
     """
-    flat, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
+    flat, other = gradient.flatten(1), guide.flatten(1)
+    least = NO_GUIDE * flat.norm(dim=1, keepdim=True)
+    unit = F.normalize(other * (other.norm(dim=1, keepdim=True) >= least), dim=1)
     against = (flat * unit).sum(1, keepdim=True).clamp(max=0)
     return (flat - weight * against * unit).view_as(gradient)
 
@@ -62,9 +69,6 @@ class ProGrad(Prompted):
     about = About(
         title="ProGrad",
         source="Zhu et al., Prompt-aligned Gradient for Prompt Tuning, ICCV 2023",
-        bibtex="@inproceedings{zhu2023prograd, author = {Zhu, Beier and Niu, Yulei and Han, Yucheng and Wu, "
-        "Yue and Zhang, Hanwang}, title = {Prompt-aligned Gradient for Prompt Tuning}, booktitle = {ICCV}, "
-        "year = {2023}}",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
         "Each step has a second gradient: the one that would bring the predictions nearer to those of "

@@ -50,9 +50,6 @@ class PromptFL(Prompted):
         title="PromptFL",
         source="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
         "Models, 2022",
-        bibtex="@misc{guo2022promptfl, author = {Guo, Tao and Guo, Song and Wang, Junxiao and Tang, "
-        "Xueyang and Xu, Wenchao}, title = {{PromptFL}: Let Federated Participants Cooperatively "
-        "Learn Prompts Instead of Models}, year = {2022}}",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned. "
         "Every client trains a copy of it on its own images by cross-entropy, as CoOp does. "
         "The server averages the copies, so that all clients end up with one common prompt. "

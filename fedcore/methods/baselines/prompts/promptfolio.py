@@ -39,9 +39,6 @@ class PromptFolio(Prompted):
         title="PromptFolio",
         source="Pan et al., Federated Learning from Vision-Language Foundation Models: Theoretical Analysis "
         "and Method, NeurIPS 2024",
-        bibtex="@inproceedings{pan2024promptfolio, author = {Pan, Bikang and Huang, Wei and Shi, Ye}, "
-        "title = {Federated Learning from Vision-Language Foundation Models: Theoretical Analysis and "
-        "Method}, booktitle = {NeurIPS}, year = {2024}}",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
         "averages, and its own, which never leaves it. "
         "A class is described by a mixture of the text features of both, as a portfolio mixes two assets. "

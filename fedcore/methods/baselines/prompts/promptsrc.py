@@ -19,6 +19,7 @@ from typing import Literal
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import spoken
 from fedcore.federation import LocalData
+from fedcore.files import ASSETS
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
@@ -30,6 +31,9 @@ from fedcore.records.presentation import About, DiagnosticChart
 
 PEAK, SPREAD = 15 / 20, 1 / 20
 """Mean and standard deviation of the weights over the rounds, in runs: the paper's 15 and 1 of 20 epochs."""
+TEMPLATES = ASSETS / "templates.txt"
+"""CLIP's plain template and the first 59 of the 80 that its authors published for ImageNet (Radford et al.,
+2021, Prompt_Engineering_for_ImageNet.ipynb), in the order of PromptSRC's repository."""
 
 
 class PromptSRCConfig(IVLPConfig):
@@ -63,10 +67,6 @@ class PromptSRC(IVLP):
         title="PromptSRC",
         source="Khattak et al., Self-regulating Prompts: Foundational Model Adaptation without Forgetting, "
         "ICCV 2023",
-        bibtex="@inproceedings{khattak2023promptsrc, author = {Khattak, Muhammad Uzair and Wasim, Syed Talal "
-        "and Naseer, Muzammal and Khan, Salman and Yang, Ming-Hsuan and Khan, Fahad Shahbaz}, title = "
-        "{Self-regulating Prompts: Foundational Model Adaptation without Forgetting}, booktitle = {ICCV}, "
-        "year = {2023}}",
         summary="CLIP stays frozen; prompts are learned in the first layers of both encoders, as in IVLP. "
         "Three further losses keep what the prompted model computes near what CLIP computes without prompts: "
         "class features near the mean over 60 templates, image embeddings, and class scores. "
@@ -94,12 +94,10 @@ class PromptSRC(IVLP):
     @cached_property
     def _anchors(self) -> Tensor:
         """The normalised mean of the templates' unnormalised features. Shape: (classes, d)."""
-        names = [spoken(name) for name in self.problem.classes]
+        backbone, names = self.problem.backbone, [spoken(name) for name in self.problem.classes]
+        templates = TEMPLATES.read_text(encoding="utf-8").splitlines()
         with torch.no_grad():
-            each = [
-                encode_texts(self.problem.backbone, [text.format(name) for name in names])
-                for text in TEMPLATES
-            ]
+            each = [encode_texts(backbone, [t.format(name) for name in names]) for t in templates]
             return F.normalize(torch.stack(each).mean(0), dim=-1)
 
     def init(self, generator: Generators) -> State:
@@ -162,69 +160,3 @@ class PromptSRC(IVLP):
 def gaussian(time: float) -> float:
     """Return the weight of a round's prompts; time is its number as a share of all rounds."""
     return math.exp(-(((time - PEAK) / SPREAD) ** 2) / 2)
-
-
-TEMPLATES = (
-    "a photo of a {}.",
-    "a bad photo of a {}.",
-    "a photo of many {}.",
-    "a sculpture of a {}.",
-    "a photo of the hard to see {}.",
-    "a low resolution photo of the {}.",
-    "a rendering of a {}.",
-    "graffiti of a {}.",
-    "a bad photo of the {}.",
-    "a cropped photo of the {}.",
-    "a tattoo of a {}.",
-    "the embroidered {}.",
-    "a photo of a hard to see {}.",
-    "a bright photo of a {}.",
-    "a photo of a clean {}.",
-    "a photo of a dirty {}.",
-    "a dark photo of the {}.",
-    "a drawing of a {}.",
-    "a photo of my {}.",
-    "the plastic {}.",
-    "a photo of the cool {}.",
-    "a close-up photo of a {}.",
-    "a black and white photo of the {}.",
-    "a painting of the {}.",
-    "a painting of a {}.",
-    "a pixelated photo of the {}.",
-    "a sculpture of the {}.",
-    "a bright photo of the {}.",
-    "a cropped photo of a {}.",
-    "a plastic {}.",
-    "a photo of the dirty {}.",
-    "a jpeg corrupted photo of a {}.",
-    "a blurry photo of the {}.",
-    "a photo of the {}.",
-    "a good photo of the {}.",
-    "a rendering of the {}.",
-    "a {} in a video game.",
-    "a photo of one {}.",
-    "a doodle of a {}.",
-    "a close-up photo of the {}.",
-    "the origami {}.",
-    "the {} in a video game.",
-    "a sketch of a {}.",
-    "a doodle of the {}.",
-    "a origami {}.",
-    "a low resolution photo of a {}.",
-    "the toy {}.",
-    "a rendition of the {}.",
-    "a photo of the clean {}.",
-    "a photo of a large {}.",
-    "a rendition of a {}.",
-    "a photo of a nice {}.",
-    "a photo of a weird {}.",
-    "a blurry photo of a {}.",
-    "a cartoon {}.",
-    "art of a {}.",
-    "a sketch of the {}.",
-    "a embroidered {}.",
-    "a pixelated photo of a {}.",
-    "itap of the {}.",
-)
-"""CLIP's plain template and the first 59 of the 80 that its authors published for ImageNet (Radford et al.,
-2021, Prompt_Engineering_for_ImageNet.ipynb), in the order of PromptSRC's repository."""

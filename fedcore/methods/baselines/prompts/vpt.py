@@ -40,8 +40,6 @@ class VPT(Method[VPTConfig]):
     about = About(
         title="VPT",
         source="Jia et al., Visual Prompt Tuning, ECCV 2022, in the federated form of FedOT's comparison",
-        bibtex="@inproceedings{jia2022vpt, author = {Jia, Menglin and others}, title = {Visual Prompt "
-        "Tuning}, booktitle = {ECCV}, year = {2022}}",
         summary="CLIP stays frozen; a few learned tokens join those of every image. "
         "VPT-Shallow puts them before the first layer of the image encoder, VPT-Deep puts new ones before "
         "each of the first layers. "

@@ -5,12 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcore.engine import checkpoint
-from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Uploads
 from fedcore.methods.baselines.prompts import pfedmoap
-from fedcore.records.events import RoundFinished
 from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd, text_features, weighted
@@ -112,7 +109,7 @@ def slots(momenta: list) -> list:
     return momenta
 
 
-@pytest.mark.parametrize("selection", ["nearest", "random"])
+@pytest.mark.parametrize("selection", ["nearest", "random", "one_order"])
 def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
     """Five of ten clients a round; experts are last prompts that were sent, of others, without repetition."""
     federation = tiny_federation(samples=(4,) * 10)
@@ -142,6 +139,41 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
         seen[participants] = True
 
 
+def test_of_one_order_everybody_gets_the_first_in_every_round():
+    """Three experts of ten clients: four clients are anybody's, in whatever order the config has them."""
+    found = []
+    for rounds, order in ((1, None), (2, None), (1, tuple(range(9, -1, -1)))):
+        federation = tiny_federation(samples=(4,) * 10, order=order)
+        method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection="one_order")
+        chosen = run_rounds(method, federation, rounds).state.personal["chosen"]
+        names = federation.problem.clients
+        found.append({names[i]: [names[j] for j in row] for i, row in enumerate(chosen.tolist())})
+    given = found[0]
+    anybodys = {name for row in given.values() for name in row}
+    three = next(row for name, row in given.items() if name not in anybodys)
+    first = [*three, *(anybodys - set(three))]
+    assert len(first) == 4
+    assert given == found[1] == found[2] == {i: [j for j in first if j != i][:3] for i in given}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"optimiser": "adam", "optimiser_state": "kept"}], ids=["sgd", "adam with its state"]
+)
+def test_what_a_client_trains_does_not_depend_on_who_shares_its_chunk(options):
+    """A client without experts beside one with some: weight decay moved its attention, and Adam counted."""
+    federation = tiny_federation(samples=(4,) * 10)
+    method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, **options)
+    alone, together = (run_rounds(method, federation, 3, participation=0.5, chunk=n) for n in (1, 32))
+    seen = alone.state.rounds_trained
+    assert set(seen.tolist()) >= {1, 2}
+    first = method.init(federation.problem.generator).local
+    for name in GATE:
+        torch.testing.assert_close(together.state.local[name], alone.state.local[name], atol=1e-9, rtol=0)
+        assert torch.equal(together.state.local[name][seen <= 1], first[name][seen <= 1])
+    pairs = zip(*(client_logits(method, loop.state, federation) for loop in (alone, together)), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-8, rtol=0) for one, other in pairs)
+
+
 def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_took_part():
     """The same client alone in rounds 1 and 2 has no experts to train with, and gets some after round 3."""
     federation = tiny_federation(samples=(4,) * 3)
@@ -156,7 +188,7 @@ def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_to
     assert not method.models(loop.state).of(everyone)["experts"].any()
 
 
-@pytest.mark.parametrize("selection", ["nearest", "random"])
+@pytest.mark.parametrize("selection", ["nearest", "random", "one_order"])
 def test_the_prompts_that_are_compared_in_pieces_are_the_same_experts(selection, monkeypatch):
     federation = tiny_federation(samples=(4,) * 10)
     method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection=selection)
@@ -206,34 +238,6 @@ def test_the_server_copies_no_prompt_of_a_client_that_never_took_part(monkeypatc
     assert 5 * 3 * 3 * 16 <= made.numbers < 200 * 3 * 16
     stored = after.shared | after.personal | {"gated": after.server["gated"]}
     assert sum(v.numel() for v in stored.values()) == 3 * 16 + 200 * 3 + 200
-
-
-def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
-    """It had the experts themselves, and the prompts of all clients whole beside the rows of clients."""
-    federation = tiny_federation(samples=(4,) * 6)
-    method = build("pfedmoap", federation, **SETTINGS, experts=3, local_epochs=1)
-    monkeypatch.setattr(checkpoint, "LARGE", 0)
-    loop = run_rounds(method, federation, 4, participation=0.5, folder=tmp_path)
-    again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
-    again.resume(tmp_path / "round-2.safetensors")
-    state, everyone = again.state, torch.arange(6)
-    tensors, _ = checkpoint.load(checkpoint.path_of(tmp_path, 2), "", torch.device("cpu"))
-    del tensors["personal/chosen"]
-    tensors["personal/experts"] = method.sends(state.server_side(), everyone)["experts"]
-    tensors["server/prompts"] = method.models(state).of(everyone)["context"]
-    assert not state.rounds_trained.all(), "a client without a prompt of its own has the mean"
-    checkpoint.write(checkpoint.path_of(tmp_path, 2), tensors, 2, "")
-    for round_ in (1, 2):
-        rows = checkpoint.load(checkpoint.row_file(tmp_path, round_), "", torch.device("cpu"))[0]
-        del rows["server/prompts"]
-        checkpoint.write(checkpoint.row_file(tmp_path, round_), rows, round_, "")
-    for round_ in (2, 3):  # the checkpoint after round 3 is this version's, made from that of the earlier one
-        again = Loop(method, federation, 4, participation=0.5, folder=tmp_path)
-        again.resume(checkpoint.path_of(tmp_path, round_))
-        resumed = [event for event in again.events() if isinstance(event, RoundFinished)]
-        assert [(e.cells, e.scalars_down) for e in resumed] == [
-            (e.cells, e.scalars_down) for e in loop.finished[round_ + 1 :]
-        ]
 
 
 def test_a_width_that_the_heads_cannot_share_is_refused():

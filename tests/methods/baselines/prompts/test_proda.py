@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
-from fedcore.methods.baselines.prompts.proda import ProDA
+from fedcore.methods.baselines.prompts.proda import ProDA, ProDAConfig, places
 from tests.support.against import build, engine_batches, global_logits, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd, weighted
@@ -130,3 +130,8 @@ def test_steps_that_cannot_have_the_same_shares_are_refused():
         with pytest.raises(FedLensError, match="choose prompt_batch = "):
             build("proda", tiny_federation(), prompts=prompts, prompt_batch=batch)
     build("proda", tiny_federation(), prompts=6, prompt_batch=6)
+
+
+def test_a_quarter_of_the_prompts_is_rounded_down_as_the_field_says():
+    assert [places(n) for n in (3, 6, 7)] == [(0, 0, 3), (1, 1, 4), (1, 1, 5)]
+    assert "in a quarter, rounded down, " in str(ProDAConfig.model_fields["prompts"].description)

@@ -4,7 +4,7 @@ import torch
 from fedcore.methods.baselines.prompts.prograd import without_conflict
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
-from tests.support.tiny import run_rounds
+from tests.support.tiny import few_layers, run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "init": "random", "lr": 0.05, "batch_size": 4, "schedule": "constant"}
 
@@ -58,13 +58,25 @@ def test_agrees_with_the_naive_implementation(federation):
 
 
 def test_a_conflict_is_removed_for_each_client_by_itself():
-    guide = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    across = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    along = torch.tensor([-2.0, 2.0, -0.1], dtype=torch.float64)[:, None, None] * guide
+    guide = torch.randn(4, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    across = torch.randn(4, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    along = torch.tensor([-2.0, 2.0, -0.1, -2.0], dtype=torch.float64)[:, None, None] * guide
     guide[2] = 0  # no direction, so nothing to contradict
+    guide[3] *= 1e-5  # rounding, whose direction means nothing
     gradient = across + along
     found = without_conflict(gradient, guide, 1.0)
     inner = (gradient * guide).sum((1, 2))
     assert inner[0] < 0 < inner[1]
     assert abs(float((found[0] * guide[0]).sum())) < 1e-12
     assert torch.equal(found[1:], gradient[1:])
+
+
+def test_from_the_words_of_zero_shot_clip_the_first_step_is_that_without_a_guide():
+    """In float32 the guide is rounding, 1e-7 of the gradient, and took up to a fifth of a client's step."""
+    federation = tiny_federation(few_layers(torch.float32), samples=(9, 5, 7, 6, 8))
+    assert federation.problem.template == "a photo of a {}."
+    with_guide, without = (
+        run_rounds(build("prograd", federation, batch_size=16, conflict_weight=weight), federation, 1).state
+        for weight in (1, 0)
+    )
+    assert torch.equal(with_guide.shared["context"], without.shared["context"])

@@ -2,12 +2,13 @@ import math
 
 import torch
 
-from fedcore.methods.baselines.prompts.promptsrc import TEMPLATES
+from fedcore.files import ASSETS
 from tests.support.against import NEAR, assert_predictions, build, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts
 from tests.support.tiny import run_rounds, tiny_federation
 
+TEMPLATES = (ASSETS / "templates.txt").read_text(encoding="utf-8").splitlines()
 SMALL = {"batch_size": 3, "lr": 0.02, "schedule": "constant", "context_length": 2, "visual_length": 2}
 
 

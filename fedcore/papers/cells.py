@@ -1,0 +1,452 @@
+"""Each published value with ours, or with the runs, data or method that are missing for it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count, islice
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fedcore.clip import tags
+from fedcore.clip.specs import MINI_MODELS
+from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
+from fedcore.data import catalog
+from fedcore.engine.plan import Plan
+from fedcore.jobs import forecast
+from fedcore.papers import library, mini
+from fedcore.papers.comparability import comparability
+from fedcore.papers.equivalents import (
+    NoEquivalent,
+    VariantRun,
+    equivalent,
+    find_variant,
+    held_out_of,
+    variant_runs,
+)
+from fedcore.papers.experiments import published
+from fedcore.papers.mini import COMPARED
+from fedcore.papers.published import PublishedValue, load, values_of
+from fedcore.papers.recorded import Measurement, RecordedRuns
+from fedcore.progress import first_few
+from fedcore.results.evaluated_on import SeedAndDomain
+from fedcore.results.statistics import Stat, group_by, signed, spread
+from fedcore.results.summary import Comparability, ComparabilityState
+from fedcore.store import Created, RunRow, Store
+
+Changes = tuple[tuple[str, object], ...]
+"""Paths of an experiment's fields, as in a sweep, with their values."""
+
+
+@dataclass(frozen=True)
+class RunSource:
+    """A method of a preset, or of the preset's rehearsal: the runs whose mean is compared with a value.
+
+    Attributes:
+        changes: of one of several readings, the fields that have another value than in the preset. Its
+            experiment has this method alone, its rehearsal the size ``COMPARED``. None: the preset itself.
+    """
+
+    preset: str
+    index: int
+    rehearsal: bool = False
+    changes: Changes | None = None
+
+    @property
+    def experiment(self) -> Experiment:
+        return _made(self)[0]
+
+    @property
+    def variant(self) -> VariantRun:
+        """The method; its config is that of all runs, with the first seed and nothing held out."""
+        return _made(self)[1]
+
+    @property
+    def entry(self) -> MethodEntry:
+        return self.experiment.methods[self.variant.index]
+
+    @property
+    def domains(self) -> dict[str, str]:
+        """The paper's domains -> the runs' domains, if they differ, as in rehearsals."""
+        return mini.stand_ins(published()[self.preset]) if self.rehearsal else {}
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """The domains that the paper's experiment holds out in turn."""
+        return published()[self.preset].held_out
+
+    @cache  # noqa: B019 - sources are few, and live as long as the presets
+    def parts(self, value: PublishedValue) -> tuple[SeedAndDomain, ...]:
+        """Return the runs whose mean is compared with a value."""
+        domains = held_out_of(value, self.held_out) if self.held_out else []
+        wanted: list[str | None] = [self.domains.get(domain, domain) for domain in domains]
+        return tuple((seed, domain) for seed in self.experiment.seeds for domain in wanted or [None])
+
+
+@library.cached
+def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantRun]]:
+    experiment = published()[preset]
+    if rehearsal:
+        experiment = mini.rehearsal(experiment)
+    return experiment, variant_runs(experiment)
+
+
+@library.cached
+def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
+    """Return the experiment of a source and its method; under a reading it reproduces nothing."""
+    preset, index, changes = published()[source.preset], source.index, source.changes
+    if changes is None:
+        experiment, variants = _experiment(source.preset, source.rehearsal)
+        return experiment, variants[index]
+    further = (seed for seed in count(1) if seed not in preset.seeds)
+    seeds = (*preset.seeds, *islice(further, COMPARED.seeds))[: COMPARED.seeds]
+    alone = {"methods": preset.methods[index : index + 1], "seeds": seeds, "reproduces": ()}
+    experiment = sweeps.fixed(preset.model_copy(update=alone), dict(changes))
+    if source.rehearsal:
+        experiment = mini.rehearsal(experiment, COMPARED)
+        if prompt := dict(changes).get("data.template"):  # the paper's own suits its classes alone
+            data = experiment.data.model_copy(update={"template": prompt})
+            experiment = experiment.model_copy(update={"data": data})
+    return experiment, variant_runs(experiment)[0]
+
+
+@library.cached
+def _presets_of_values() -> dict[PublishedValue, list[str]]:
+    """Return the presets whose experiments name each value, tables before figures."""
+    found: dict[PublishedValue, list[str]] = {}
+    for name, experiment in published().items():
+        if experiment.reproduces and not experiment.sweep:
+            for value in values_of(experiment):
+                found.setdefault(value, []).append(name)
+    return found
+
+
+@library.cached
+def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
+    """Return the runs that give a value, or the reason why none can."""
+    ours = equivalent(value)
+    if isinstance(ours, NoEquivalent):
+        return ours
+    for preset in _presets_of_values().get(value, ()):
+        variant = find_variant(_experiment(preset, False)[1], value)
+        if isinstance(variant, VariantRun):
+            return RunSource(preset, variant.index, rehearsal)
+    return NoEquivalent("no run", "no preset has this method in this setting")
+
+
+@library.cached
+def has_runs(paper: str, table: str) -> bool:
+    """Return whether FedLens can run some values of a table.
+
+    For a paper that does not say why it cannot run the others, any table will do.
+    """
+    if paper not in library.papers():  # a draft
+        return False
+    anywhere = not library.find(paper).why_not_run
+    values = (value for value in load(paper) if anywhere or value.table == table)
+    return any(isinstance(source_of(value), RunSource) for value in values)
+
+
+CHECKS = 1000
+"""Number of newest folder checks that are read."""
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Data or weights that runs need and this machine lacks; ``how`` says how to get them."""
+
+    kind: Literal["data", "weights"]
+    text: str
+    how: str
+
+
+@dataclass
+class Availability:
+    """The weights on this machine, and the data sets with their folders, preferably checked ones."""
+
+    roots: dict[str, str]
+    _weights: dict[BackboneConfig, bool] = field(default_factory=dict)
+
+    def lacks(self, config: RunConfig) -> tuple[Lack, ...]:
+        """Return the data and weights that a config needs and this machine lacks."""
+        lacks = []
+        entry = catalog.entry(config.data.name)
+        if not entry.embedded and entry.name not in self.roots:
+            lacks.append(Lack("data", f"the data set {entry.title}", entry.how_to_get))
+        for backbone in backbones(config):
+            tag, name = backbone.pretrained, backbone.name
+            if backbone not in self._weights:
+                cached = name in MINI_MODELS or tag is None or tags.cached(name, tag) is not None
+                self._weights[backbone] = cached
+            if not self._weights[backbone]:
+                how = "A run downloads them from huggingface.co, or the page Data & models does."
+                lacks.append(Lack("weights", f"the weights '{tag}' of {name}", how))
+        return tuple(lacks)
+
+
+def find_available(store: Store) -> Availability:
+    """Find the data sets that were checked or used on this machine and still have a folder."""
+
+    @cache
+    def exists(root: str) -> bool:
+        try:
+            return Path(root).expanduser().exists()
+        except OSError:  # the system does not accept this path
+            return False
+
+    roots: dict[str, str] = {}
+    for task in store.tasks.recent("check", CHECKS):
+        name, report = (task.result or {}).get("name"), (task.result or {}).get("report", {})
+        root = report.get("root")
+        if task.status == "done" and name and root and not report.get("error") and exists(root):
+            roots.setdefault(name, root)
+    for experiment in store.experiments.all():
+        data = experiment.config.data
+        if data.root and exists(data.root):
+            roots.setdefault(data.name, data.root)
+    return Availability(roots)
+
+
+CellStatus: TypeAlias = (
+    ComparabilityState
+    | Literal[
+        "rehearsed",
+        "in progress",
+        "can be run",
+        "needs weights",
+        "needs data",
+        "not implemented",
+        "no single run",
+    ]
+)
+STATUSES: dict[CellStatus, str] = {
+    "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
+    "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",
+    "not comparable": "measured here, but our quantity differs from the paper's",
+    "rehearsed": "measured with a miniature model on embedded data: no evidence about the paper",
+    "in progress": "its runs are queued or running",
+    "can be run": "this machine has everything that its runs need",
+    "needs weights": "its runs need weights that are not on this machine; a run can download them",
+    "needs data": "its runs need a data set that is not on this machine",
+    "not implemented": "FedLens lacks the method or the setting",
+    "no single run": "not the result of one run, but a mean over several data sets, a count or a time",
+}
+"""Status -> its meaning, in the order in which counts list them."""
+IN_COUNTS: dict[CellStatus, str] = {
+    "needs weights": "need weights",
+    "needs data": "need data",
+    "no single run": "not the result of one run",
+}
+"""Status -> its words after a number above 1, if they differ."""
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A published value with our value, or with the runs that would give it.
+
+    Attributes:
+        source: the runs that give the value; None if no run can.
+        missing: seeds and held-out domains of runs that are neither done nor queued.
+        done: number of finished runs among those that the value needs.
+        active: queued and running runs.
+        ended_early: runs that failed, or were stopped or interrupted, and have not been repeated.
+        current: the value at the latest round of running runs; None if they have not measured it yet.
+        lacks: data and weights that the missing runs need and this machine does not have.
+        reason: why no run can give the value, or why runs gave none; may be empty.
+    """
+
+    value: PublishedValue
+    status: CellStatus
+    source: RunSource | None = None
+    measurement: Measurement | None = None
+    missing: tuple[SeedAndDomain, ...] = ()
+    done: int = 0
+    active: tuple[RunRow, ...] = ()
+    ended_early: tuple[RunRow, ...] = ()
+    current: float | None = None
+    lacks: tuple[Lack, ...] = ()
+    reason: str = ""
+    comparability: Comparability = field(default_factory=Comparability)
+
+    @property
+    def stat(self) -> Stat | None:
+        """Our value; None unless it was measured or rehearsed."""
+        return self.measurement.stat if self.measurement else None
+
+    @property
+    def gap(self) -> float | None:
+        """Our value minus the printed one; None if the two must not be compared, as in a rehearsal."""
+        if self.stat is None or self.status not in ("comparable", "with a caveat"):
+            return None
+        return self.stat.mean - self.value.value
+
+    @property
+    def gap_text(self) -> str:
+        """The difference with its sign; empty if the two must not be compared."""
+        return "" if self.gap is None else signed(self.gap, self.value.digits)
+
+
+def table_cells(
+    recorded: RecordedRuns,
+    values: Iterable[PublishedValue],
+    available: Availability,
+    rehearsal: bool = False,
+) -> dict[PublishedValue, TableCell]:
+    """Return the table cells of published values, or of their rehearsals."""
+    sources = {value: source_of(value, rehearsal) for value in values}
+    of_runs = {value: source for value, source in sources.items() if isinstance(source, RunSource)}
+    recorded.read_results((source.variant.key, value.rule) for value, source in of_runs.items())
+    lacks = {source: available.lacks(source.variant.config) for source in set(of_runs.values())}
+    found = {}
+    for value, source in sources.items():
+        if isinstance(source, NoEquivalent):
+            status: CellStatus = "not implemented" if source.kind == "method" else "no single run"
+            found[value] = TableCell(value, status, reason=source.reason)
+            continue
+        key = source.variant.key
+        ours = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
+        found[value] = cell_of(recorded, value, source, ours, lacks[source])
+    return found
+
+
+def cell_of(
+    recorded: RecordedRuns,
+    value: PublishedValue,
+    source: RunSource,
+    measured: Measurement | None,
+    lacks: tuple[Lack, ...],
+) -> TableCell:
+    """Return the cell of a value that a source gives; ``lacks`` is what the source's runs need."""
+    parts, key = source.parts(value), source.variant.key
+    done, active, early = recorded.done(key), recorded.active(key), recorded.ended_early(key)
+    active_runs = tuple(active[p] for p in parts if p in active and p not in done)
+    missing = tuple(p for p in parts if p not in done and p not in active)
+    against = measured.comparability if measured else Comparability()
+    if measured is None and not source.rehearsal:
+        against = comparability(value)
+    kinds = {lack.kind for lack in lacks}
+    status: CellStatus
+    if measured is not None and measured.stat is not None:
+        status = "rehearsed" if source.rehearsal else measured.comparability.state
+    elif active_runs:
+        status = "in progress"
+    else:
+        status = "needs data" if "data" in kinds else "needs weights" if kinds else "can be run"
+    return TableCell(
+        value,
+        status,
+        source,
+        measured,
+        missing,
+        sum(part in done for part in parts),
+        active_runs,
+        tuple(early[p] for p in missing if p in early),
+        _current(recorded, value, source) if active_runs else None,
+        lacks,
+        reason=measured.reason if measured else "",
+        comparability=against,
+    )
+
+
+def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:
+    """Return a preliminary value from the latest rounds of running runs and from finished runs."""
+    training = recorded.results(source.variant.key, "last", unfinished=True)
+    seeds = {r.run.seed for r in training}
+    done = [r for r in recorded.results(source.variant.key, value.rule) if r.run.seed in seeds]
+    reader = recorded.reader(source.domains)
+    stat = spread(reader.by_seed(value, [*done, *training], source.held_out).values())
+    return None if stat is None else stat.mean
+
+
+def counts_text(statuses: Iterable[CellStatus]) -> str:
+    """Return the number of values of each status in words: ``3 comparable, 12 need data``."""
+    counts = Counter(statuses)
+    return ", ".join(
+        f"{counts[s]:,} {IN_COUNTS.get(s, s) if counts[s] > 1 else s}" for s in STATUSES if counts[s]
+    )
+
+
+NAMED = 3
+"""Maximum number of methods in the name of an experiment."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """An experiment of a preset, reduced to the methods and seeds that are missing.
+
+    Attributes:
+        experiment: the experiment to plan; it holds out all of the paper's domains.
+        wanted: method, seed and held-out domain of each run to queue.
+        lacks: data and weights that the runs need and this machine does not have.
+    """
+
+    experiment: Experiment
+    wanted: frozenset[tuple[str, int, str | None]]
+    lacks: tuple[Lack, ...]
+
+    def reduced(self, plan: Plan) -> Plan:
+        """Return the plan of the experiment with the wanted runs only."""
+        runs = tuple(r for r in plan.runs if (r.method.label, r.seed, r.held_out) in self.wanted)
+        return replace(plan, runs=runs)
+
+
+def missing_parts(
+    cells: Iterable[TableCell], seeds: int | None = None
+) -> dict[RunSource, list[SeedAndDomain]]:
+    """Return the runs that are neither done nor queued for some cells, each run once.
+
+    Only the first ``seeds`` seeds of the paper are used; None: all.
+    """
+    parts: dict[RunSource, list[SeedAndDomain]] = {}
+    listed: set[tuple[str, SeedAndDomain]] = set()
+    for cell in cells:
+        if cell.source is None:
+            continue
+        allowed, key = cell.source.experiment.seeds[:seeds], cell.source.variant.key
+        for part in cell.missing:
+            if part[0] in allowed and (key, part) not in listed:
+                listed.add((key, part))
+                parts.setdefault(cell.source, []).append(part)
+    return parts
+
+
+def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
+    """Return the experiments whose runs fill some cells, one per preset and fields that its methods share."""
+    missing = missing_parts(cells, seeds)
+    of_methods = {"methods", "name", "notes", "tags", "reproduces"}
+    by_experiment = group_by(
+        missing, lambda source: (source.preset, source.experiment.model_dump_json(exclude=of_methods))
+    )
+    return [_filling({s: missing[s] for s in of}, available) for of in by_experiment.values()]
+
+
+def _filling(parts: dict[RunSource, list[SeedAndDomain]], available: Availability) -> Filling:
+    first = next(iter(parts))
+    paper = first.experiment
+    ordered = sorted(parts, key=lambda source: source.index)
+    methods = tuple(source.entry for source in ordered)
+    wanted = {(source.variant.title, *part) for source, of_source in parts.items() for part in of_source}
+    changes: dict[str, object] = {
+        "methods": methods,
+        "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
+    }
+    if methods != paper.methods:
+        changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
+    root = available.roots.get(paper.data.name)
+    if root is not None and paper.data.root is None and not first.rehearsal:
+        changes["data"] = paper.data.model_copy(update={"root": root})
+    lacks = dict.fromkeys(lack for source in parts for lack in available.lacks(source.variant.config))
+    return Filling(paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
+
+
+def seconds(past: forecast.Precedents, parts: dict[RunSource, list[SeedAndDomain]]) -> float | None:
+    """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
+    runs = [source.variant.config for source, of_source in parts.items() for _ in of_source]
+    return forecast.seconds(past, runs) if runs else 0.0
+
+
+def queue(store: Store, planned: Sequence[tuple[Filling, Plan]]) -> list[Created]:
+    """Queue an experiment for each filling, with the wanted runs of its plan."""
+    return [
+        store.experiments.create(filling.experiment, filling.reduced(plan).runs) for filling, plan in planned
+    ]

@@ -1,0 +1,148 @@
+"""A node's description of itself: its devices and versions, and whether it can train a run."""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import fedcore
+from fedcore import devices
+from fedcore.clip import tags
+from fedcore.config.models import WEIGHTS
+from fedcore.devices import Device
+from fedcore.engine.environment import code, code_on_disk
+from fedcore.errors import SystemFault, check_room, explain_file
+from fedcore.files import cache_folder
+
+TRIAL_SECONDS = 120
+_PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """A node's description of itself.
+
+    Attributes:
+        versions: of FedLens, Python and the packages that compute a run's numbers.
+        readable: the requested folders and weights that it can read.
+        problem: the reason why no run can train there; None if it can.
+    """
+
+    devices: tuple[Device, ...]
+    versions: dict[str, str]
+    readable: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a node and the supervisor compare."""
+    return {
+        "fedlens": fedcore.__version__,
+        "code": code(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def report(
+    needs: tuple[str, ...] = (),
+    working_folder: str = "",
+    marker: str | None = None,
+    gpus: int = 0,
+    trial: bool = False,
+) -> NodeReport:
+    """Describe this node.
+
+    Args:
+        needs: folders and weights (see ``RunConfig``) that runs read from the supervisor's working folder.
+        marker: path of a folder in the shared folder of checkpoints.
+        gpus: that Ray gives to tasks here.
+        trial: whether to compute something on each device, which takes seconds.
+    """
+    readable = tuple(need for need in needs if can_read(need, working_folder))
+    found = tuple(devices.list_devices())
+    now = versions() | {"code": code_on_disk()}
+    return NodeReport(found, now, readable, _problem(marker, found, gpus, trial))
+
+
+class Reporter:
+    """A Ray actor that describes its node.
+
+    Ray may end an idle process after a second, so that each report of a task would need a new one.
+    """
+
+    def report(self, *asked: Any) -> NodeReport:
+        return report(*asked)
+
+
+def in_words(needs: Iterable[str]) -> str:
+    """Return folders and weights as words."""
+    return " and ".join(
+        f"the weights {need.removeprefix(WEIGHTS)}" if need.startswith(WEIGHTS) else f"the folder {need}"
+        for need in sorted(needs)
+    )
+
+
+def can_read(need: str, working_folder: str) -> bool:
+    """Return whether this machine has a folder or weights that a run reads."""
+    name, _, weights = need.removeprefix(WEIGHTS).partition(" ")
+    is_folder = not need.startswith(WEIGHTS)
+    path = Path(working_folder) / Path(need if is_folder else weights).expanduser()
+    if is_folder or path.suffix or "/" in weights or path.is_file():
+        return os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0))
+    return tags.cached(name, weights) is not None
+
+
+def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bool) -> str | None:
+    try:
+        for folder in (Path(tempfile.gettempdir()), cache_folder()):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_room(folder)
+            tempfile.TemporaryFile(dir=folder).close()
+    except SystemFault as fault:
+        return str(fault).partition(", then")[0]
+    except OSError as error:
+        return str(explain_file(error, "its temporary folder")).partition(", then")[0]
+    if marker is not None and not (
+        os.path.exists(marker) and os.access(Path(marker).parent, os.W_OK | os.X_OK)
+    ):
+        return f"it does not see the folder {Path(marker).parent}, or cannot write there; mount it"
+    ids = [device.id for device in found if device.id != devices.CPU]
+    if len(ids) < gpus:
+        return f"Ray gives {gpus} GPUs there, and its driver shows {len(ids)}; check it (nvidia-smi, dmesg)"
+    return next(filter(None, map(_trial, ids or [devices.CPU])), None) if trial else None
+
+
+def _trial(device: str) -> str | None:
+    """Compute a sum on a device in a separate process; returns how that failed."""
+    code = f"import torch; print(torch.ones(64, device={devices.torch_name(device)!r}).sum().item())"
+    variables = {**os.environ, **devices.environment_for(device)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"its device {device} does not answer within {TRIAL_SECONDS} s"
+    if done.stdout.strip() == "64.0":
+        return None
+    said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return f"its device {device} cannot compute ({said[:200]})"
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Describe the versions in which a node differs, in the order of ``versions``."""
+    return [
+        f"{name} {theirs.get(name, 'missing')} instead of {value}"
+        for name, value in ours.items()
+        if theirs.get(name) != value
+    ]

@@ -1,7 +1,0 @@
-"""Ray reads its settings once, when it is first imported, so they are set before any test imports it."""
-
-import os
-
-from fedcore.cluster.connection import SETTINGS
-
-os.environ.update(SETTINGS)

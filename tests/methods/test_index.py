@@ -1,0 +1,75 @@
+"""The index of methods says what their classes say, and spares loading them."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fedcore.methods
+from fedcore.errors import FedLensError
+from fedcore.files import PROJECT
+from fedcore.methods import registry
+from fedcore.records.built_in import built_in
+from tests.support.encoded import DIGITS
+
+LAUNCH = """
+import json, sys
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.jobs.job import Heartbeat, execute
+from fedcore.store import Store
+from fedcore.store.liveness import new_owner
+
+store = Store(sys.argv[1])
+store.prepare()
+chosen = parse(json.loads(sys.argv[2]))
+created = store.experiments.create(chosen, plan(chosen).runs)
+with Heartbeat(store) as heartbeat:
+    ended = execute(store.jobs.claim(new_owner(), "cpu"), heartbeat)
+run, other = store.runs.get(created.run_ids)
+assert (ended, run.rounds_done, run.label, other.label) == ("done", 1, "PromptFL", "FedCLIP")
+print(*sorted(name for name in sys.modules if name.startswith("fedcore.methods.")))
+"""
+BASES = {"base", "class_texts", "consent", "declarations", "hyperparameters", "registry", "tensors"}
+"""Files of the room that are no method."""
+
+
+def test_the_index_names_every_method_with_its_title_and_module() -> None:
+    for info in pkgutil.walk_packages(fedcore.methods.__path__, "fedcore.methods."):
+        importlib.import_module(info.name)
+    classes = {n: cls for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.")}
+    found = {name: (cls.about.title, cls.__module__) for name, cls in classes.items()}
+    assert found == {name: (listed.title, listed.module) for name, listed in built_in().items()}
+
+
+def test_a_launch_runs_no_file_of_another_method(
+    tmp_path: Path, encoded_digits: Callable[[Path], object]
+) -> None:
+    encoded_digits(tmp_path / "artifacts")
+    experiment = {"rounds": 1, "data": DIGITS, "methods": [{"name": "promptfl"}, {"name": "fedclip"}]}
+    command = [sys.executable, "-c", LAUNCH, tmp_path / "runs.db", json.dumps(experiment)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ran = {name.removeprefix("fedcore.methods.") for name in done.stdout.split()} - BASES
+    bases = {"baselines", "baselines.prompts"}
+    assert ran == bases | {"baselines.prompts.promptfl", "baselines.fedclip"}
+
+
+def test_a_name_of_ours_is_taken_before_its_method_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_METHODS", {})
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from fedcore.methods import About, Method, method\n"
+        "@method\n"
+        "class Mine(Method):\n"
+        "    name, about = 'fedclip', About(title='Mine')\n"
+    )
+    with pytest.raises(FedLensError, match=r"two methods are called 'fedclip' \(fedcore.methods.baselines"):
+        registry.load_file(file)
