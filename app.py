@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import webbrowser
 from collections.abc import AsyncIterator
@@ -77,6 +78,7 @@ def to_experiments(request: Request) -> RedirectResponse:
 
 read_own_only()
 limit_header_time()
+logging.getLogger("uvicorn.access").disabled = True  # addresses may hold the token, and others may read a log
 app = st.App(
     "dashboard.py",
     lifespan=announced,

@@ -7,7 +7,7 @@ import numpy as np
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.config.field_names import value_text
+from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
 from fedcore.plots import heatmaps
 from fedcore.results import curves, evaluated_on
@@ -26,7 +26,6 @@ from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow
-from pages.compare_view.config import field_html
 from pages.compare_view.controls import ShownComparison
 from pages.compare_view.pictures import draw_counts, obstacle_of, other_data
 from pages.widgets import background, charts, markup, session
@@ -238,3 +237,8 @@ def _ask_for_predictions(store: Store, missing: list[tuple[RunRow, TaskRow | Non
             analysis.submit(store, run.id, "predictions", again=True)
         jobs.ensure_worker(store)
         st.rerun()
+
+
+def field_html(path: str) -> str:
+    """Return a field's title as HTML; its name in TOML files shows on hover."""
+    return f'<span title="{markup.esc(path)}">{markup.esc(field_title(path))}</span>'

@@ -49,10 +49,6 @@ def _ids(items: Items) -> list[str]:
     return [str(i.row.id) for i in items]
 
 
-def _is_queued(run: RunRow) -> bool:
-    return run.state == "queued"
-
-
 def _has_failed(run: RunRow) -> bool:
     return run.state == "failed" and background.can_resume(run)
 
@@ -202,7 +198,9 @@ ACTIONS = (
     Action("Edit", "edit", single, edit),
     Action("Tag", "sell", bool, tag),
     Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),
-    Action("Run next", "low_priority", lambda items: run_ids(items, _is_queued), _run_next),
+    Action(
+        "Run next", "low_priority", lambda items: run_ids(items, lambda run: run.state == "queued"), _run_next
+    ),
     Action("Resume", "resume", lambda items: run_ids(items, background.can_resume), _resume),
     Action("Retry failed", "restart_alt", lambda items: run_ids(items, _has_failed), confirm_retry),
     Action("Archive", "archive", lambda items: not all(i.row.archived for i in items), _archive),

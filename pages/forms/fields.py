@@ -25,6 +25,11 @@ _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
 MAX_COLUMNS = 4
 """Fields side by side behind the expander; narrower ones would cut off their options."""
+SCHEDULE: tuple[inputs.Row, ...] = (
+    (("rounds", "seeds", "participation"), 3),
+    (("held_out", "time_limit", "keep_checkpoints"), (2, 1, 1)),
+    (("test_sample", "held_out_share"), 2),
+)
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
 """Example paths of the user's own data, by data set name."""
@@ -92,14 +97,8 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
             values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
-    for column, field in zip(st.columns(2), ("training_classes", "class_order"), strict=True):
-        if field == "training_classes" or values["training_classes"] != "all":
-            with column:
-                info = DataConfig.model_fields[field]
-                values[field] = inputs.field_widget(
-                    f"data.{field}", info, getattr(draft, field), f"{key}.{field}"
-                )
-    errors.place_row(("data.training_classes", "data.class_order"))
+    row = ("training_classes", "class_order"), 2
+    values |= inputs.field_rows("data", [row], dict(draft), key, errors)
     if entry is not None and not dataset.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
@@ -194,22 +193,15 @@ def _open_extra_fields(
             "Domains", domains, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(domains)}"
         )
     errors.place("data.domains")
-    fields = DataConfig.model_fields
     rest = [
-        n
-        for n in ("classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode")
-        if n not in shown and (n != "classes" or (entry is not None and entry.classes_coop))
+        name
+        for name in drafts.EXTRA_FIELDS
+        if name not in ("columns", "domains", *shown)
+        and (name != "classes" or (entry is not None and entry.classes_coop))
     ]
-    placeholders = {"template": entry.template} if entry is not None and entry.template else {}
-    for first in range(0, len(rest), MAX_COLUMNS):
-        row = rest[first : first + MAX_COLUMNS]
-        for column, name in zip(st.columns(MAX_COLUMNS, vertical_alignment="bottom"), row, strict=False):
-            with column:
-                values[name] = inputs.field_widget(
-                    f"data.{name}", fields[name], start[name], f"{key}.{name}", None, placeholders.get(name)
-                )
-    errors.place_row(f"data.{name}" for name in rest)
-    return values
+    rows = [(rest[first : first + MAX_COLUMNS], MAX_COLUMNS) for first in range(0, len(rest), MAX_COLUMNS)]
+    empty = {"template": entry.template} if entry is not None and entry.template else {}
+    return values | inputs.field_rows("data", rows, start, key, errors, empty=empty)
 
 
 def has_columns(entry: Entry) -> bool:
@@ -260,29 +252,15 @@ def partition_fields(
     )
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]
-    start: dict[str, float] = {"classes_per_client": draft.classes_per_client or 2}
+    start = dict(draft) | {"classes_per_client": draft.classes_per_client or 2}
     if kind != "natural":  # a natural partition begins with all clients of the data set
         start["clients"] = draft.clients or 6
     if kind == "dirichlet":
         start["alpha"] = draft.alpha or 0.3
     empty = {"clients": "all", "alpha": "IID"}
-    values: dict[str, object] = {"kind": kind}
-    for column, name in zip(st.columns(len(names), vertical_alignment="bottom"), names, strict=True):
-        if name == "dirichlet_form" and values["alpha"] is None:
-            values[name] = draft.dirichlet_form  # nothing is drawn from a Dirichlet distribution
-            continue
-        with column:
-            info = PartitionConfig.model_fields[name]
-            values[name] = inputs.field_widget(
-                f"partition.{name}",
-                info,
-                start.get(name, getattr(draft, name)),
-                f"{key}.{kind}.{name}",
-                None,
-                empty.get(name),
-            )
-    errors.place_row(f"partition.{name}" for name in names)
-    return values
+    row = names, len(names)
+    drawn = inputs.field_rows("partition", [row], start, f"{key}.{kind}", errors, empty=empty)
+    return {"kind": kind} | {name: drawn.get(name, start[name]) for name in names}
 
 
 def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
@@ -367,39 +345,17 @@ def schedule_fields(
 ) -> dict[str, object]:
     """Draw the fields of the training's schedule; ``data`` is the form's data part."""
 
-    def draw(name: str) -> object:
-        info = Experiment.model_fields[name]
-        return inputs.field_widget(name, info, getattr(draft, name), f"{key}.{name}")
-
-    values: dict[str, object] = {}
-    left, middle, right = st.columns(3)
-    with left:
-        values["rounds"] = draw("rounds")
-    with middle:
-        values["seeds"] = st.text_input(  # ``seeds_of`` reads it when the experiment is planned
+    def seeds() -> str:  # ``seeds_of`` reads it when the experiment is planned
+        return st.text_input(
             "Seeds",
             value=", ".join(map(str, draft.seeds)),
             key=f"{key}.seeds",
             help="Whole numbers and ranges, separated by commas or spaces: 1, 2, 3 or 1-5",
         )
-    with right:
-        values["participation"] = draw("participation")
-    errors.place_row(("rounds", "seeds", "participation"))
-    left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
-    with left:
-        values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
-    with middle:
-        values["time_limit"] = draw("time_limit")
-    with right:
-        values["keep_checkpoints"] = draw("keep_checkpoints")
-    left, right = st.columns(2, vertical_alignment="bottom")
-    with left:
-        values["test_sample"] = draw("test_sample")
-    with right:
-        values["held_out_share"] = draw("held_out_share") if values["held_out"] else draft.held_out_share
-    errors.place_row(("held_out", "held_out_share", "time_limit", "keep_checkpoints", "test_sample"))
-    values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves them
-    return values
+
+    own = {"seeds": seeds, "held_out": lambda: held_out_field(draft, data, f"{key}.held_out")}
+    kept = {name: getattr(draft, name) for name in ("held_out_share", "evaluate_every")}  # if not drawn
+    return kept | inputs.field_rows("", SCHEDULE, dict(draft), key, errors, own)
 
 
 def seeds_of(text: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Draw a form from a method's Config, so that a new method has a form without code here."""
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
@@ -9,10 +9,26 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from fedcore.config import DataConfig, Experiment, PartitionConfig, TuningConfig
 from fedcore.config.field_names import field_title, value_text
+from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 
 COLUMNS = 3
+Row = tuple[Sequence[str], int | Sequence[int]]
+"""Names of fields side by side, and the number of columns or their widths."""
+PARTS: Mapping[str, type[BaseModel]] = {
+    "": Experiment,
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "tuning": TuningConfig,
+}
+WITHOUT: Mapping[str, tuple[str, object]] = {
+    "data.class_order": ("training_classes", "all"),
+    "partition.dirichlet_form": ("alpha", None),
+    "held_out_share": ("held_out", []),
+}
+"""Fields that mean nothing, and are not drawn, while one before them has this value."""
 Editor = Callable[[Any, str], Any]
 """Draws a field that needs more than one widget: (value, key) -> the edited value."""
 
@@ -117,6 +133,36 @@ def field_widget(
     typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
     return from_text(text, kinds, optional)
+
+
+def field_rows(
+    part: str,
+    rows: Iterable[Row],
+    start: Mapping[str, Any],
+    key: str,
+    errors: FieldErrors,
+    own: Mapping[str, Callable[[], Any]] | None = None,
+    empty: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Draw rows of fields, with room for their errors below each, and return the values of those drawn.
+
+    Args:
+        own: draws the fields that need another widget than their type's.
+        empty: the meaning of empty widgets, as ``field_widget`` takes it.
+    """
+    values: dict[str, Any] = {}
+    for names, columns in rows:
+        paths = [f"{part}.{name}".lstrip(".") for name in names]
+        places = st.columns(columns, vertical_alignment="bottom")
+        for column, name, path in zip(places, names, paths, strict=False):
+            with column:
+                if own and name in own:
+                    values[name] = own[name]()
+                elif path not in WITHOUT or values[WITHOUT[path][0]] != WITHOUT[path][1]:
+                    info, meaning = PARTS[part].model_fields[name], (empty or {}).get(name)
+                    values[name] = field_widget(path, info, start[name], f"{key}.{name}", None, meaning)
+        errors.place_row(paths)
+    return values
 
 
 def empty_meaning(path: str, info: FieldInfo) -> str:

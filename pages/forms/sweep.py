@@ -129,9 +129,6 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
     return [words.get(part.strip().lower(), inputs.scalar(part)) for part in parts]
 
 
-TUNING_FIELDS = ("draws", "sampler", "seed")
-
-
 def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any] | None:
     """Draw the switch of the search and its fields, and return its table; None without a search.
 
@@ -148,14 +145,8 @@ def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     if not on:
         return None
     start = draft.tuning or TuningConfig()
-    values: dict[str, Any] = {}
-    for column, name in zip(st.columns(3), TUNING_FIELDS, strict=True):
-        with column:
-            info = TuningConfig.model_fields[name]
-            values[name] = inputs.field_widget(
-                f"tuning.{name}", info, getattr(start, name), f"{key}.tuning.{name}"
-            )
-    errors.place_row(f"tuning.{name}" for name in TUNING_FIELDS)
+    row = ("draws", "sampler", "seed"), 3
+    values = inputs.field_rows("tuning", [row], dict(start), f"{key}.tuning", errors)
     ranges = start.model_dump(mode="json", exclude_defaults=True).get("space", {})
     for who, fields in ranges.items():
         for name in fields:

@@ -121,7 +121,7 @@ class HostNames:
 
 
 class Guard:
-    """Admits the account that runs the server, visitors with its token, and users who have logged in.
+    """Admits the account that runs the server and visitors with its token.
 
     Streamlit's options are read when the server starts.
     """
@@ -131,7 +131,6 @@ class Guard:
         self.token = visitors.account_token()
         self.cookie, self.cookie_value = visitors.cookie(self.token)
         self.names = HostNames.configured()
-        self.logins = visitors.Logins.configured()
         # Streamlit would check the hosts again and, as soon as any is listed, refuse localhost
         config.set_option("server.allowedHosts", [])
         self.path = session.base_path() or "/"
@@ -143,7 +142,7 @@ class Guard:
         request = HTTPConnection(scope)
         answer = self.refusal(request) or self.admission(request)
         if answer is None:
-            await self.app(as_same_origin(scope), receive, _with_headers(send))
+            await self.app(_without_origin(scope), receive, _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before the handshake the client sees 403
         else:
@@ -180,8 +179,6 @@ class Guard:
             return self._welcome(request)
         if self.has_cookie(request) or self.is_same_account(request):
             return None
-        if self.logins is not None:
-            return self.logins.answer(request, session.base_path())
         wants_page = "text/html" in request.headers.get("accept", "")
         return HTMLResponse(PAGE.format(text=DENIED), 403) if wants_page else PlainTextResponse(DENIED, 403)
 
@@ -216,19 +213,13 @@ class Guard:
         return answer
 
 
-def as_same_origin(scope: Scope) -> Scope:
-    """Return an admitted request's scope, changed so that Streamlit does not check its origin again."""
-    # If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
-    # request that blocks the event loop. So the Origin header of an HTTP request is removed. A WebSocket
-    # keeps it, because Streamlit needs it for logins, and gets the origin's host as its Host instead.
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    origin = dict(headers).get(b"origin")
-    if origin is None:
-        return scope
-    if scope["type"] == "http":
-        return {**scope, "headers": [header for header in headers if header[0] != b"origin"]}
-    host = origin.partition(b"://")[2]
-    return {**scope, "headers": [(name, host if name == b"host" else value) for name, value in headers]}
+def _without_origin(scope: Scope) -> Scope:
+    """Return an admitted request's scope, changed so that Streamlit does not check its origin again.
+
+    If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
+    request that blocks the event loop.
+    """
+    return {**scope, "headers": [header for header in scope["headers"] if header[0] != b"origin"]}
 
 
 def _with_headers(send: Send) -> Send:

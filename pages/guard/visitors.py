@@ -1,17 +1,12 @@
-"""The recognition of a visitor: by the account that owns the connection, by the access token, or by a login.
+"""The recognition of a visitor: by the account that owns the connection, or by the access token.
 
 A browser on this machine cannot prove its account over HTTP, but the kernel knows who owns each end of a
 connection. So the account that runs the server needs no token, and other accounts of the machine do.
-
-Logins use OpenID Connect through Streamlit, which checks its login cookie in private functions that any
-version may rename. They are imported only if secrets.toml configures a login: without one, nothing depends on
-them.
 """
 
 import hashlib
 import hmac
 import ipaddress
-import json
 import logging
 import os
 import secrets
@@ -19,24 +14,14 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
-
-import streamlit as st
-from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from fedcore.files import state_folder
 
 TOKEN_FILE = "token"
 MIN_TOKEN_LENGTH = 32
-LOGIN_ROUTES = ("/auth/login", "/auth/logout", "/oauth2callback")
-"""Streamlit's routes of a login, which visitors need before they are logged in."""
 Address = tuple[str, int]
 """IP address and port."""
 PROC = Path("/proc/net")
@@ -174,69 +159,3 @@ def cookie(token: str) -> tuple[str, str]:
         for purpose in (b"name of the cookie", b"value of the cookie")
     )
     return f"fedlens_{name[:8]}", value
-
-
-@dataclass(frozen=True)
-class Logins:
-    """The users who may log in.
-
-    Attributes:
-        provider: its name in the section ``auth`` of secrets.toml.
-        users: their e-mail addresses in lower case; ``@example.org`` admits every address that ends with it.
-    """
-
-    provider: str
-    users: tuple[str, ...]
-
-    @classmethod
-    def configured(cls) -> Self | None:
-        """Read secrets.toml; None if it configures no login, or one that cannot be used, which is logged."""
-        auth: Mapping[str, Any] = st.secrets.get("auth", {}) if st.secrets.load_if_toml_exists() else {}
-        if not auth:
-            return None
-        users = st.secrets.get("fedlens", {}).get("users") or ()
-        problem = ""
-        if isinstance(users, str) or not users:
-            problem = 'nobody may use it; add [fedlens] users = ["you@example.org"]'
-        elif find_spec("authlib") is None:
-            problem = 'Authlib is not installed; run pip install "streamlit[auth]"'
-        if problem:
-            logging.getLogger(__name__).warning("secrets.toml configures a login, but %s", problem)
-            return None
-        providers = [name for name, section in auth.items() if isinstance(section, Mapping)]
-        provider = "default" if auth.get("client_id") else providers[0]
-        return cls(provider, tuple(str(user).lower() for user in users))
-
-    def answer(self, request: HTTPConnection, base: str) -> Response | None:
-        """Return the answer to a visitor who has to log in or may not enter; None for one who may.
-
-        Args:
-            base: the path below which the app is served.
-        """
-        if request.scope["path"].removeprefix(base) in LOGIN_ROUTES:
-            return None
-        user = _logged_in_user(request)
-        if user is None:
-            wants_page = "text/html" in request.headers.get("accept", "")
-            if request.scope["type"] == "http" and wants_page:
-                from streamlit.auth_util import encode_provider_token
-
-                provider = encode_provider_token(self.provider)  # as Streamlit's login route expects it
-                return RedirectResponse(f"{base}{LOGIN_ROUTES[0]}?provider={provider}", 302)
-            return PlainTextResponse("Log in first.", 403)
-        email = str(user.get("email") or "").lower()
-        listed = any(email == u or (u.startswith("@") and email.endswith(u)) for u in self.users)
-        # a provider that does not verify addresses leaves the field out; False means that it refuses to vouch
-        if listed and email and user.get("email_verified") is not False:
-            return None
-        return PlainTextResponse(f"{email or 'This account'} may not use this FedLens.", 403)
-
-
-def _logged_in_user(request: HTTPConnection) -> dict[str, Any] | None:
-    """Return the provider's claims about a visitor, from the cookie that Streamlit has signed."""
-    from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
-    from streamlit.web.server.starlette.starlette_websocket import _get_signed_cookie_with_chunks
-
-    signed = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
-    user = json.loads(signed) if signed is not None else None
-    return user if isinstance(user, dict) and user.get("is_logged_in") is True else None

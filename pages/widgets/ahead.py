@@ -21,7 +21,8 @@ from pages.widgets import session
 
 def load() -> None:
     """Load what the pages import, the methods, and the classes of a chart."""
-    importlib.import_module("pandas")  # whole, before plotly first looks for it, as in dashboard.py
+    pandas = importlib.import_module("pandas")  # whole, before plotly first looks for it, as in dashboard.py
+    pandas.DataFrame([[0]]).stack().unstack().to_dict()  # pandas loads what reshapes results at its first use
     for page in session.PAGES:
         load_imports((session.ASSETS.parent / f"{page.file}.py").read_text(encoding="utf-8"))
     registry.load_built_in()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from fedcore.files import PROJECT
-from tests.guard.test_logins import SECRETS, VISITOR, cookie
 from tests.support.jobs import wait_for
 from tests.support.web.browser import end_workers, free_port
 
 FEDLENS = [sys.executable, "-P", "-m", "fedcore", "app"]
 STREAMLIT = [sys.executable, "-P", "-m", "streamlit", "run", str(PROJECT / "app.py")]
 THEIRS = '[server]\nallowedHosts = ["evil.example"]\nenableStaticServing = true\n'
+SECRETS = 'FEDLENS_STATE = "/theirs"\n'  # Streamlit makes environment variables of secrets
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_files_of_the_current_folder_decide_nothing_and_those_of_the_state_folde
     assert status(port) == 200, log()
     assert status(port, host="evil.example") == 400
     assert status(port, host="lens.example.org") == 403, "the name is known, the visitor is not"
-    assert status(port, **VISITOR, Cookie=cookie(email="marie@example.org")) == 403
+    assert str(poisoned.with_name("state") / "token") in log() and "/theirs" not in log()
     for name in ("config.toml", "secrets.toml"):
         assert f"{poisoned / '.streamlit' / name} is not read" in log()
 

@@ -323,3 +323,9 @@ def test_a_host_is_parsed_only_where_it_is_plain() -> None:
     assert parse_host("[::1]:8501") == ("::1", 8501)
     assert parse_host("Lens.example.") == ("lens.example", None)
     assert parse_host("user@lens.example") is None
+
+
+def test_the_log_does_not_hold_the_token_of_a_visitor_s_address(
+    folder: Path, token: str, cookie: str
+) -> None:
+    assert cookie and token not in (folder / "server.log").read_text()
