@@ -202,7 +202,7 @@ def test_no_password_of_a_target_is_shown(db, monkeypatch, caplog, target):
     with pytest.raises(FedLensError) as refused:
         sender(target)
     monkeypatch.setenv(on_finish.VARIABLE, target)
-    assert supervisor.serve(db, idle=0.0, tick=0.01, device_ids=("cpu",)) == 0
+    assert supervisor.serve(db, idle=0.0, tick=0.01, machines=lambda store: ThisMachine(["cpu"])) == 0
     assert "FEDLENS_ON_FINISH is ignored" in caplog.text
     assert "secret" not in str(refused.value) + caplog.text
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from fedlens_ray import node
 
-from fedcore.cluster import node
 from fedcore.files import PROJECT
 from fedcore.jobs.launcher import start_detached
 from fedcore.store import Store

@@ -11,6 +11,7 @@ import pytest
 from fedcore.engine.plan import Plan, plan
 from fedcore.jobs import forecast
 from fedcore.store import Store
+from fedcore.store.damage import write_identity
 from fedcore.store.runs import Runs
 from tests.support import fill
 
@@ -148,5 +149,7 @@ def test_only_runs_that_were_trained_here_are_precedents(
             [json.dumps(list(range(forecast.NEWEST + 1)))],
         )
         connection.execute("UPDATE runs SET rounds_done=0 WHERE id NOT IN (SELECT run_id FROM rounds)")
+        for (number,) in connection.execute("SELECT id FROM runs").fetchall():
+            write_identity(connection, number)
     assert len(Store(filled).imports.database(theirs).added) == 1
     assert forecast.precedents(filled) == before and before.seconds and before.memory
