@@ -176,6 +176,16 @@ def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
         assert all(torch.equal(parts(other)[key], value) for key, value in parts(new).items())
 
 
+@pytest.mark.parametrize("name", ["fedot", "promptfl", "tip-adapter"])
+def test_a_client_without_test_samples_is_evaluated_alone(name):
+    """As with a chunk of one: there is no sample that its padding could repeat."""
+    held = behind(-1, federation(name))
+    counts = held.test.counts * (torch.arange(len(held.test.counts)) > 0)
+    empty = replace(held, test=Rows(held.test.flat[int(held.test.counts[0]) :], counts))
+    alone, together = (trained(name, empty, rounds=1, chunk=chunk) for chunk in (1, 32))
+    assert [len(e.cells) for e in alone.finished] == [len(e.cells) for e in together.finished]
+
+
 # A trained model under other class names.
 
 VARIANTS = {

@@ -311,6 +311,8 @@ class Evaluator:
             scores = self._one_by_one(params, head)([self.order(rows, i) for i in range(len(rows.counts))])
             correct, loss = (torch.stack([s[part].sum() for s in scores]) for part in (0, 1))
             return correct, rows.counts, loss
+        if not len(rows.flat):  # nobody here holds a sample that the others' padding could repeat
+            return rows.counts.double(), rows.counts, rows.counts.double()
         correct, loss = self.score(params, head, rows.index)
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
 
