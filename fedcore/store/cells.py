@@ -145,16 +145,14 @@ class Cells(Queries):
         )
         return {row["entity"]: tuple(json.loads(row["class_counts"])) for row in rows}
 
-    def own_accuracy(
-        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[OwnAccuracy]:
-        """Return the accuracy of every client's own model on its own samples, by round, then client."""
+    def own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
+        """Return the accuracy of every client's own model on its own test samples, by round, then client."""
         rows = self._file.rows(
             """
             SELECT round, model AS client, correct, total, loss FROM accuracy
             WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set ORDER BY round, model
             """,
-            {"run": run_id, "split": split, "stage": stage},
+            {"run": run_id, "split": TEST, "stage": AFTER_AGGREGATION},
         )
         return _with_samples([OwnAccuracy(*row) for row in rows])
 

@@ -75,7 +75,7 @@ def test_two_runs_on_two_nodes_have_the_rows_of_runs_here(db, watch, expected):
 
 CONNECTED = """
 import sys
-from fedcore.cluster.connection import connect
+from fedlens_ray.connection import connect
 
 ray = connect(sys.argv[1])
 print(ray.get(ray.remote(num_cpus=0)(lambda: __import__("sys").path).remote()))

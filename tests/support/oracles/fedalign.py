@@ -30,7 +30,6 @@ class World:
     common: Factors
     features: Tensor  # the text features that clients receive, (K, d)
     attention: list[list[float]] = field(default_factory=list)
-    fell_back: list[bool] = field(default_factory=list)
     pairs: list[int] = field(default_factory=list)  # uploaded features per client
 
 
@@ -287,7 +286,6 @@ def _aggregate(world: World, uploads, prototypes, counts, samples: list[int], co
     world.common, common = mix(uploads, share, config, True), mix(uploads, share, config, False)
     start = attention(prototypes, counts, config, config["ex_query"])
     serve = attention(prototypes, counts, config, False)
-    world.fell_back = [row is None for row in start]
     world.attention = [share if row is None else row for row in start]
     world.personal, world.serving = [], []
     for k in range(len(uploads)):
