@@ -116,8 +116,8 @@ def class_means(x: Tensor, labels: Tensor, mask: Tensor, classes: int) -> tuple[
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
-    # The engine computes this sum as uploads arrive (engine/clients/gathering.py) and has to have its bits:
-    # change both or none.
+    # The engine computes this sum as uploads arrive (``RunningMean`` in engine/server.py) and has to have
+    # its bits: change both or none.
     weights = weights.to(values.device).view(-1, *[1] * (values.dim() - 1))
     return (values.to(torch.float64) * weights).sum(0).to(values.dtype)
 

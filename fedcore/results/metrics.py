@@ -243,7 +243,7 @@ BREAKDOWNS: dict[Breakdown, str] = {
 }
 """The accuracies that a mean is made of: by domain, client or held-out domain."""
 TestSets = dict[str, dict[str, int]]
-"""``own``, ``global`` or ``domain``, see ``recorded_test_sets`` -> test set -> number of test samples."""
+"""``own``, ``global`` or ``domain``, see ``_test_sets`` -> test set -> number of test samples."""
 SCORE_COLUMNS = {metric: facts.column for metric, facts in METRICS.items() if facts.column}
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
 BY_ROUND = tuple(metric for metric, facts in METRICS.items() if facts.column or facts.curve_on)
