@@ -205,8 +205,9 @@ def round_differences(
     for run_id in run_ids:
         rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
         digests: dict[int, str] = dict(rows.fetchall())
+        itself = digests.pop(ITSELF, None)
         # a database of 1.0 that cannot be written has no such digest
-        if version_of(connection) > 1 and digests.pop(ITSELF, None) != _identity(connection, run_id):
+        if version_of(connection) > 1 and itself != _identity(connection, run_id):
             yield f"run {run_id}: its config, names or models differ from what was recorded"
         for number, digest in digests.items():
             if (only is None or number in only) and round_digest(connection, run_id, number) != digest:

@@ -14,7 +14,9 @@ from fedcore.errors import ReadOnlyDatabase
 from fedcore.files import PROJECT
 from fedcore.store import Recorder, Store, database, schema
 from fedcore.store.backup import back_up, restore
+from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -142,6 +144,16 @@ def test_a_database_of_1_0_is_merged_as_what_it_trained(old: Path, tmp_path: Pat
     store.imports.database(old)
     assert store.runs.config(2).method.config == {"attention_init": "linear"}
     assert store.integrity.findings() == []
+
+
+def test_what_a_run_records_before_the_upgrade_is_not_damage(old: Path) -> None:
+    """A worker of 1.0 that still serves the queue starts jobs of the version that is installed now."""
+    with closing(sqlite3.connect(old)) as connection, connection:
+        connection.execute("UPDATE runs SET status='running', owner='w', attempt=1 WHERE id=1")
+    RunWriter(Claim(old, TRAINING, 1, "w", 1)).notice("the CPU is slow", repeats_exactly=True)
+    assert rows(old, "PRAGMA user_version") == [(1,)]
+    assert Store(old).integrity.findings() == []
+    assert Store(old).prepare().writable and Store(old).integrity.findings() == []
 
 
 def test_a_kill_at_any_statement_leaves_the_former_database(old: Path) -> None:
