@@ -413,7 +413,7 @@ LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few tho
 LARGE_PAGES = 65_536  # bytes; with 4,096, the default, a merge takes a tenth longer
 SLOW_CHECK = "CHECK(split IN (0,1,2))"
 QUICK_CHECK = 'CONSTRAINT "split IN (0,1,2)" CHECK(split BETWEEN 0 AND 2)'
-"""The same constraint, with the same message: SQLite makes the list of IN anew for every row it inserts."""
+"""The same constraint, with the same message: SQLite makes the list of IN again for every row it inserts."""
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ def _logits(method: Method, logits: object, models: int, samples: int) -> Faults
 
 
 def _rows(what: str, values: Mapping[str, object], rows: int, counted: str = "participants") -> Faults:
-    """Find a value that is no tensor, or whose first axis does not count the clients or models.
+    """Find a value that is not a tensor, or whose first axis does not count the clients or models.
 
     Args:
         what, counted: parts of the sentence, with {0} for the tensor's name.
