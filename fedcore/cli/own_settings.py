@@ -1,7 +1,7 @@
 """Streamlit's settings and secrets: those of FedLens and of the state folder, never of the current folder.
 
-They decide who may enter, what is served and which environment variables are set; whoever can write into the
-current folder should not.
+They decide what is served, at which address, and with which environment variables; whoever can write into
+the current folder should not.
 """
 
 import sys
