@@ -17,8 +17,8 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedcore.base.files import state_folder
 from fedcore.cli.own_settings import read_own_only
-from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
 from pages.widgets import ahead, plotly_chart, pulse, session

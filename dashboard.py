@@ -7,7 +7,7 @@ import pandas  # noqa: F401
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store import Access, Store
 from pages.widgets import browser, markup, plotly_chart, session
 

@@ -5,8 +5,8 @@ fedlens run examples/attentive.toml --methods examples/attentive.py --methods ex
 
 from dataclasses import replace
 
-from fedcore.lazy import functional as F
-from fedcore.lazy import torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.lazy import torch
 from fedcore.methods import (
     About,
     LearningRate,

@@ -3,7 +3,7 @@
 fedlens run examples/personal.toml --methods examples/fedper.py --methods examples/ditto.py
 """
 
-from fedcore.lazy import torch
+from fedcore.base.lazy import torch
 from fedcore.methods import (
     About,
     LearningRate,

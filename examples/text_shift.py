@@ -3,7 +3,9 @@
 fedlens run examples/text_shift.toml --methods examples/text_shift.py
 """
 
-from fedcore.lazy import torch  # not `import torch`: the browser reads this file without loading the library
+from fedcore.base.lazy import (
+    torch,
+)  # not `import torch`: the browser reads this file without loading the library
 from fedcore.methods import (
     About,
     LearningRate,

@@ -5,9 +5,9 @@ from functools import partial
 
 import streamlit as st
 
-from fedcore.progress import first_few
-from fedcore.reports.views import View, views
+from fedcore.base.progress import first_few
 from fedcore.results.comparison import Comparison, config_differences, partial_fields
+from fedcore.share.views import View, views
 from pages.compare_view import (
     controls,
     cost,

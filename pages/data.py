@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from fedcore.base.progress import counted
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.config.field_names import size_text
 from fedcore.config.models import KeepCheckpoints
 from fedcore.jobs.retention import RunCheckpoints, artifacts_size, delete, finished, surplus
-from fedcore.progress import counted
 from pages.data_view import datasets, encodings
 from pages.widgets import background, markup, session
 

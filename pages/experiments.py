@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.papers.experiments import DEMO_TIME
-from fedcore.plots.theme import STATUS
-from fedcore.progress import counted
 from fedcore.results import progress
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, RunProgress, matches, summaries_of
 from fedcore.results.statistics import group_by, spread
 from fedcore.store.experiments import UnreadableExperiment

@@ -6,14 +6,14 @@ from itertools import pairwise
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import about, counted, first_few
 from fedcore.config import RunConfig
 from fedcore.config.field_names import seeds_text
-from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.reproductions import printed_values
-from fedcore.plots.ranks import rank_chart, rank_table
-from fedcore.progress import about, counted, first_few
 from fedcore.results import curves
+from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,

@@ -8,16 +8,16 @@ from typing import cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from fedcore.base.codes import NO_VALUE
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
-from fedcore.errors import FedLensError
-from fedcore.plots import heatmaps
-from fedcore.plots.client_graph import ABOUT, client_graphs
-from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import STATUS, Theme
-from fedcore.progress import counted
-from fedcore.records.codes import NO_VALUE
 from fedcore.results import curves, diagnostics, progress
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.client_graph import ABOUT, client_graphs
+from fedcore.results.charts.lines import line_chart, series_table
+from fedcore.results.charts.theme import STATUS, Theme
 from fedcore.results.evaluated_on import sample_text
 from fedcore.results.finding import verdict
 from fedcore.results.metrics import Metric

@@ -5,14 +5,14 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import NotPrepared
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
-from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from fedcore.progress import NotPrepared
 from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session

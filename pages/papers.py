@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from fedcore.base.progress import counted
 from fedcore.papers import adding, export, library, literature
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.findings import KINDS, findings_of
 from fedcore.papers.layout import PrintedTable, tables
-from fedcore.progress import counted
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html

@@ -6,12 +6,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
+from fedcore.base.progress import duration, shortened
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
-from fedcore.plots import heatmaps
-from fedcore.plots.chart import WIDE_PIXELS
-from fedcore.progress import duration, shortened
 from fedcore.results import curves, diagnostics
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.chart import WIDE_PIXELS
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.run_panels import PanelView, run_panel
 from fedcore.results.run_files import run_toml

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fedcore.files import PROJECT
-from fedcore.lazy import _Lazy
+from fedcore.base.files import PROJECT
+from fedcore.base.lazy import _Lazy
 from fedcore.store import Store
 from tests.config.test_identity import GROUP, RUN
 
@@ -19,7 +19,7 @@ def loaded(*names):
     return [name for name in names if name in sys.modules]
 
 db, run, group = sys.argv[1:]
-import fedcore.results.exports, fedcore.plots.lines
+import fedcore.results.exports, fedcore.results.charts.lines
 from fedcore.store import Store
 store = Store(db)
 assert store.prepare().writable and store.experiments.all() == []
@@ -44,7 +44,7 @@ from fedcore.clip import specs
 from fedcore.results import diagnostics
 specs.count_tokens("a cat")
 assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10
-import fedcore.jobs.analysis, fedcore.jobs.supervisor, fedcore.bundles.verify
+import fedcore.jobs.analysis, fedcore.jobs.supervisor, fedcore.share.verify
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset
 plan(preset("demo"))

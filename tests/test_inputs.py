@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedcore.bundles.archive import open_bundle
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text, user_path
 from fedcore.config import Experiment, dumps, expand, load, loads, parse
-from fedcore.errors import FedLensError
-from fedcore.files import read_text, user_path
+from fedcore.share.archive import open_bundle
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported as as_file

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.base.files import PROJECT
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_title
 from fedcore.engine.plan import plan
-from fedcore.files import PROJECT
 from fedcore.methods import registry
 from fedcore.results.comparison import compare, partial_fields
 from fedcore.store import Store
@@ -28,7 +28,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedcore.lazy import torch
+from fedcore.base.lazy import torch
 from fedcore.methods import About, Method, MethodConfig, State, Step, cosine_logits, cross_entropy, method
 
 

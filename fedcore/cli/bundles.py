@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
 from fedcore.cli.progress import track
 from fedcore.methods import registry
-from fedcore.progress import counted
 from fedcore.store import Store
 
 if TYPE_CHECKING:
-    from fedcore.reports.recipe import RunRecipe
+    from fedcore.share.recipe import RunRecipe
 
 DataFolders = Annotated[
     list[str] | None,
@@ -38,8 +38,8 @@ def bundle(
 
     A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
     """
-    from fedcore.bundles.make import make
-    from fedcore.reports.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.make import make
 
     target = common.file_output(output, "name a file, such as results.zip")
     common.check_baseline(baseline, test)
@@ -59,8 +59,8 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
 
     It needs neither weights nor training. The exit status is 0 only if every number follows.
     """
-    from fedcore.bundles.archive import open_bundle
-    from fedcore.bundles.verify import verify as verdict_of
+    from fedcore.share.archive import open_bundle
+    from fedcore.share.verify import verify as verdict_of
 
     archive = open_bundle(bundle)
     print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
@@ -91,7 +91,7 @@ def rerun(
 
     A report's page serves as well. The new runs are recorded in the database. What differs is named.
     """
-    from fedcore.bundles import rerun as again
+    from fedcore.share import rerun as again
 
     source = again.read_source(bundle)
     store = common.writable(db)

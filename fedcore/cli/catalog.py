@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import write_whole
+from fedcore.base.progress import counted
 from fedcore.cli import common
-from fedcore.errors import FedLensError
-from fedcore.files import write_whole
 from fedcore.methods import registry
-from fedcore.progress import counted
 from fedcore.store import Store
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import typer
 from typer import Argument, Option
 
 from fedcore import config
-from fedcore.errors import FedLensError, ReadOnlyDatabase, explain, first_line
-from fedcore.files import user_path, write_whole
+from fedcore.base.errors import FedLensError, ReadOnlyDatabase, explain, first_line
+from fedcore.base.files import user_path, write_whole
 from fedcore.methods import consent, registry
 from fedcore.store import Store
 

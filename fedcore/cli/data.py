@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from fedcore.base.devices import default_device, torch_name
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
+from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
 from fedcore.config import DataConfig
-from fedcore.devices import default_device, torch_name
 from fedcore.engine.plan import Plan, plan
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
-from fedcore.progress import counted
 from fedcore.store import Store
 
 if TYPE_CHECKING:

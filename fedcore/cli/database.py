@@ -6,11 +6,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
+from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.config.models import KeepCheckpoints
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
-from fedcore.progress import counted
 from fedcore.store import Store
 from fedcore.store import backup as backups
 from fedcore.store.database import resolve

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from fedcore import config, devices
+from fedcore import config
+from fedcore.base import devices
+from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import RunBars, with_preparation
 from fedcore.engine.plan import plan
-from fedcore.progress import counted
 from fedcore.store import Store
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import typer
 from typer.main import get_command
 
 import fedcore
+from fedcore.base.devices import PATIENT_THREADS
 from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printable_output
-from fedcore.devices import PATIENT_THREADS
 
 for _module in (
     "experiments",

@@ -10,8 +10,8 @@ from pathlib import Path
 from streamlit import config
 from streamlit.config_option import ConfigOption
 
+from fedcore.base.files import PROJECT, state_folder
 from fedcore.cli import common
-from fedcore.files import PROJECT, state_folder
 
 # set by options and variables, and by a server that has found its port in use
 _GIVEN = (config._DEFINED_BY_FLAG, ConfigOption.STREAMLIT_DEFINITION)

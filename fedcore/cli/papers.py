@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import user_path
+from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
 from fedcore.cli.progress import with_preparation
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import user_path
-from fedcore.progress import counted
 from fedcore.store import Store
 
 if TYPE_CHECKING:

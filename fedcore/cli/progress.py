@@ -9,12 +9,12 @@ from typing import TypeVar
 from rich import progress as rich
 from rich.console import Console
 
+from fedcore.base.codes import AFTER_AGGREGATION, TEST
+from fedcore.base.events import Event, Notice, RoundFinished, Started
+from fedcore.base.progress import Progress, Work, counted, prepare_then, result_of
 from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig
 from fedcore.methods import registry
-from fedcore.progress import Progress, Work, counted, prepare_then, result_of
-from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import Event, Notice, RoundFinished, Started
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from typer import Argument, Option
 
+from fedcore.base.devices import default_device, torch_name
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text
+from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.common import refuse_if
 from fedcore.cli.progress import track, with_preparation
 from fedcore.config import expand
-from fedcore.devices import default_device, torch_name
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
-from fedcore.files import read_text
-from fedcore.progress import counted
 from fedcore.store import Store
 from fedcore.store.imports import Merged
 
@@ -68,8 +68,8 @@ def export(
     db: common.Database = None,
 ) -> None:
     """Export the numbers of a comparison."""
-    from fedcore.reports.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
     from fedcore.results.exports import file_name
+    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
 
     suffix = Path(output or "").suffix.lower()
     if format is None and (table == "experiment" or suffix == ".json"):
@@ -130,10 +130,10 @@ def report(
 
     The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
-    from fedcore.reports.checked import ComparisonChoices, checked_comparison
-    from fedcore.reports.content import Wording, read_report
-    from fedcore.reports.folder import check_new, report_files, write_folder
-    from fedcore.reports.page import report_html
+    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.content import Wording, read_report
+    from fedcore.share.folder import check_new, report_files, write_folder
+    from fedcore.share.page import report_html
 
     target = common.file_output(output, "name a new folder, or FILE.html for the page alone")
     common.check_baseline(baseline, test)
@@ -222,8 +222,8 @@ def import_results(
         if suffix == ".json":
             _print_merged(store.imports.json(file))
             return
-        from fedcore.bundles.archive import open_bundle
-        from fedcore.bundles.verify import import_bundle
+        from fedcore.share.archive import open_bundle
+        from fedcore.share.verify import import_bundle
 
         _print_merged(import_bundle(open_bundle(file), store))
         return
@@ -252,8 +252,8 @@ def leaderboard(
 
     `fedlens import` reads it; the column preset says which preset a row follows.
     """
-    from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.results.sharing import leaderboard_csv
+    from fedcore.share.checked import ComparisonChoices, checked_comparison
 
     with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
         text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
@@ -279,8 +279,8 @@ def hub(
 
     The file belongs in the folder .eval_results/ of a model's repository.
     """
-    from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.results import sharing
+    from fedcore.share.checked import ComparisonChoices, checked_comparison
 
     by = _metric(metric)
     with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:

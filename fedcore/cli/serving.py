@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import PROJECT, user_path
 from fedcore.cli import common
-from fedcore.errors import FedLensError
-from fedcore.files import PROJECT, user_path
 from fedcore.store import Store, database
 from fedcore.store.jobs import Claim
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from PIL import Image
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import user_path
+from fedcore.base.lazy import Tensor, torch
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import user_path
-from fedcore.lazy import Tensor, torch
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.cache import arrays, integrity
-from fedcore.cache.arrays import HEADER_BYTES
+from fedcore.base.devices import usable_cpus
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.progress import Pace, Progress, Work
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import BackboneSpec
+from fedcore.data import arrays, integrity
+from fedcore.data.arrays import HEADER_BYTES
 from fedcore.data.images import ImageSet
-from fedcore.devices import usable_cpus
-from fedcore.errors import FedLensError
-from fedcore.lazy import Tensor, torch
-from fedcore.progress import Pace, Progress, Work
 
 LIMIT = "FEDLENS_ENCODING_LIMIT_GB"
 """Environment variable: the most that one encoding may take on disk, GB."""

@@ -16,9 +16,9 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.clip.towers import TextTower
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 
 _FEWEST_NUMBERS = 2**16
 """Size of a client's matrix (tokens x width) from which on it keeps the processor busy by itself."""

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.clip import prefixed
 from fedcore.clip.adapters import Adapters, Lora
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prefixed import TokenOrder
 from fedcore.clip.specs import BackboneSpec, no_room, spoken
 from fedcore.clip.towers import Packing
-from fedcore.errors import FedLensError
-from fedcore.lazy import Generator, Tensor, torch
-from fedcore.lazy import functional as F
 
 _PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
 """Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.

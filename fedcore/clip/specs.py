@@ -15,10 +15,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from fedcore.cache.integrity import file_digest, stat_identity
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import ASSETS, user_path
+from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedcore.errors import FedLensError, did_you_mean, first_line
-from fedcore.lazy import kept_out
-from fedcore.progress import in_thread
+from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base.lazy import kept_out
+from fedcore.base.progress import in_thread
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""

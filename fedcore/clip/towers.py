@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import Adapters, Lora
-from fedcore.errors import FedLensError
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 
 
 def _project(

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import ASSETS
+from fedcore.base.lazy import open_clip
 from fedcore.clip.specs import MINI_MODELS
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import ASSETS
-from fedcore.lazy import open_clip
 
 _FIELD = "backbone.pretrained"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")

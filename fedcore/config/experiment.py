@@ -13,6 +13,8 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import read_text
 from fedcore.config import sweeps, tuning
 from fedcore.config.models import (
     BackboneConfig,
@@ -27,8 +29,6 @@ from fedcore.config.models import (
     TransferConfig,
     TuningConfig,
 )
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import read_text
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 

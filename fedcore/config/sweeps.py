@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.config.models import (
     BackboneConfig,
     DataConfig,
@@ -24,7 +25,6 @@ from fedcore.config.models import (
     PartitionConfig,
     kinds_using,
 )
-from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import check_number
 from fedcore.methods.registry import first_error

@@ -13,14 +13,14 @@ import math
 import re
 from typing import Any, get_args
 
+from fedcore.base.errors import FedLensError, did_you_mean, first_repeated
+from fedcore.base.seeds import numpy_generator
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.models import Experiment, MethodEntry, RunConfig, TuningConfig
 from fedcore.config.sweeps import methods_called
-from fedcore.errors import FedLensError, did_you_mean, first_repeated
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import SearchRange, search_ranges
-from fedcore.seeds import numpy_generator
 
 SearchSpace = dict[str, SearchRange]
 """Field of one method -> where it is searched; factors are resolved to ranges."""

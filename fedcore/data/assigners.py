@@ -5,11 +5,11 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.seeds import numpy_generator
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import apportion, keyed_order
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
-from fedcore.seeds import numpy_generator
 
 PartitionKind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
 DirichletForm = Literal["per_class", "per_client"]

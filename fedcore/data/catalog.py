@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import ASSETS
+from fedcore.base.progress import counted
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import ASSETS
-from fedcore.progress import counted
 
 _log = logging.getLogger(__name__)
 _CATALOG = ASSETS / "catalog.toml"

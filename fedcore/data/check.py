@@ -13,6 +13,9 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
+from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.data import catalog, image_files
 from fedcore.data.findings import SAMPLES, CheckReport, FindingCollector
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
@@ -20,9 +23,6 @@ from fedcore.data.images import FolderError, ImageSet
 from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.files import WHOLE_SYSTEMS
 from fedcore.data.readers.listing import LeftOut, Listing, usable_images
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
-from fedcore.progress import Progress, Work, prepare_then
 
 _EVERY = 100
 _Result = TypeVar("_Result")

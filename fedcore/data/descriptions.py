@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedcore.base.errors import first_repeated
+from fedcore.base.files import ASSETS, user_path
 from fedcore.data import catalog
 from fedcore.data.images import FolderError
-from fedcore.errors import first_repeated
-from fedcore.files import ASSETS, user_path
 
 
 def read(name: str, root: str | None = None) -> dict[str, list[str]]:

@@ -3,11 +3,11 @@
 import contextlib
 from pathlib import Path
 
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import user_path
+from fedcore.base.progress import Progress, Work, in_thread
 from fedcore.data import catalog
 from fedcore.data.images import FolderError
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import user_path
-from fedcore.progress import Progress, Work, in_thread
 
 POLL_SECONDS = 0.5
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")

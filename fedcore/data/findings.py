@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from fedcore.base.codes import TEST, TRAIN
 from fedcore.data.image_files import FileCheck
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, leaves
 from fedcore.data.readers.listing import Listing, within
-from fedcore.records.codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str, str]] = {
     "link": (

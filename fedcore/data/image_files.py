@@ -23,10 +23,10 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedcore.cache import integrity
+from fedcore.base.files import cache_folder, make_writable
+from fedcore.base.progress import Progress, Work, require_slow_work
+from fedcore.data import integrity
 from fedcore.data.images import FolderError
-from fedcore.files import cache_folder, make_writable
-from fedcore.progress import Progress, Work, require_slow_work
 
 MAX_PIXELS = 89_478_485
 """Larger images are left out (Pillow's own limit), because a small file can decode to gigabytes."""

@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import ASSETS
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import ASSETS
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""

@@ -10,13 +10,13 @@ from typing import Self
 
 import numpy as np
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
+from fedcore.base.seeds import draw_names
 from fedcore.data.assigners import MARKS, ClientGroup, PartitionSettings, assign
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import few_shot, keyed_order
-from fedcore.errors import FedLensError
-from fedcore.progress import counted
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
-from fedcore.seeds import draw_names
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.seeds import derive, numpy_generator
 from fedcore.data.images import ImageSet
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
-from fedcore.seeds import derive, numpy_generator
 
 Scheme = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
 SHARES: dict[str, tuple[float, float, float]] = {"60/20/20": (0.6, 0.2, 0.2), "80/20": (0.8, 0.0, 0.2)}

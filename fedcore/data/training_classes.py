@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import few_shot
-from fedcore.errors import FedLensError
-from fedcore.progress import counted
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 ClassOrder = Literal["label", "name"]
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedcore.cache.integrity import new_digest
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import make_folder, publish
+from fedcore.base.lazy import Tensor, torch
+from fedcore.data.integrity import new_digest
 from fedcore.engine.clients.contract import initial_state
 from fedcore.engine.clients.memory import ClientRows, size_of, zero_rows
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import make_folder, publish
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import STATE_PARTS, Method, Params, State
 
 LARGE = 2**28

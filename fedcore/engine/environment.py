@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
+from fedcore.base.errors import Elsewhere, FedLensError
+from fedcore.base.events import Notice
+from fedcore.base.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
+from fedcore.base.lazy import functional as F
+from fedcore.base.lazy import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
 from fedcore.engine.clients.memory import CHUNK
-from fedcore.errors import Elsewhere, FedLensError
-from fedcore.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
-from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods import consent, registry
-from fedcore.records.events import Notice
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""

@@ -11,6 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcore.base.codes import GLOBAL
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MAX_EVALUATED_CLIENTS, Entity
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.seeds import draw_names
 from fedcore.clip.backbone import Backbone
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
@@ -20,14 +25,9 @@ from fedcore.engine.clients.cohorts import Cohort, differing_start, entries_by_c
 from fedcore.engine.clients.executor import first_adapted_code
 from fedcore.engine.clients.hooks import make
 from fedcore.engine.prepare import RunInputs, TransferInputs
-from fedcore.errors import FedLensError
-from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method
+from fedcore.methods.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.records.codes import GLOBAL
-from fedcore.records.events import MAX_EVALUATED_CLIENTS, Entity
-from fedcore.seeds import draw_names
 
 _SHARE_FOR_SAMPLES = 0.5
 """Share of a GPU's free memory for encoded samples; training needs the rest."""

@@ -13,6 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.base.codes import AFTER_AGGREGATION, CROSS_CLASS_NOT_ANALYSED, GLOBAL, TEST
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Cell
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.progress import Progress, Work
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
@@ -32,14 +38,8 @@ from fedcore.engine.environment import resolve_environment
 from fedcore.engine.server import is_full
 from fedcore.engine.setup import set_up_again
 from fedcore.engine.train import make_loop
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Method, Params, Ragged, State
-from fedcore.progress import Progress, Work
-from fedcore.records.codes import AFTER_AGGREGATION, CROSS_CLASS_NOT_ANALYSED, GLOBAL, TEST
-from fedcore.records.events import Cell
+from fedcore.methods.federation import Federation
 
 Arrays = dict[str, np.ndarray]
 SHOWN = 12

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from fedcore.base.events import Event, Finished, Notice
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.round import before_training, train_round
 from fedcore.engine.server import Server
-from fedcore.records.events import Event, Finished, Notice
 
 
 class Loop(Server):

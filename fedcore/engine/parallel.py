@@ -23,15 +23,15 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from fedcore.base.errors import SystemFault
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.progress import result_of
 from fedcore.config import RunConfig
 from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, PartResult, Worker
 from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
 from fedcore.engine.setup import set_up_again
-from fedcore.errors import SystemFault
-from fedcore.lazy import Tensor, torch
-from fedcore.progress import result_of
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""

@@ -16,6 +16,9 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
+from fedcore.base.codes import NO_VALUE
+from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.progress import NotPrepared, defer_slow_work
 from fedcore.clip import encodings, specs, tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
 from fedcore.config import (
@@ -44,11 +47,8 @@ from fedcore.engine.prepare import (
     read_images,
     resolve,
 )
-from fedcore.errors import FedLensError, first_repeated
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
-from fedcore.progress import NotPrepared, defer_slow_work
-from fedcore.records.codes import NO_VALUE
 
 _LARGE_ENCODING = 10**9
 """Bytes from which on a plan mentions that an encoding will be written."""

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcore.base.codes import TEST
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import NotPrepared
 from fedcore.clip.specs import BackboneSpec, backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, TransferConfig, backbones
 from fedcore.data import catalog
@@ -19,12 +22,9 @@ from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.engine.clients.hooks import planned
-from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Method, RunContext, overrides
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.progress import NotPrepared
-from fedcore.records.codes import TEST
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""

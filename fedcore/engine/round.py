@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fedcore.base.events import ClientRound, Event, Notice, RoundFinished
+from fedcore.base.lazy import Tensor
 from fedcore.engine.clients.contract import run
 from fedcore.engine.clients.executor import adapted_cells
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.server import Server, Traffic, traffic
-from fedcore.lazy import Tensor
-from fedcore.records.events import ClientRound, Event, Notice, RoundFinished
 
 
 def before_training(server: Server) -> Iterator[Event]:

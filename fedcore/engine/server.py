@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcore.base.events import FULL_MATRIX_CLIENTS, Cell, Diagnostic, Notice
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.seeds import draw_names
 from fedcore.engine.checkpoint import RunState
 from fedcore.engine.clients.cohorts import Cohort, without_samples
 from fedcore.engine.clients.contract import run
@@ -22,18 +25,10 @@ from fedcore.engine.clients.executor import (
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
-from fedcore.federation import Federation
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.federation import Federation
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import compared, weighted_mean
-from fedcore.records.events import (
-    FULL_MATRIX_CLIENTS,
-    Cell,
-    Diagnostic,
-    Notice,
-)
-from fedcore.seeds import draw_names
 
 _STORED_UPLOADS = 32
 """Number of participants whose uploads are stored beside the means, for diagnostics."""

@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.cache import integrity
+from fedcore.base.codes import NO_VALUE
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Entity, Notice
+from fedcore.base.lazy import Tensor
+from fedcore.base.progress import Progress, Work, prepare_then, relay
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
+from fedcore.data import integrity
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort, cohort_config, entries_by_class
 from fedcore.engine.clients.contract import initial_state
@@ -29,15 +34,10 @@ from fedcore.engine.federations import (
     with_transfer,
 )
 from fedcore.engine.prepare import load_images, prepare_inputs, prepare_transfer, resolve
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation
-from fedcore.lazy import Tensor
 from fedcore.methods import registry
 from fedcore.methods.base import Method, overrides
 from fedcore.methods.class_texts import Described
-from fedcore.progress import Progress, Work, prepare_then, relay
-from fedcore.records.codes import NO_VALUE
-from fedcore.records.events import Entity, Notice
+from fedcore.methods.federation import Federation
 
 
 @dataclass(frozen=True)

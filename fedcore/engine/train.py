@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcore.base.events import Event, Notice, RoundFinished, Started
+from fedcore.base.progress import Progress, Work
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.identity import stable_config
 from fedcore.engine.clients.hooks import faults_named
@@ -20,8 +22,6 @@ from fedcore.engine.environment import (
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Spread
 from fedcore.engine.setup import RunSetup, set_up, set_up_again
-from fedcore.progress import Progress, Work
-from fedcore.records.events import Event, Notice, RoundFinished, Started
 
 
 def train(

@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.cache import integrity as arrays
+from fedcore.base.errors import RESERVE, FedLensError, disk_usage
+from fedcore.base.lazy import torch
+from fedcore.data import integrity as arrays
 from fedcore.engine import checkpoint
-from fedcore.errors import RESERVE, FedLensError, disk_usage
-from fedcore.lazy import torch
 from fedcore.store import Store
 from fedcore.store.database import task_folder
 from fedcore.store.jobs import JOB_TABLES

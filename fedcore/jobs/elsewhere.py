@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 
 if TYPE_CHECKING:
     from fedcore.engine.parallel import Spread

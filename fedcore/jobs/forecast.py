@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.cache import arrays
+from fedcore.base.errors import disk_usage, lacks_room
+from fedcore.base.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.field_names import size_text
-from fedcore.errors import disk_usage, lacks_room
-from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
+from fedcore.data import arrays
 from fedcore.store import Store
 from fedcore.store.database import artifacts_folder, run_folder_name
 

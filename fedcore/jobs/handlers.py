@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Event, Finished, Notice, RoundFinished, Started
+from fedcore.base.files import write_whole
+from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.config import DataConfig
 from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import newest_intact, prune
 from fedcore.engine.clients.local import Stopped
-from fedcore.errors import FedLensError
-from fedcore.files import write_whole
-from fedcore.progress import Progress, Work, prepare_then
-from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.jobs import ARRAYS_NAME, TRAINING, Claim
 from fedcore.store.runs import RunRow, Runs
@@ -35,7 +35,7 @@ HANDLERS = {
     "weights": "fedcore.jobs.handlers:weights",
     "analyse": "fedcore.jobs.analysis:analyse",
     "import_file": "fedcore.jobs.handlers:import_file",
-    "bundle": "fedcore.bundles.task:make_bundle",
+    "bundle": "fedcore.share.task:make_bundle",
 }
 """Kind -> ``module:function``, imported only by the job's process, so that pages do not load torch."""
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedcore.devices import CPU, peak_memory, torch_name
-from fedcore.engine.clients.local import Stopped
-from fedcore.errors import (
+from fedcore.base.devices import CPU, peak_memory, torch_name
+from fedcore.base.errors import (
     DiskFull,
     Elsewhere,
     FedLensError,
@@ -33,11 +32,12 @@ from fedcore.errors import (
     explain,
     first_line,
 )
+from fedcore.base.events import Event, Notice, RoundFinished, Started
+from fedcore.base.lazy import is_half_imported
+from fedcore.base.progress import Progress, result_of
+from fedcore.engine.clients.local import Stopped
 from fedcore.jobs.handlers import Handler, Job, load_handler
-from fedcore.lazy import is_half_imported
 from fedcore.methods.base import FedLensMethodError
-from fedcore.progress import Progress, result_of
-from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, held_open
 from fedcore.store.jobs import ARRAYS_NAME, RUNS, Claim, LostClaim

@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 import psutil
 
-from fedcore import devices
-from fedcore.devices import Device
-from fedcore.errors import FedLensError
-from fedcore.files import IN_CHECKOUT, PROJECT
-from fedcore.progress import counted
+from fedcore.base import devices
+from fedcore.base.devices import Device
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import IN_CHECKOUT, PROJECT
+from fedcore.base.progress import counted
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, TASKS, TRAINING, Claim, LostClaim

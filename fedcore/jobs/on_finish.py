@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import write_whole
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import write_whole
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"

@@ -10,17 +10,17 @@ from typing import Any
 
 import psutil
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.errors import DiskFull, FedLensError, SystemFault, check_room, explain
+from fedcore.base.events import Event
+from fedcore.base.lazy import is_half_imported
 from fedcore.config import Experiment, RunConfig
-from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain
 from fedcore.jobs import elsewhere, handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
 from fedcore.jobs.supervisor import SupervisorLock, ensure_worker
 from fedcore.jobs.tuning import advance
-from fedcore.lazy import is_half_imported
-from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fedcore.cache import arrays
+from fedcore.base.errors import FedLensError
 from fedcore.config.models import KeepCheckpoints
+from fedcore.data import arrays
 from fedcore.engine.checkpoint import prune
-from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import rounds_to_keep
 from fedcore.store import RunRow, Store
 

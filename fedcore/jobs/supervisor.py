@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
-from fedcore.files import open_lock, try_lock
+from fedcore.base.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
+from fedcore.base.files import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Machines, ThisMachine
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch

@@ -9,6 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_texts, write_texts
+from fedcore.base.progress import counted
+from fedcore.base.seeds import derive
 from fedcore.config import Experiment, RunConfig, Tuned, TuningConfig
 from fedcore.config.models import LONGEST_NOTES
 from fedcore.config.tuning import (
@@ -22,12 +26,8 @@ from fedcore.config.tuning import (
     rounded,
     space_of,
 )
-from fedcore.errors import FedLensError
-from fedcore.files import read_texts, write_texts
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
-from fedcore.progress import counted
-from fedcore.seeds import derive
 from fedcore.store import Store
 from fedcore.store.searches import Claimer, Draw, Followed, best_draw
 

@@ -1,5 +1,6 @@
 """The methods, one file each; ``base.py`` has the contract. A user's own method file imports from here."""
 
+from fedcore.base.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart
 from fedcore.methods.base import (
     Batch,
     FedLensMethodError,
@@ -45,4 +46,3 @@ from fedcore.methods.tensors import (
     saved_bytes,
     weighted_mean,
 )
-from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart

@@ -1,8 +1,8 @@
 """The contract between a method and the engine: the hooks of ``Method``, and the values that they exchange.
 
 A method is a few functions on plain dicts of tensors. The engine makes one object of it per run, from its
-config and the ``Problem`` (``fedcore/federation.py``: the frozen CLIP, the classes, the clients' names), and
-calls its hooks in this order:
+config and the ``Problem`` (``fedcore/methods/federation.py``: the frozen CLIP, the classes, the clients'
+names), and calls its hooks in this order:
 
 ==================  ===================================================================================
 when                hooks
@@ -39,13 +39,13 @@ from typing import Any, ClassVar, Generic, Literal, Self, get_args
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor, torch
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import MethodConfig, Weighting
 from fedcore.methods.tensors import cosine_logits, cross_entropy, weighted_mean
-from fedcore.records.presentation import About
 
 Params = dict[str, "Tensor"]
 """Tensors by name."""

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.lazy import torch
 from fedcore.clip.specs import count_tokens, spoken
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.federation import Problem
-from fedcore.lazy import torch
 from fedcore.methods.base import ConfigT, Method, RunContext
+from fedcore.methods.federation import Problem
 from fedcore.methods.hyperparameters import hyper
 
 TextsByClass = Mapping[str, Sequence[str]]

@@ -11,8 +11,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from fedcore.errors import FedLensError
-from fedcore.files import state_folder
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import state_folder
 
 FILE = "method-files.json"
 _THIS_PROCESS: set[tuple[str, str]] = set()

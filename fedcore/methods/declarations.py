@@ -12,11 +12,11 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from fedcore.errors import did_you_mean
+from fedcore.base.errors import did_you_mean
+from fedcore.base.presentation import About
+from fedcore.base.progress import shortened
 from fedcore.methods.base import BatchOrder, Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
-from fedcore.progress import shortened
-from fedcore.records.presentation import About
 
 
 def _is_name(value: Any) -> bool:

@@ -20,6 +20,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip import specs
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import (
@@ -30,10 +34,6 @@ from fedcore.clip.prompts import (
     draw_context,
     encode_class_context,
 )
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -47,6 +47,7 @@ from fedcore.methods.base import (
     Uploads,
     rate_warnings,
 )
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -66,7 +67,6 @@ from fedcore.methods.tensors import (
     masked_mean,
     weighted_mean,
 )
-from fedcore.records.presentation import About, DiagnosticChart
 
 LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""

@@ -17,11 +17,11 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
-from fedcore.linalg import Remembered, cayley, orthogonality, solve_skew
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.linalg import Remembered, cayley, orthogonality, solve_skew
+from fedcore.base.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -34,10 +34,10 @@ from fedcore.methods.base import (
     Uploads,
     rate_warnings,
 )
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
-from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
 
 
 class FedOTConfig(MethodConfig):

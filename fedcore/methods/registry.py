@@ -16,13 +16,13 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fedcore.errors import FedLensError, did_you_mean
-from fedcore.files import user_path
+from fedcore.base.built_in import built_in
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import user_path
+from fedcore.base.progress import shortened
 from fedcore.methods import consent, declarations
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
-from fedcore.progress import shortened
-from fedcore.records.built_in import built_in
 
 PLAIN = {
     "int_": "must be a whole number",

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from fedcore.lazy import Generator, Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.lazy import functional as F
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any
 
 import tomli_w
 
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import make_folder, sync_folder, write_whole
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import make_folder, sync_folder, write_whole
 from fedcore.papers import audits, choices, findings, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs

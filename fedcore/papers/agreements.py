@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from fedcore.base.progress import listed
 from fedcore.papers import library, literature
 from fedcore.papers.findings import Finding
 from fedcore.papers.library import Paper
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
-from fedcore.progress import listed
 from fedcore.results.statistics import group_by
 
 CellPlace = tuple[str, str, str]

@@ -8,6 +8,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from fedcore.base.progress import first_few
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
@@ -28,7 +29,6 @@ from fedcore.papers.experiments import published
 from fedcore.papers.mini import COMPARED
 from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
-from fedcore.progress import first_few
 from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.results.summary import Comparability, ComparabilityState

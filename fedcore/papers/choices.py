@@ -16,8 +16,10 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
+from fedcore.base.seeds import numpy_generator
 from fedcore.config import sweeps
-from fedcore.errors import FedLensError
 from fedcore.papers import library, mini
 from fedcore.papers.cells import Availability, RunSource, TableCell, cell_of, source_of
 from fedcore.papers.comparability import comparability, read_reasons
@@ -26,12 +28,10 @@ from fedcore.papers.experiments import data_sets, experiments
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.progress import counted
 from fedcore.results import specification
 from fedcore.results.metrics import Rule
 from fedcore.results.specification import Effect, Reading, Survival
 from fedcore.results.statistics import ValuesBySeed, group_by, signed
-from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 
 MOST_READINGS = 128

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
-from fedcore.files import read_text
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.experiments import data_names, data_sets

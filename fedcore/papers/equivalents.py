@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, registry
 from fedcore.papers import library
 from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_names, runs
 from fedcore.papers.library import RUNS_FILE
 from fedcore.papers.published import PublishedValue
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.results.metrics import Metric, RunResult
 from fedcore.results.settings import unused_fields

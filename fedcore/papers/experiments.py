@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
 
+from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base.files import ASSETS
 from fedcore.config import CohortConfig, Experiment, backbone_names, load
-from fedcore.errors import FedLensError, did_you_mean, first_line
-from fedcore.files import ASSETS
 from fedcore.papers import library
 from fedcore.papers.library import RUNS_FILE, Paper
 

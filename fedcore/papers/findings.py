@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.errors import FedLensError
-from fedcore.files import read_text
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text
 from fedcore.papers import library, published
 from fedcore.papers.library import FINDINGS_FILE, Paper
 from fedcore.papers.published import PublishedValue

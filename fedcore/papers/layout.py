@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.library import ListedHeadings, Paper, TableNotes
 from fedcore.papers.published import PublishedValue, load

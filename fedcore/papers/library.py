@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
-from fedcore.errors import FedLensError, did_you_mean, first_line
-from fedcore.files import ASSETS, read_text
+from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base.files import ASSETS, read_text
 from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"

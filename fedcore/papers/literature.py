@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from fedcore.base.progress import counted, listed
 from fedcore.papers import library
 from fedcore.papers.library import FOLDER, KINDS, Protocol, SourceKind
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load_all
-from fedcore.progress import counted, listed
 from fedcore.results.statistics import group_by
 
 ZERO_SHOT = "zero-shot CLIP"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, values_from
 

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text, read_texts
 from fedcore.config import Experiment
-from fedcore.errors import FedLensError
-from fedcore.files import read_text, read_texts
 from fedcore.papers import library
 from fedcore.papers.experiments import printed_backbone
 from fedcore.papers.library import VALUES_FILE, Paper

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of, round_shares
 from fedcore.papers.published import PublishedValue

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment
-from fedcore.errors import FedLensError
 from fedcore.papers import equivalents, library
 from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.equivalents import MEASURES, NoEquivalent, VariantRun, local_performance

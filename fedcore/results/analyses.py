@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.base.presentation import FieldChart
 from fedcore.config import RunConfig
-from fedcore.records.presentation import FieldChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import value_per_seed
 from fedcore.results.rows import ComparisonRow

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, seeds_text, value_text
 from fedcore.config.tuning import is_draw
-from fedcore.errors import FedLensError
-from fedcore.progress import first_few
 from fedcore.results import evaluated_on, run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,

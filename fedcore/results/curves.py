@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.base.codes import AFTER_AGGREGATION, TEST
 from fedcore.config import Tuned
-from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, complete_seeds, score_frame

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fedcore.base.presentation import DiagnosticChart, MatrixChart
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.records.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CurveAxis, Series, Until, mean_series, run_labels, show_ranges
 from fedcore.results.statistics import group_by

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 
+from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
-from fedcore.progress import first_few
 from fedcore.results.metrics import RunResult, TestSets
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by

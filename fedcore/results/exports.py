@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MAX_EVALUATED_CLIENTS
+from fedcore.base.formulas import guarded
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.data.partition import unseen_count
-from fedcore.errors import FedLensError
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
-from fedcore.records.events import MAX_EVALUATED_CLIENTS
-from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import SHARES, reaching
 from fedcore.results.finding import finding, findings

@@ -7,7 +7,7 @@ that it cannot claim anything else than they do.
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from fedcore.progress import counted, duration, listed, shortened
+from fedcore.base.progress import counted, duration, listed, shortened
 from fedcore.results.comparison import compare, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed, tests_made

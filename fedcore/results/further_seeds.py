@@ -12,9 +12,9 @@ from itertools import count, islice, pairwise
 
 import numpy as np
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
-from fedcore.errors import FedLensError
 from fedcore.results.comparison import reason_not_comparable
 from fedcore.results.leaderboard import Board
 from fedcore.results.metrics import value_per_seed

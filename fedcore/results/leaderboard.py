@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
+from fedcore.base.progress import first_few
 from fedcore.config.tuning import is_draw
-from fedcore.progress import first_few
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.rows import ComparisonRow

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcore.base.progress import about, duration
 from fedcore.config.field_names import data_titles, error_text
 from fedcore.config.tuning import method_label
-from fedcore.progress import about, duration
 from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 

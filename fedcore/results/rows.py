@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from fedcore.base.codes import NO_VALUE
+from fedcore.base.progress import counted, listed
 from fedcore.config import RunConfig, backbones
 from fedcore.config.field_names import data_title, seeds_text
 from fedcore.data import catalog
 from fedcore.methods import registry
-from fedcore.progress import counted, listed
-from fedcore.records.codes import NO_VALUE
 from fedcore.results.metrics import Breakdown, Metric, RunResult
 from fedcore.results.settings import config_for_display, result_caveat
 from fedcore.results.statistics import Stat

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcore.cache import arrays
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_title, field_title, value_text
+from fedcore.data import arrays
 from fedcore.data.images import ImageSet
 from fedcore.results.statistics import group_by
 from fedcore.store import Store

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase
-from fedcore.errors import FedLensError, did_you_mean
 from fedcore.results.settings import config_for_display
 from fedcore.store import RunRow, Store
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import search_ranges
-from fedcore.progress import counted
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by
 from fedcore.store import ExperimentRow, Store

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fedcore.base.errors import FedLensError, first_line
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
-from fedcore.errors import FedLensError, first_line
 from fedcore.methods import class_texts, registry
 from fedcore.results.statistics import group_by
 from fedcore.store import RunRow, Store

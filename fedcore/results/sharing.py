@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fedcore
+from fedcore.base.built_in import built_in, references
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_text
 from fedcore.config import backbones
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
-from fedcore.files import read_text
 from fedcore.methods import registry
-from fedcore.records.built_in import built_in, references
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.progress import counted
+from fedcore.base.progress import counted
 from fedcore.results.statistics import Stat, ValuesBySeed, mean_interval, spread
 
 Reading = tuple[int, ...]

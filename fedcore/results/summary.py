@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from fedcore.progress import counted
+from fedcore.base.progress import counted
 from fedcore.results.comparison import Comparison, RowKey, reason_not_comparable, significance
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule, value_per_seed
 from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow

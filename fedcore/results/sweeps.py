@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedcore.base.progress import counted, first_few
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.progress import counted, first_few
 from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow

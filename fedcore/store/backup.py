@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from fedcore.errors import FedLensError, SystemFault, check_room, explain, first_line, plain_errors
-from fedcore.files import publish
+from fedcore.base.errors import FedLensError, SystemFault, check_room, explain, first_line, plain_errors
+from fedcore.base.files import publish
 from fedcore.store import schema
 from fedcore.store.damage import findings
 from fedcore.store.preparing import prepare

@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
+from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
+from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.events import Cell, Entity, RoundFinished
+from fedcore.base.files import read_text
+from fedcore.base.formulas import unguarded
 from fedcore.config import MethodEntry, RunConfig
-from fedcore.errors import FedLensError, first_repeated
-from fedcore.files import read_text
 from fedcore.methods.registry import first_error
-from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
-from fedcore.records.events import Cell, Entity, RoundFinished
-from fedcore.records.formulas import unguarded
 from fedcore.store.damage import write_identity
 from fedcore.store.database import DatabaseFile
 from fedcore.store.preparing import prepare_for_writing

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from fedcore.errors import FedLensError, SystemFault, explain, first_line
-from fedcore.records.events import MEASURES
+from fedcore.base.errors import FedLensError, SystemFault, explain, first_line
+from fedcore.base.events import MEASURES
 from fedcore.store.database import Queries
 from fedcore.store.schema import changed, version_of
 

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter
 
-from fedcore.errors import FedLensError, plain_errors
-from fedcore.files import IN_CHECKOUT, PROJECT, user_path
+from fedcore.base.errors import FedLensError, plain_errors
+from fedcore.base.files import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 
 BUSY_SECONDS = 10.0

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from pydantic import TypeAdapter
 
+from fedcore.base.errors import FedLensError, check_types, reading_stored
+from fedcore.base.progress import counted
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.config.values import LARGEST_INTEGER
-from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
-from fedcore.progress import counted
 from fedcore.store.damage import Integrity
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.imports import experiments_json

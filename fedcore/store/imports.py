@@ -26,11 +26,11 @@ from pydantic import (
     model_validator,
 )
 
+from fedcore.base.errors import DAMAGE, FedLensError, first_line
+from fedcore.base.files import read_text
+from fedcore.base.progress import counted
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.identity import group_hash
-from fedcore.errors import DAMAGE, FedLensError, first_line
-from fedcore.files import read_text
-from fedcore.progress import counted
 from fedcore.store import schema
 from fedcore.store.csv_file import import_csv
 from fedcore.store.damage import round_differences

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcore.cache.integrity import file_digest, new_digest
+from fedcore.base.errors import FedLensError, reading_stored
+from fedcore.base.progress import Progress
 from fedcore.config.models import WEIGHTS
-from fedcore.errors import FedLensError, reading_stored
-from fedcore.progress import Progress
+from fedcore.data.integrity import file_digest, new_digest
 from fedcore.store.damage import write_identity
 from fedcore.store.database import (
     BUSY_SECONDS,

@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from fedcore.errors import FedLensError
-from fedcore.files import open_lock, try_lock
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import open_lock, try_lock
 
 STALE_SECONDS = 30.0
 """A job without a heartbeat for this long counts as dead if its lock cannot tell."""

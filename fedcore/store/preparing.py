@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from fedcore.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
+from fedcore.base.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
 from fedcore.store import database, schema
 
 

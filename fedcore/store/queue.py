@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store.database import Queries
 from fedcore.store.jobs import NEEDS
 

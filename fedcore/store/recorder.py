@@ -24,14 +24,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
+from fedcore.base.errors import FedLensError, did_you_mean, first_line, reading_stored
+from fedcore.base.events import Cell, Diagnostic, Entity, RoundFinished
+from fedcore.base.progress import first_few
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
-from fedcore.errors import FedLensError, did_you_mean, first_line, reading_stored
-from fedcore.progress import first_few
-from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
-from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner, state

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.records.codes import AFTER_AGGREGATION, TEST, VALIDATION
-from fedcore.records.events import RoundMeasures
+from fedcore.base.codes import AFTER_AGGREGATION, TEST, VALIDATION
+from fedcore.base.events import RoundMeasures
 from fedcore.store.database import ID_LIST, Queries, as_json
 from fedcore.store.schema import columns
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedcore.base.errors import FedLensError, check_types, reading_stored
+from fedcore.base.events import Notice
 from fedcore.config import RunConfig
-from fedcore.errors import FedLensError, check_types, reading_stored
-from fedcore.records.events import Notice
 from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
 from fedcore.store.jobs import QUEUED_AGAIN
 from fedcore.store.liveness import state

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 
 TABLES_OF_1_0 = """
 CREATE TABLE experiments(

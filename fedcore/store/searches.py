@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedcore.base.codes import AFTER_AGGREGATION, VALIDATION
+from fedcore.base.errors import reading_stored
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.tuning import method_label
-from fedcore.errors import reading_stored
-from fedcore.records.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.store.database import Queries
 from fedcore.store.jobs import Claim
 from fedcore.store.runs import TRAINED_HERE

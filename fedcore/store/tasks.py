@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedcore.errors import FedLensError, check_types, reading_stored
+from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import JSON_TABLE, Queries, task_folder
 from fedcore.store.jobs import ARRAYS_NAME, TASKS, Claim, Jobs, unseal
 from fedcore.store.liveness import new_owner, state

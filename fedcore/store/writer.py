@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from fedcore.base.events import MEASURES, Cell, Entity, RoundFinished, Started
+from fedcore.base.files import user_path
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
-from fedcore.files import user_path
 from fedcore.methods import consent, registry
-from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.store.damage import SUMMARY, rounds_without, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, columns

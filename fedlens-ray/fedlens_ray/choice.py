@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fedcore.errors import FedLensError
-from fedcore.files import read_texts, write_texts
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_texts, write_texts
 from fedlens_ray.connection import AUTO
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"

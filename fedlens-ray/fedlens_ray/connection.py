@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import psutil
 
-from fedcore.errors import FedLensError, first_line
+from fedcore.base.errors import FedLensError, first_line
 
 AUTO = "auto"
 """The address of a cluster that already runs on this machine."""

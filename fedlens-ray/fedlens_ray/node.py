@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.devices import Device
+from fedcore.base.errors import SystemFault, check_room, explain_file
+from fedcore.base.files import cache_folder
 from fedcore.clip import tags
 from fedcore.config.models import WEIGHTS
-from fedcore.devices import Device
 from fedcore.engine.environment import code, code_on_disk
-from fedcore.errors import SystemFault, check_room, explain_file
-from fedcore.files import cache_folder
 
 TRIAL_SECONDS = 120
 _PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")

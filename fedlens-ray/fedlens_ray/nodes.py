@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedcore.devices import CPU, Device
+from fedcore.base.devices import CPU, Device
+from fedcore.base.errors import Elsewhere, first_line
 from fedcore.engine.environment import other_code
-from fedcore.errors import Elsewhere, first_line
 from fedcore.store import Store
 from fedlens_ray import connection, node
 from fedlens_ray.connection import Node

@@ -20,17 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.errors import (
+    Elsewhere,
+    FedLensError,
+    SystemFault,
+    Transient,
+    explain,
+    explain_file,
+    first_line,
+)
+from fedcore.base.events import Event, RoundFinished
+from fedcore.base.files import cache_folder
+from fedcore.base.progress import Progress, counted
 from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
-from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient, explain, explain_file, first_line
-from fedcore.files import cache_folder
 from fedcore.methods import FedLensMethodError, registry
-from fedcore.progress import Progress, counted
-from fedcore.records.events import Event, RoundFinished
 from fedlens_ray import transit
 from fedlens_ray.connection import connect, list_nodes
 from fedlens_ray.node import can_read, in_words

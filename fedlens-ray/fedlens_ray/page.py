@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.devices import Device
-from fedcore.errors import FedLensError
+from fedcore.base.devices import Device
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import listed
 from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
-from fedcore.progress import listed
 from fedcore.store.jobs import RUNS
 from fedlens_ray import choice, nodes
 from fedlens_ray.connection import AUTO

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcore.progress import counted
+from fedcore.base.progress import counted
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedcore import devices
-from fedcore.errors import Elsewhere, FedLensError
+from fedcore.base import devices
+from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.jobs import handlers
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import (

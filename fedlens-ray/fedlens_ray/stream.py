@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedcore.base.devices import CPU
+from fedcore.base.errors import Elsewhere, SystemFault
+from fedcore.base.events import Event, Finished, Notice, RoundFinished, Started
+from fedcore.base.files import make_folder, publish
 from fedcore.config import RunConfig
-from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedcore.errors import Elsewhere, SystemFault
-from fedcore.files import make_folder, publish
-from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedlens_ray import on_node, transit
 from fedlens_ray.connection import Node
 from fedlens_ray.on_node import ACTOR_SHARE, REMEDY, RunRequest, Sent

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.errors import FedLensError
-from fedcore.files import publish, try_lock
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import publish, try_lock
 
 Payload = np.ndarray | str
 """The bytes of a file, or the path of its copy in the shared folder."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fedlens_ray import choice, connection, runs
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 
 # KubeRay's `raycluster_types.go`; `authOptions` is in its documentation of 1.5.1 and later.
 CLUSTER = {"authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "headGroupSpec", "workerGroupSpecs"}

@@ -16,9 +16,9 @@ from fedlens_ray import nodes
 from fedlens_ray.connection import SETTINGS
 from fedlens_ray.nodes import ClusterWatch
 
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.files import PROJECT
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

@@ -16,13 +16,13 @@ import pytest
 from fedlens_ray import node, on_node, stream, transit
 from fedlens_ray.reservations import Request, Reservation
 
+from fedcore.base.errors import Elsewhere, FedLensError, SystemFault, Transient
+from fedcore.base.events import Finished, RoundFinished, Started
+from fedcore.base.files import PROJECT
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
-from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
-from fedcore.files import PROJECT
 from fedcore.methods import FedLensMethodError, consent, registry
-from fedcore.records.events import Finished, RoundFinished, Started
 from tests.support.cluster import OWN_METHOD, SMALL
 from tests.support.encoded import DIGITS
 
@@ -212,7 +212,7 @@ def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp
 
 
 PEAK = """
-from fedcore import devices
+from fedcore.base import devices
 spare = bytearray(b"x") * 400_000_000
 del spare
 before = devices.peak_memory("cpu")

@@ -10,7 +10,7 @@ from fedlens_ray.nodes import NodeState
 from fedlens_ray.reservations import RESERVED_SECONDS, Request, Reservations
 from fedlens_ray.runs import POOL, Cluster, request_of
 
-from fedcore.errors import Elsewhere, FedLensError
+from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.jobs.launcher import ThisMachine
 from fedcore.store import Store
 from tests.support.cluster import CARD, GIB, LARGE, RUN, SMALL, Ray
@@ -254,7 +254,7 @@ def test_a_run_of_this_process_over_more_devices_than_the_cluster_has_is_refused
 
 
 def test_a_run_over_more_gpus_than_this_machine_has_is_refused(monkeypatch):
-    monkeypatch.setattr("fedcore.devices.list_devices", lambda: [CARD, *SMALL.report.devices])
+    monkeypatch.setattr("fedcore.base.devices.list_devices", lambda: [CARD, *SMALL.report.devices])
     with pytest.raises(FedLensError, match="this machine has 1 GPU, not 2; choose whole runs") as refused:
         ThisMachine(over=2)
     assert refused.value.field == "over"

@@ -11,10 +11,10 @@ from fedlens_ray.node import NodeReport
 from fedlens_ray.nodes import ClusterWatch, Rest
 from fedlens_ray.runs import Cluster
 
-from fedcore.errors import Elsewhere
+from fedcore.base.errors import Elsewhere
+from fedcore.base.events import Event
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
-from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 
 SCRIPT = PROJECT / "examples" / "slurm" / "fedlens.sbatch"
 STAND_INS = {

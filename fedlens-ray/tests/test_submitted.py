@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fedlens_ray.connection import SETTINGS
 
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
-from fedcore.files import PROJECT
 from fedcore.store import Store
 from tests.support.cluster import TOKEN, ray_start
 from tests.support.jobs import row

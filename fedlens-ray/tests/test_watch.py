@@ -11,8 +11,8 @@ from fedlens_ray import connection, node, nodes
 from fedlens_ray.node import NodeReport
 from fedlens_ray.nodes import ClusterWatch
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main
-from fedcore.errors import FedLensError
 from tests.support.cluster import SMALL
 from tests.support.jobs import wait_for
 

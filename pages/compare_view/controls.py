@@ -7,16 +7,16 @@ from urllib.parse import urlencode
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
-from fedcore.plots.theme import STATUS
-from fedcore.reports.checked import ComparisonChoices, available_metrics
-from fedcore.reports.views import ViewSource
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, Test
 from fedcore.results.summary import PrintedValues
+from fedcore.share.checked import ComparisonChoices, available_metrics
+from fedcore.share.views import ViewSource
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import table
 from pages.widgets import charts, markup, session

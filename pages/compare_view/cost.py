@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from fedcore.plots.cost import SCALES
-from fedcore.reports.views.cost import AGAINST, cost_figure, reach_table
 from fedcore.results import curves
+from fedcore.results.charts.cost import SCALES
 from fedcore.results.curves import SHARES, USUAL_SHARE, CostAxis, Reaching, reaching
 from fedcore.results.metrics import METRICS, Metric
+from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 import streamlit as st
 
-from fedcore.records.presentation import DiagnosticChart
-from fedcore.reports.views.curves import LOSS, Curves, lines_of, recorded_values
+from fedcore.base.presentation import DiagnosticChart
 from fedcore.results.curves import AXES, BANDS, Band, smoothed, with_band
 from fedcore.results.metrics import BY_ROUND, METRICS
+from fedcore.share.views.curves import LOSS, Curves, lines_of, recorded_values
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 

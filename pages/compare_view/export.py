@@ -7,10 +7,13 @@ from dataclasses import replace
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.bundles import task
-from fedcore.files import zipped
-from fedcore.progress import Work
-from fedcore.reports.checked import (
+from fedcore.base.files import zipped
+from fedcore.base.progress import Work
+from fedcore.results.exports import file_name, summary_latex
+from fedcore.results.metrics import RULES
+from fedcore.results.summary import PrintedValues, summarise
+from fedcore.share import task
+from fedcore.share.checked import (
     SUFFIXES,
     WRITERS,
     CheckedComparison,
@@ -19,10 +22,7 @@ from fedcore.reports.checked import (
     TableName,
     checked_comparison,
 )
-from fedcore.reports.content import Wording, read_report
-from fedcore.results.exports import file_name, summary_latex
-from fedcore.results.metrics import RULES
-from fedcore.results.summary import PrintedValues, summarise
+from fedcore.share.content import Wording, read_report
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
 from pages.widgets.report import made, wording
@@ -195,14 +195,14 @@ def _archive(
 
 
 def _for_paper(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
-    from fedcore.reports.folder import paper_files
+    from fedcore.share.folder import paper_files
 
     report = yield from read_report(checked, words)
     return (yield from paper_files(checked, report))
 
 
 def _whole(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
-    from fedcore.reports.folder import report_files
+    from fedcore.share.folder import report_files
 
     return (yield from report_files(checked, words))
 

@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison
 from fedcore.results.panels.matrices import (
@@ -16,6 +15,7 @@ from fedcore.results.panels.matrices import (
 )
 from fedcore.results.panels.panel import ORDERS, Panel, ordered_panels
 from fedcore.results.rows import ComparisonRow
+from fedcore.share.views.matrices import SIDE_BY_SIDE, Heatmaps
 from fedcore.store import Store
 from pages.compare_view import pictures
 from pages.compare_view.controls import ComparedState, ShownComparison

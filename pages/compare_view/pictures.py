@@ -7,10 +7,10 @@ import numpy as np
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.progress import counted
 from fedcore.jobs import analysis
-from fedcore.plots.analyses import overlays
-from fedcore.progress import counted
 from fedcore.results.analyses import Disagreement, WrongKind, count_disagreement, shown_of
+from fedcore.results.charts.analyses import overlays
 from fedcore.results.panels.panel import Panel
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import signed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
 from fedcore.results.summary import Comparability
 from fedcore.store import Store

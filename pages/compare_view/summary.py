@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.progress import counted, first_few
+from fedcore.base.progress import counted, first_few
 from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (

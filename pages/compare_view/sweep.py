@@ -5,20 +5,13 @@ from functools import partial
 
 import streamlit as st
 
+from fedcore.base.progress import counted
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.plots.sweep import colour_range, sweep_heatmap
-from fedcore.progress import counted
-from fedcore.reports.views.sweep import (
-    MAX_LINES,
-    VIEW,
-    families_of,
-    joint_figure,
-    line_figure,
-    parallel_figure,
-)
 from fedcore.results import sweeps
+from fedcore.results.charts.sweep import colour_range, sweep_heatmap
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
+from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 

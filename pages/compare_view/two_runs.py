@@ -9,7 +9,6 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
-from fedcore.plots import heatmaps
 from fedcore.results import curves, evaluated_on
 from fedcore.results.analyses import (
     EVERYONE,
@@ -18,6 +17,7 @@ from fedcore.results.analyses import (
     paired_predictions,
     same_test_samples,
 )
+from fedcore.results.charts import heatmaps
 from fedcore.results.metrics import METRICS, RunResult
 from fedcore.results.panels.matrices import difference_panel
 from fedcore.results.panels.run_panels import run_panel

@@ -6,15 +6,15 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
+from fedcore.base.progress import counted
 from fedcore.config import DataConfig
 from fedcore.data import catalog
 from fedcore.data.findings import CheckReport
 from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
 from fedcore.papers import experiments
-from fedcore.progress import counted
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.dataset import (

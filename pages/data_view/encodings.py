@@ -8,14 +8,14 @@ from typing import Any, get_args
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.clip import encodings
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
 from fedcore.jobs.retention import delete_encoding
-from fedcore.progress import counted
 from fedcore.results.run_files import (
     Encoding,
     cached_encodings,

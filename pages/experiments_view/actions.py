@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.progress import counted, first_few
+from fedcore.base.progress import counted, first_few
 from fedcore.results.progress import ExperimentSummary
 from fedcore.store import RunRow
 from fedcore.store.experiments import UnreadableExperiment

@@ -8,8 +8,8 @@ from typing import Final
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
 from pages.widgets import background, markup, session
 
 KIND: Final = "import_file"

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.progress import counted
 from fedcore.jobs import elsewhere
-from fedcore.progress import counted
 from fedcore.results.statistics import group_by
 from fedcore.store.queue import MAX_SLOTS, Move, QueuedRun
 from pages.experiments_view.table import selectable_table

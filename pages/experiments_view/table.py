@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
-from fedcore.plots.heatmaps import thumbnail
-from fedcore.progress import duration, first_few
+from fedcore.base.progress import duration, first_few
+from fedcore.results.charts.heatmaps import thumbnail
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store
 from pages.experiments_view import actions

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import spoken
 from fedcore.data import catalog, descriptions
-from fedcore.errors import FedLensError
-from fedcore.progress import counted, defer_slow_work
 from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 

@@ -7,14 +7,14 @@ from typing import Any
 import streamlit as st
 from PIL import Image
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
+from fedcore.base.progress import NotPrepared
 from fedcore.data import catalog
 from fedcore.data.check import contact_sheet
 from fedcore.data.findings import CheckReport
 from fedcore.data.images import Entry
 from fedcore.data.readers import archives
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
-from fedcore.progress import NotPrepared
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.widgets import background, markup, session

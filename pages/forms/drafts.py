@@ -9,8 +9,8 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment, Tuned
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.papers import experiments

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import streamlit as st
 from pydantic import BaseModel
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import BackboneConfig, DataConfig, PartitionConfig
 from fedcore.config.field_names import field_phrase, field_title
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from pages.forms import drafts
 from pages.widgets import markup

@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.images import Entry
-from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
 from pages.forms.errors import FOLDER, FieldErrors

@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.base.files import PROJECT
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.files import PROJECT
 from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR

@@ -8,13 +8,13 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import about, counted
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_phrase, size_text
 from fedcore.engine.plan import Plan, PlanResult
-from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
-from fedcore.plots.partition import partition_picture
-from fedcore.progress import about, counted
+from fedcore.results.charts.partition import partition_picture
 from pages.forms import dataset, drafts, fields
 from pages.widgets import background, markup, session
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fedcore.files import state_folder
+from fedcore.base.files import state_folder
 
 TOKEN_FILE = "token"
 MIN_TOKEN_LENGTH = 32

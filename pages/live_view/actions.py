@@ -6,9 +6,9 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import about, counted
 from fedcore.jobs import forecast
-from fedcore.progress import about, counted
 from fedcore.results import progress
 from fedcore.results.further_seeds import more_seeds
 from fedcore.store import ExperimentRow, RunRow

@@ -6,9 +6,9 @@ from math import ceil
 
 import streamlit as st
 
-from fedcore.plots.theme import Theme
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
+from fedcore.results.charts.theme import Theme
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
 from fedcore.results.panels.panel import ORDERS, RowOrder
 from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.config.field_names import field_title
-from fedcore.errors import FedLensError
 from fedcore.jobs.tuning import problem_of
-from fedcore.plots.sweep import DrawPoint, search_chart, search_table
-from fedcore.progress import counted
 from fedcore.results import progress
+from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.search import SearchedMethod, methods_of
 from fedcore.store import ExperimentRow
 from pages.live_view import actions

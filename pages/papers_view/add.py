@@ -5,14 +5,14 @@ from typing import get_args
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
 from fedcore.papers.layout import tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, PastedTable, Role
 from fedcore.papers.published import PublishedValue
-from fedcore.progress import counted
 from pages.papers_view.table import draw_html, table_html
 from pages.widgets import markup, session
 

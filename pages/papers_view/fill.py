@@ -8,9 +8,10 @@ from dataclasses import replace
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.config.field_names import size_text
 from fedcore.engine.plan import Plan
-from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.cells import (
     STATUSES,
@@ -24,8 +25,7 @@ from fedcore.papers.cells import (
 )
 from fedcore.papers.choices import caveat_weights
 from fedcore.papers.comparability import evidence_for
-from fedcore.plots.theme import STATUS
-from fedcore.progress import counted
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.metrics import RULES
 from fedcore.store import RunRow
 from pages.papers_view import state

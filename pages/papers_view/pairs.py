@@ -4,15 +4,15 @@ from collections import Counter
 
 import streamlit as st
 
+from fedcore.base.progress import counted, first_few
 from fedcore.papers import library, literature
 from fedcore.papers.cells import TableCell
 from fedcore.papers.findings import findings_of
 from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
-from fedcore.plots.chart import Chart
-from fedcore.plots.ranks import SourceValue, strip
-from fedcore.progress import counted, first_few
+from fedcore.results.charts.chart import Chart
+from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.statistics import group_by
 from pages.papers_view import state
 from pages.papers_view.table import draw_html, go_to_table, our_line

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from fedcore.base.progress import counted
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.choices import Multiverse, Openness, multiverse, rankings
 from fedcore.papers.layout import PrintedTable
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
-from fedcore.plots.specification import curve_table, specification_chart
-from fedcore.progress import counted
+from fedcore.results.charts.specification import curve_table, specification_chart
 from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from pages.papers_view import fill

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import streamlit as st
 
+from fedcore.base.progress import about, counted
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell, has_runs
 from fedcore.papers.findings import Finding
 from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.published import PublishedValue
-from fedcore.progress import about, counted
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted
 from fedcore.config import MethodEntry
-from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
-from fedcore.progress import counted
 from fedcore.store import RunRow
 from pages.forms import methods
 from pages.widgets import background, markup, session

@@ -8,14 +8,14 @@ import numpy as np
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.presentation import FieldChart
+from fedcore.base.progress import shortened
 from fedcore.config.field_names import field_phrase
 from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.base import overrides
-from fedcore.plots import analyses
-from fedcore.progress import shortened
-from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
+from fedcore.results.charts import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, TaskRow

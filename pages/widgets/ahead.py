@@ -11,9 +11,9 @@ import threading
 import numpy as np
 
 from fedcore.methods import registry
-from fedcore.plots.heatmaps import PanelNote, heatmap_grid
-from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import Theme
+from fedcore.results.charts.heatmaps import PanelNote, heatmap_grid
+from fedcore.results.charts.lines import line_chart
+from fedcore.results.charts.theme import Theme
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
 from pages.widgets import session

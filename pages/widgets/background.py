@@ -8,15 +8,15 @@ from typing import Any
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import about
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text
 from fedcore.data import descriptions
 from fedcore.engine.plan import Plan, Planner, PlanResult, plan
-from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.methods import consent
 from fedcore.papers.experiments import DEMO, preset
-from fedcore.progress import about
 from fedcore.store import RunRow, Store, TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.plots.chart import Chart
-from fedcore.plots.lines import line_chart, series_table
-from fedcore.reports.views import Figure, NumberColumns
+from fedcore.results.charts.chart import Chart
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.curves import Series
+from fedcore.share.views import Figure, NumberColumns
 from pages.widgets import markup, plotly_chart, session
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store import RunRow
 from pages.widgets import markup, session
 

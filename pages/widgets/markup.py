@@ -10,10 +10,10 @@ from typing import Any, ParamSpec
 
 import streamlit as st
 
-from fedcore import devices
-from fedcore.errors import FedLensError, lacks_room
-from fedcore.plots.chart import rounds_as_python
-from fedcore.plots.theme import STATUS
+from fedcore.base import devices
+from fedcore.base.errors import FedLensError, lacks_room
+from fedcore.results.charts.chart import rounds_as_python
+from fedcore.results.charts.theme import STATUS
 from pages.widgets import session
 
 Arguments = ParamSpec("Arguments")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import browser, session

@@ -7,11 +7,11 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore.progress import Progress, Work, result_of
-from fedcore.reports.checked import ComparisonChoices, checked_comparison
-from fedcore.reports.content import PARTS, Wording, read_report
-from fedcore.reports.views import views
+from fedcore.base.progress import Progress, Work, result_of
 from fedcore.results.exports import file_name
+from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.content import PARTS, Wording, read_report
+from fedcore.share.views import views
 from fedcore.store import ExperimentRow, Store
 from pages.widgets import markup
 
@@ -52,7 +52,7 @@ def report_button(
             st.session_state["report_wording"] = ids, Wording(title, notes, tuple(parts))
 
         def work() -> Work[str]:
-            from fedcore.reports.page import report_html
+            from fedcore.share.page import report_html
 
             with checked_comparison(store, ids, choice) as checked:
                 report = yield from read_report(checked, wording(experiments))

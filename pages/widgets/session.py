@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
-from fedcore.plots.theme import Theme
+from fedcore.results.charts.chart import NARROW_PIXELS, WIDE_PIXELS
+from fedcore.results.charts.theme import Theme
 from fedcore.store import Store
 
 ASSETS = Path(__file__).parents[1] / "assets"

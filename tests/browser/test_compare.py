@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from fedcore.progress import result_of
-from fedcore.reports.checked import ComparisonChoices, checked_comparison
-from fedcore.reports.content import read_report
-from fedcore.reports.page import report_html
+from fedcore.base.progress import result_of
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import row_panels
+from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.content import read_report
+from fedcore.share.page import report_html
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.browser import NewPage, Server, Tab, settle

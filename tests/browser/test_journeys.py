@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 from tests.support.web.browser import Server, Tab

@@ -12,11 +12,11 @@ import pytest
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from fedcore.base.events import RoundFinished
+from fedcore.base.files import PROJECT
 from fedcore.cli import main as cli
-from fedcore.files import PROJECT
 from fedcore.jobs import handlers
 from fedcore.methods import FedLensMethodError
-from fedcore.records.events import RoundFinished
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -281,7 +281,7 @@ def test_an_export_goes_where_its_name_says_and_in_that_format(db, toml, fake, t
 
 
 def test_a_full_disk_keeps_no_part_of_an_export(db, toml, fake, small_disk, capsys, monkeypatch):
-    monkeypatch.setattr("fedcore.reports.folder.figure_files", lambda figure: {"pdf": b"a figure"})
+    monkeypatch.setattr("fedcore.share.folder.figure_files", lambda figure: {"pdf": b"a figure"})
     run("run", toml, "--db", db)
     old = small_disk.path / "old.csv"
     old.write_text("what was there")

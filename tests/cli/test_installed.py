@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 from tests.support.jobs import wait_for
 
 pytestmark = pytest.mark.slow

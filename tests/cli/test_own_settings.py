@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 from tests.support.jobs import wait_for
 from tests.support.web.browser import end_workers, free_port
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedcore.base.events import Notice
+from fedcore.base.progress import Progress
 from fedcore.cli.common import printable, printable_output, write_data
 from fedcore.cli.progress import RunBars, track
 from fedcore.config import expand
-from fedcore.progress import Progress
-from fedcore.records.events import Notice
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.command_line import run

@@ -8,10 +8,10 @@ import pytest
 import torch
 from huggingface_hub.errors import EntryNotFoundError
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, tags
 from fedcore.clip.specs import backbone_spec, config_files
-from fedcore.errors import FedLensError
 from tests.support.clip import SMALL, encoded, noise
 
 open_clip = lazy.open_clip()

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, specs, weights
 from fedcore.data.drawn import digits, shapes
-from fedcore.errors import FedLensError
 
 open_clip = lazy.open_clip()
 
@@ -122,7 +122,7 @@ made = [backbone.tokenize(["a drawing"])[0, :4].tolist(), backbone.fingerprint]
 print(json.dumps([loaded, left, made]))
 """
 TORCHVISION = """
-from fedcore import lazy
+from fedcore.base import lazy
 lazy.open_clip()
 import torchvision
 from torchvision.ops.misc import FrozenBatchNorm2d
@@ -130,7 +130,7 @@ print(torchvision.models.resnet18.__name__, torchvision.ops.nms.__name__, Frozen
 """
 TIMM = """
 import sys
-from fedcore import lazy
+from fedcore.base import lazy
 from fedcore.clip.backbone import _empty
 assert lazy.open_clip().timm_model.timm is None
 print(type(_empty("MobileCLIP-S1").visual.trunk).__module__.split(".")[0])

@@ -17,12 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.cache import arrays, integrity
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import result_of
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
-from fedcore.progress import result_of
+from fedcore.data import arrays, integrity
 from tests.support.clip import encoded, noise, pixel_backbone
 from tests.support.jobs import wait_for
 from tests.support.tiny import tiny_backbone

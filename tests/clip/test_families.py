@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, encodings, prompts
 from fedcore.clip.specs import backbone_spec, config_files
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.clip import specs
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
 from fedcore.data.images import CLASSES
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 
 TEXTS = [
     "",

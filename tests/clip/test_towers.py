@@ -4,12 +4,12 @@ import open_clip
 import pytest
 import torch
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.seeds import torch_generator
 from fedcore.clip import adapters, prompts, towers
 from fedcore.clip.adapters import Lora, LowerLayers, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
 from fedcore.clip.towers import ImageTower, TextTower, resnet_regions
-from fedcore.errors import FedLensError
-from fedcore.seeds import torch_generator
 from tests.support.tiny import tiny_backbone
 
 TEXTS = ["a photo of a cat.", "a much longer sentence about a snow owl that sits on a fire engine", "x"]

@@ -13,12 +13,12 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, encodings, tags, weights
 from fedcore.clip.prompts import class_features
 from fedcore.clip.specs import backbone_spec, weights_source
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
 from tests.support.clip import SMALL
 
 open_clip = lazy.open_clip()

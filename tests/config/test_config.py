@@ -5,9 +5,9 @@ import time
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.config import expand, experiment
 from fedcore.config.identity import group_hash
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 
 TEXT = """

@@ -5,8 +5,8 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 
 PARTS = {
     "": config.Experiment,

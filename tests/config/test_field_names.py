@@ -6,9 +6,9 @@ from typing import Literal, get_args
 import pytest
 from pydantic import Field
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
 from fedcore.config.field_names import data_title, field_phrase, field_title, value_text
-from fedcore.errors import FedLensError
 from fedcore.methods import About, Method, MethodConfig, registry
 
 

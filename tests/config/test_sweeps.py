@@ -3,10 +3,10 @@
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.config import expand
 from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.papers.experiments import preset
 
 BASE = """

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment, dumps, expand, loads, parse, tuning
 from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.results.settings import row_key

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog, descriptions
 from fedcore.data.images import squash
 from fedcore.data.splits import split
-from fedcore.errors import FedLensError
 from fedcore.papers.experiments import published
-from fedcore.records.codes import TEST, TRAIN
 from tests.support.data.layouts import WRITE, leaf_file, leaf_user
 from tools.docs import data as data_doc
 

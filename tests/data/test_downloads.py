@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torchvision.datasets as tv
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
 from fedcore.data import catalog, downloads
-from fedcore.errors import FedLensError
 from tests.support.data.archives import fit_checksums, md5, pack
 from tests.support.data.layouts import WRITE
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import DataConfig, Experiment, expand
 from fedcore.config.identity import group_hash
 from fedcore.data import catalog, image_files
 from fedcore.data.image_files import decode
 from fedcore.data.images import with_draft_decoding
 from fedcore.engine.prepare import load_images
-from fedcore.errors import FedLensError
 from tests.support.data.layouts import read_folder
 
 

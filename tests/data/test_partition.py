@@ -5,10 +5,10 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
+from fedcore.base.codes import TEST
+from fedcore.base.errors import FedLensError
 from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy
 from fedcore.data.splits import split
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST
 from tests.support.data.partitions import KINDS, drawn, grid, held, partition
 
 PER_CLIENT = {"kind": "dirichlet", "clients": 5, "alpha": 0.3, "dirichlet_form": "per_client"}

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.splits import split
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by, partition
 
 FIRST_RELEASE = {

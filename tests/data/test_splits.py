@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
 from fedcore.data.splits import apportion, few_shot, split
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import drawn, grid
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedcore.base.codes import TEST
+from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment, expand
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet
@@ -13,8 +15,6 @@ from fedcore.data.partition import partition
 from fedcore.data.splits import split
 from fedcore.data.training_classes import halves, partition_base
 from fedcore.engine.prepare import prepare_inputs
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST
 
 
 def image_set(classes: tuple[str, ...], each: int = 10) -> ImageSet:

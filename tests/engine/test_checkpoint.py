@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from fedcore import files
+from fedcore.base import files
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.checkpoint import RunState, due_rows
 from fedcore.engine.clients import memory
 from fedcore.engine.loop import Loop
-from fedcore.errors import FedLensError
 from fedcore.methods.base import STATE_PARTS, State
 from fedcore.methods.fedot import FedOT, FedOTConfig
-from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.data.damage import flip_bit, zero_block
 from tests.support.own_methods import BiasConfig, BiasMethod

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of
 from fedcore.engine.federations import class_sets, unlabelled_rows
 from fedcore.engine.loop import Loop
-from fedcore.federation import ClassSets
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
+from fedcore.methods.federation import ClassSets
 from tests.support.data.partitions import partition
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation

@@ -9,6 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined
@@ -20,11 +23,8 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.prepare import bound_to_one_label_space, prepare_inputs, resolve
 from fedcore.engine.train import train
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation
 from fedcore.methods import registry
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
-from fedcore.records.events import RoundFinished
+from fedcore.methods.federation import Federation
 from tests.methods.baselines.prompts.test_fedtpg import context_of
 from tests.methods.test_invariances import SMALL
 from tests.support import tiny

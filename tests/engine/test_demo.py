@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL
+from fedcore.base.events import Cell, RoundFinished, Started
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.papers.experiments import preset
-from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL
-from fedcore.records.events import Cell, RoundFinished, Started
 
 Rounds = list[tuple[Cell, ...]]
 

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished
+from fedcore.base.progress import result_of
 from fedcore.clip.encodings import parse_reads
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
@@ -18,11 +22,7 @@ from fedcore.engine import checkpoint, prepare, setup
 from fedcore.engine.clients import cohorts, memory
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import RunSetup
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.progress import result_of
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import RoundFinished
 from tests.support.data.partitions import drawn
 from tests.support.method_cases import CASES
 from tests.support.tiny import drawn_backbone

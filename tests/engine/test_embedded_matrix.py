@@ -5,10 +5,10 @@ import itertools
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Finished, RoundFinished
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.errors import FedLensError
-from fedcore.records.events import Finished, RoundFinished
 
 METHODS = ("zero-shot", "promptfl", "fedot", "sdfed", "fedalign", "feddeap")
 DATA = {"rotated-digits": ["rot0", "rot45"], "shapes": ["photo", "sketch+30"]}

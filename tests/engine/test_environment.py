@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Notice, RoundFinished, Started
 from fedcore.clip import specs
 from fedcore.clip.specs import WeightsFiles
 from fedcore.config import RunConfig
 from fedcore.engine import environment, setup
 from fedcore.engine.environment import check_content, environment_differences, processor
 from fedcore.engine.train import train
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.records.events import Notice, RoundFinished, Started
 
 TOML = """
 [data]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.engine.clients import evaluator, executor
 from fedcore.engine.clients.evaluator import evaluated_clients, first_equal, samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import build
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation

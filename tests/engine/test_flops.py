@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fedcore.base.progress import result_of
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, expand
 from fedcore.data import catalog
 from fedcore.engine.train import FlopCount, count_flops
-from fedcore.progress import result_of
 from tests.support.encoded import DIGITS
 
 

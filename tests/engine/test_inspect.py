@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import functional as F
+from fedcore.base.progress import result_of
 from fedcore.clip.backbone import load
 from fedcore.engine import inspect
 from fedcore.engine.inspect import RunSnapshot
 from fedcore.engine.loop import Loop
-from fedcore.errors import FedLensError
-from fedcore.lazy import functional as F
-from fedcore.progress import result_of
-from fedcore.records.codes import AFTER_AGGREGATION
 from tests.support.against import build
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 

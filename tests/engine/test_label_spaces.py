@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.engine.clients.executor import Chunk
 from fedcore.engine.federations import entities, with_transfer
 from fedcore.engine.loop import Loop
 from fedcore.engine.prepare import TransferInputs
-from fedcore.federation import Federation, LabelSpace, Rows
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
+from fedcore.methods.federation import Federation, LabelSpace, Rows
 from tests.methods.test_invariances import SMALL
 from tests.support import tiny
 from tests.support.against import build

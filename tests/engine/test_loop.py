@@ -5,13 +5,13 @@ import time
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Finished, RoundFinished
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.loop import Loop
 from fedcore.engine.server import traffic
-from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import Finished, RoundFinished
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 

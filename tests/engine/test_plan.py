@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.clip import encodings, tags
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, expand
 from fedcore.config.identity import group_hash
@@ -13,7 +14,6 @@ from fedcore.data.images import ImageSet
 from fedcore.engine import plan as planner
 from fedcore.engine.plan import Plan, Planner, plan, storage_warnings
 from fedcore.engine.prepare import read_images
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers.experiments import preset
 from tests.support.web.pictures import image_folder

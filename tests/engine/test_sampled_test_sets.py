@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, TEST
+from fedcore.base.events import RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
-from fedcore.federation import ClassSets
-from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import RoundFinished
+from fedcore.methods.federation import ClassSets
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_federation
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.base.errors import FedLensError
 from fedcore.data.partition import withhold
 from fedcore.engine.clients.executor import Chunk, first_adapted_code
 from fedcore.engine.federations import adapted_entities, entities
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import reason_without_adaptation
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation, Rows
 from fedcore.methods import registry
-from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.methods.federation import Federation, Rows
 from tests.methods.test_invariances import SMALL
 from tests.support import tiny
 from tests.support.against import build

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from tests.support.web.browser import ROOT
 from tools.faults.__main__ import FAMILIES, try_once
 from tools.faults.accounts import try_locks

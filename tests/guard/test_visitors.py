@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import app
-from fedcore.files import state_folder
+from fedcore.base.files import state_folder
 from pages.guard import visitors
 from tests.support.web.accounts import NOBODY, needs_root, start_as_nobody
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.cache.integrity import verify
 from fedcore.cli.main import main
+from fedcore.data.integrity import verify
 from fedcore.jobs.doctor import examine
 from fedcore.store import Store
 from tests.support import fill

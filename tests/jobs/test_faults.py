@@ -13,9 +13,9 @@ import psutil
 import pytest
 import torch
 
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.config.identity import group_hash
-from fedcore.files import PROJECT
 from fedcore.jobs import handlers, job, launcher
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
@@ -220,10 +220,10 @@ from pathlib import Path
 from fedcore.jobs import job, process
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.errors import explain
+from fedcore.base.errors import explain
 
 def train(claimed):
-    from fedcore.lazy import torch
+    from fedcore.base.lazy import torch
     torch.zeros(1)
     yield
 

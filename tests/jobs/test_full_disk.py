@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from fedcore.errors import DiskFull
+from fedcore.base.errors import DiskFull
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from tests.jobs.test_kill import uninterrupted

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import Progress
 from fedcore.jobs import handlers, job, process
 from fedcore.jobs.job import Heartbeat
-from fedcore.progress import Progress
 from fedcore.store import RunRow, Store
 from fedcore.store.database import run_folder, writing
 from fedcore.store.jobs import LostClaim

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedcore.base.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.supervisor import SupervisorLock
-from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import run_folder
 from fedcore.store.jobs import RUNS

@@ -5,16 +5,16 @@ import tomllib
 
 import pytest
 
+from fedcore.base.errors import FedLensError, SystemFault
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError, SystemFault
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.store import Store
 from tests.support.command_line import run
 from tests.support.jobs import execute_next
 
 METHOD = """
-from fedcore.lazy import torch
+from fedcore.base.lazy import torch
 from fedcore.methods import About, Method, State, Step, cosine_logits, cross_entropy, method
 
 @method

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.jobs import launcher, on_finish, supervisor
 from fedcore.jobs.launcher import ThisMachine
 from fedcore.jobs.on_finish import FinishWatch, notification, sender

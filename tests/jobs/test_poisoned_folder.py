@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fedlens_ray import node
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 from fedcore.jobs.launcher import start_detached
 from fedcore.store import Store
 

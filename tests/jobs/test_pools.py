@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.devices import Device
+from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
-from fedcore.devices import Device
-from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import ThisMachine
@@ -32,7 +32,7 @@ def measured(db, run_id, peak):
 def machine(monkeypatch):
     """A machine with one CPU whose facts the test sets."""
     facts = {"cpu": CPU}
-    monkeypatch.setattr("fedcore.devices.list_devices", lambda: list(facts.values()))
+    monkeypatch.setattr("fedcore.base.devices.list_devices", lambda: list(facts.values()))
     return facts
 
 

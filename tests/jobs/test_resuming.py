@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.progress import Progress
 from fedcore.engine import checkpoint
 from fedcore.jobs import handlers
-from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.database import held_open
 from fedcore.store.jobs import Claim

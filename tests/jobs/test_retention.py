@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished
 from fedcore.cli import main as cli
 from fedcore.config import parse
 from fedcore.config.identity import group_hash
-from fedcore.errors import FedLensError
 from fedcore.jobs import handlers
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
-from fedcore.records.events import RoundFinished
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go

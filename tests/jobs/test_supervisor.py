@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from fedcore import devices
-from fedcore.errors import FedLensError
+from fedcore.base import devices
+from fedcore.base.errors import FedLensError
 from fedcore.jobs import job, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.handlers import HANDLERS

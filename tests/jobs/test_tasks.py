@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
-from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import PROCESS_LOG, ThisMachine

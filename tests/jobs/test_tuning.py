@@ -3,19 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.bundles.rerun import trainable
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished, Started
+from fedcore.base.files import PROJECT
 from fedcore.cli.experiments import train_in_process
 from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import contains, space_of
-from fedcore.errors import FedLensError
-from fedcore.files import PROJECT
 from fedcore.jobs import process, supervisor
 from fedcore.jobs.tuning import advance, problem_of, propose
 from fedcore.methods import registry
-from fedcore.records.events import RoundFinished, Started
-from fedcore.reports.checked import checked_comparison
-from fedcore.reports.recipe import recipe_of
+from fedcore.share.checked import checked_comparison
+from fedcore.share.recipe import recipe_of
+from fedcore.share.rerun import trainable
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go

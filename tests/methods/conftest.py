@@ -1,6 +1,6 @@
 import pytest
 
-from fedcore.federation import Federation
+from fedcore.methods.federation import Federation
 from tests.support.tiny import tiny_federation
 
 

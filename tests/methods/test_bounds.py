@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic.fields import FieldInfo
 
+from fedcore.base.errors import FedLensError
 from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 

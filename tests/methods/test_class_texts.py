@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Notice
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import MethodEntry
 from fedcore.config.identity import group_hash, stable_config
 from fedcore.engine.plan import plan
 from fedcore.engine.setup import set_up
-from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
-from fedcore.records.events import Notice
 from tests.support.against import build
 from tests.support.tiny import tiny_federation
 from tests.support.web.pictures import image_folder

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
 from fedcore.store import Store
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from fedcore import linalg
-from fedcore.linalg import cayley
+from fedcore.base import linalg
+from fedcore.base.linalg import cayley
 from fedcore.methods.fedot import rotate
 from tests.support.against import (
     build,

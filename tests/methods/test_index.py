@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import fedcore.methods
-from fedcore.errors import FedLensError
-from fedcore.files import PROJECT
+from fedcore.base.built_in import built_in
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import PROJECT
 from fedcore.methods import registry
-from fedcore.records.built_in import built_in
 from tests.support.encoded import DIGITS
 
 LAUNCH = """

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fedcore.engine.clients.cohorts import entries_by_class
-from fedcore.federation import Federation, Rows
 from fedcore.methods import registry
 from fedcore.methods.base import Method, State, overrides
+from fedcore.methods.federation import Federation, Rows
 from tests.support import tiny
 from tests.support.against import build
 

@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method
+from fedcore.methods.federation import Federation
 from tests.support.against import build, client_logits, global_logits
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedcore.base.events import RoundFinished
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.loop import Loop
 from fedcore.engine.server import Transport
-from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
+from fedcore.methods.federation import Federation
 from fedcore.methods.fedot import FedOT
-from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.method_cases import CASES
 from tests.support.tiny import drawn_backbone, few_layers, tiny_cohorts, tiny_federation

@@ -5,9 +5,9 @@ from types import FunctionType
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods import base, registry
 
 FILE = """

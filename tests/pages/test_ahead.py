@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 
 STEPS = """
 import runpy, sys

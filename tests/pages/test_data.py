@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import Progress
 from fedcore.jobs.handlers import Job
-from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner

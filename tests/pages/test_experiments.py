@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from fedcore import devices
-from fedcore.errors import FedLensError
+from fedcore.base import devices
+from fedcore.base.errors import FedLensError
 from fedcore.jobs import elsewhere
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.progress import summaries_of
@@ -64,7 +64,7 @@ def test_a_full_disk_is_said_where_runs_wait_for_it(
 ) -> None:
     (experiment,) = {run.experiment_id for run in Store(filled).runs.get(queued[1:])}
     for free, full in (10**10, False), (10**6, True):
-        monkeypatch.setattr("fedcore.errors.disk_usage", lambda place, free=free: (10**11, free))
+        monkeypatch.setattr("fedcore.base.errors.disk_usage", lambda place, free=free: (10**11, free))
         for app in open_page(), open_page("live", id=experiment):
             said = [
                 h.proto.body for h in app.get("html") if "no run starts until there is space" in h.proto.body

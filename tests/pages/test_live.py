@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fedcore.base.codes import AFTER_AGGREGATION, TEST
+from fedcore.base.events import Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
-from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import Diagnostic
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import actions, controls

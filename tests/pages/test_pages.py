@@ -123,7 +123,7 @@ def test_an_address_in_a_name_does_not_become_a_link(address: str) -> None:
 
 
 def a_part_that_fails() -> None:
-    from fedcore.errors import DiskFull
+    from fedcore.base.errors import DiskFull
     from pages.widgets import markup
 
     fails = DiskFull("the disk that holds runs.db is full; free some space")

@@ -4,7 +4,7 @@ import json
 
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart
+from fedcore.results.charts.chart import Chart
 from pages.widgets.plotly_chart import TEMPLATE, payload
 
 

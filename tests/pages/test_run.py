@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.base.events import RoundFinished
 from fedcore.methods import registry
-from fedcore.records.events import RoundFinished
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.writer import set_config
 from tests.support import fill

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main
-from fedcore.errors import FedLensError
 from fedcore.papers import (
     adding,
     audits,

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli.common import INTERRUPTED
 from fedcore.cli.main import main
 from fedcore.config import Experiment
-from fedcore.errors import FedLensError
 from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.cells import Availability, fillings, missing_parts
 from fedcore.papers.choices import Alternative, Choice, Multiverse, Openness, Ranking

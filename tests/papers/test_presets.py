@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
 from fedcore.config import Experiment, expand
 from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
 from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_runs

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from fedcore import files
+from fedcore.base import files
+from fedcore.base.errors import FedLensError
 from fedcore.cli.catalog import coverage_text
 from fedcore.cli.main import main
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
 from fedcore.papers import experiments, library, literature, published
 from fedcore.papers.comparability import COVERAGE_COLUMNS, coverage
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from fedcore import config
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Entity, RoundFinished, Started
 from fedcore.cli import main as cli
 from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
-from fedcore.errors import FedLensError
 from fedcore.papers import published
 from fedcore.papers.equivalents import NoEquivalent, equivalent, variant_runs
 from fedcore.papers.reproductions import Reproduction, reproductions
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
-from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from fedcore.cache import arrays
+from fedcore.base.errors import FedLensError
 from fedcore.config import expand, loads
 from fedcore.config.field_names import size_text
 from fedcore.config.identity import group_hash
-from fedcore.errors import FedLensError
+from fedcore.data import arrays
 from fedcore.jobs.retention import delete_encoding
 from fedcore.results.run_files import (
     Encoding,

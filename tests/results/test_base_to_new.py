@@ -10,13 +10,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from fedcore.plots.ranks import rank_chart, rank_table
-from fedcore.plots.theme import Theme
-from fedcore.records.codes import NO_VALUE
-from fedcore.records.events import Entity, RoundFinished, Started
-from fedcore.reports.tables import summary_table
-from fedcore.reports.views import ViewSource
-from fedcore.reports.views.cost import cost_figure
+from fedcore.base.codes import NO_VALUE
+from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.results.charts.ranks import rank_chart, rank_table
+from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import Cost, accuracy_by_round
 from fedcore.results.exports import summary_csv, summary_latex
@@ -26,6 +23,9 @@ from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
+from fedcore.share.tables import summary_table
+from fedcore.share.views import ViewSource
+from fedcore.share.views.cost import cost_figure
 from fedcore.store import NamedCell, Store
 from pages.compare_view.summary import _columns
 from tests.support import fill

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, MethodEntry, Tuned, parse
-from fedcore.plots.sweep import DrawPoint, search_chart, search_table
-from fedcore.plots.theme import Theme
 from fedcore.results import curves, exports
+from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
+from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import compare
 from fedcore.results.further_seeds import missing_runs, more_seeds
 from fedcore.results.leaderboard import board, board_settings

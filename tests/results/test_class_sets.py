@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.events import Entity, RoundFinished, Started
 from fedcore.config import Experiment, dumps, expand, loads
-from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.results.curves import accuracy_by_round
 from fedcore.results.metrics import METRICS

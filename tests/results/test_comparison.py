@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcore.base.codes import VALIDATION
+from fedcore.base.events import Started
 from fedcore.config import Experiment, expand
 from fedcore.methods import registry
-from fedcore.records.codes import VALIDATION
-from fedcore.records.events import Started
 from fedcore.results import curves, settings
 from fedcore.results.comparison import (
     compare,

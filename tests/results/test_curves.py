@@ -10,10 +10,17 @@ import plotly.graph_objects as go
 import pytest
 from scipy import stats
 
-from fedcore.plots.cost import NARROW_COST_PLOTS, PLOT_HEIGHT, WIDE_COST_PLOTS, Scale, cost_chart, cost_scale
-from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import curves, diagnostics
+from fedcore.results.charts.cost import (
+    NARROW_COST_PLOTS,
+    PLOT_HEIGHT,
+    WIDE_COST_PLOTS,
+    Scale,
+    cost_chart,
+    cost_scale,
+)
+from fedcore.results.charts.lines import line_chart, series_table
+from fedcore.results.charts.theme import TOOLBAR, Theme
 from fedcore.results.comparison import compare
 from fedcore.results.curves import Series, reaching, smoothed, with_band
 from fedcore.store import Recorder, Store

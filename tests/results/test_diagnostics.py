@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.events import Diagnostic
 from fedcore.methods import About, DiagnosticChart, MatrixChart, Method, registry
-from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import Theme
-from fedcore.records.events import Diagnostic
 from fedcore.results import curves, diagnostics
+from fedcore.results.charts.lines import line_chart
+from fedcore.results.charts.theme import Theme
 from fedcore.store import Store
 from tests.support import fill
 

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.progress import result_of
 from fedcore.config import PartitionConfig
-from fedcore.progress import result_of
-from fedcore.reports.checked import ComparisonChoices, checked_comparison
-from fedcore.reports.content import read_report
-from fedcore.reports.page import report_html
-from fedcore.reports.tables import breakdown_tables, summary_table
-from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.comparison import compare, reason_not_comparable, significance
 from fedcore.results.curves import pareto_front, row_costs
 from fedcore.results.exports import summary_latex
@@ -24,6 +19,11 @@ from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.progress import summaries_of
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.summary import best_and_second, summarise
+from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.content import read_report
+from fedcore.share.page import report_html
+from fedcore.share.tables import breakdown_tables, summary_table
+from fedcore.share.views.matrices import Heatmaps
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill

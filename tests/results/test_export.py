@@ -11,16 +11,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MAX_EVALUATED_CLIENTS
 from fedcore.config import PartitionConfig
-from fedcore.errors import FedLensError
-from fedcore.records.events import MAX_EVALUATED_CLIENTS
-from fedcore.reports.checked import checked_comparison
 from fedcore.results import exports as tables
 from fedcore.results.comparison import compare, significance
 from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
+from fedcore.share.checked import checked_comparison
 from fedcore.store import Recorder, Store, cells
 from tests.support import fill
 from tests.support.exported import exported

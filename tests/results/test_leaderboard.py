@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.errors import FedLensError
-from fedcore.plots.ranks import rank_chart, rank_table
-from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.base.errors import FedLensError
 from fedcore.results import leaderboard as boards
+from fedcore.results.charts.ranks import rank_chart, rank_table
+from fedcore.results.charts.theme import TOOLBAR, Theme
 from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,
     decisive_runs,

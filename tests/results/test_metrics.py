@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.events import Cell, Entity, RoundFinished, Started
 from fedcore.papers import published
 from fedcore.papers.equivalents import MEASURES, RunReader, round_shares
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import Cell, Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.results.frames import cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.store import NamedCell, Store

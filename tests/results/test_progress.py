@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.progress import duration
-from fedcore.records.events import Started
+from fedcore.base.events import Started
+from fedcore.base.progress import duration
 from fedcore.results import progress
 from fedcore.store import Store
 from tests.support import fill

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.plots import heatmaps
-from fedcore.plots.theme import Theme
-from fedcore.records.events import ClientRound, Entity, RoundFinished, Started
-from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.reports.views import ViewSource
-from fedcore.reports.views.cost import figures
+from fedcore.base.events import ClientRound, Entity, RoundFinished, Started
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import mean_curves, reaching
 from fedcore.results.panels.matrices import row_panels
 from fedcore.results.summary import offered_metrics, summarise
+from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.share.views import ViewSource
+from fedcore.share.views.cost import figures
 from fedcore.store import Store
 from tests.support import fill
 

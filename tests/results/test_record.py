@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from fedcore.base.built_in import built_in, references
 from fedcore.data import catalog
-from fedcore.records.built_in import built_in, references
 from fedcore.results.comparison import compare
 from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with
 from fedcore.results.sharing import bibtex

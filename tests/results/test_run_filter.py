@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import parse as experiment
-from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
 from fedcore.results.run_filter import Condition, parse, run_records, select
 from fedcore.store import Store

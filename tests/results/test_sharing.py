@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.progress import result_of
 from fedcore.papers.experiments import DEMO, followed_by, names, preset
 from fedcore.papers.reproductions import printed_values
-from fedcore.progress import result_of
-from fedcore.records.events import Entity, RoundFinished, Started
-from fedcore.reports.checked import checked_comparison
-from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
 from fedcore.results.sharing import eval_results, leaderboard_csv
 from fedcore.results.summary import PrintedValues
+from fedcore.share.checked import checked_comparison
+from fedcore.share.content import Wording, read_report
 from fedcore.store import Store
 from tests.support import command_line, fill
 

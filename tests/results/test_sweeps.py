@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcore.base.presentation import FieldChart
 from fedcore.config import Experiment, MethodEntry, parse
-from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
-from fedcore.plots.theme import Theme
-from fedcore.records.presentation import FieldChart
-from fedcore.reports.views import ViewSource
-from fedcore.reports.views import sweep as sweep_view
 from fedcore.results import sweeps
 from fedcore.results.analyses import rows_by_field
+from fedcore.results.charts.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
+from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
+from fedcore.share.views import ViewSource
+from fedcore.share.views import sweep as sweep_view
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import DiskFull, FedLensError, Locked
+from fedcore.base.errors import DiskFull, FedLensError, Locked
 from fedcore.store import Store
 from fedcore.store import backup as backups
 from fedcore.store.backup import back_up, restore, vacuum

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sqlite_utils.cli import cli
 
-from fedcore.files import PROJECT
+from fedcore.base.files import PROJECT
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.exported import exported

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError, ReadOnlyDatabase
-from fedcore.files import PROJECT
-from fedcore.records.events import RoundFinished
+from fedcore.base.errors import FedLensError, ReadOnlyDatabase
+from fedcore.base.events import RoundFinished
+from fedcore.base.files import PROJECT
 from fedcore.store import Store, database, schema
 from fedcore.store.backup import back_up
 from fedcore.store.liveness import new_owner

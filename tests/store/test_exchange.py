@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import reading

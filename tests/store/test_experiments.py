@@ -1,7 +1,7 @@
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import MethodEntry
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.store import Store, runs
 from fedcore.store.database import reading

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store import Store, database
 from fedcore.store.damage import rounds_without, write_digests, write_identity
 from tests.support import command_line, fill

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MEASURES, RoundFinished
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
-from fedcore.records.events import MEASURES, RoundFinished
 from fedcore.results.comparison import compare, significance
 from fedcore.store import Recorder, Store, database
 from fedcore.store.liveness import new_owner

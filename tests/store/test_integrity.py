@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.jobs import doctor
 from fedcore.store import Store
 from fedcore.store.damage import findings, round_differences, round_digest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.files import PROJECT, try_lock
+from fedcore.base.files import PROJECT, try_lock
 from fedcore.store import Store, liveness
 from fedcore.store.database import writing
 from fedcore.store.liveness import is_held

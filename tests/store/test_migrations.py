@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import ReadOnlyDatabase
-from fedcore.files import PROJECT
+from fedcore.base.errors import ReadOnlyDatabase
+from fedcore.base.files import PROJECT
 from fedcore.store import Recorder, Store, database, schema
 from fedcore.store.backup import back_up, restore
 from fedcore.store.jobs import TRAINING, Claim

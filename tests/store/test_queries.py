@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.store import Recorder, Store, database, liveness

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.records.events import MEASURES
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MEASURES
 from fedcore.results.comparison import compare
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Recorder, Store, liveness

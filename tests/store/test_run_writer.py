@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcore.config import expand
-from fedcore.files import PROJECT
-from fedcore.progress import Progress
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import (
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.events import (
     MEASURES,
     Cell,
     ClientRound,
@@ -22,6 +19,9 @@ from fedcore.records.events import (
     RoundFinished,
     Started,
 )
+from fedcore.base.files import PROJECT
+from fedcore.base.progress import Progress
+from fedcore.config import expand
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim

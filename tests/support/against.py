@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.engine.clients.local import batch_positions
 from fedcore.engine.loop import Loop
-from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
-from fedcore.records.codes import AFTER_AGGREGATION
+from fedcore.methods.federation import Federation
 from tests.support.oracles import fedavg, promptfl
 from tests.support.tiny import run_rounds
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.plots.heatmaps import HELD_OUT
-from fedcore.records.presentation import MatrixChart
+from fedcore.base.presentation import MatrixChart
+from fedcore.results.charts.heatmaps import HELD_OUT
 from fedcore.results.panels.panel import Panel
 
 NAMES = ("a", "a client with a name that is cut on the axis", "<b>x</b> & %{y}", "3", "Größe ≤ 2", "a")

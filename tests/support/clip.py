@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from fedcore.base.progress import result_of
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
-from fedcore.progress import result_of
 from tests.support.tiny import tiny_backbone
 
 

@@ -17,8 +17,8 @@ from fedlens_ray.nodes import ClusterWatch, NodeState
 from fedlens_ray.runs import Cluster
 from fedlens_ray.stream import RemoteEngine
 
-from fedcore.devices import Device
-from fedcore.files import PROJECT
+from fedcore.base.devices import Device
+from fedcore.base.files import PROJECT
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun

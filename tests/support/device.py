@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from fedcore.clip.backbone import Backbone
-from fedcore.federation import Federation, Pool
+from fedcore.methods.federation import Federation, Pool
 
 DEVICE = torch.device("lazy")
 """A name of torch for which nothing is installed here, and whose backward pass runs in this thread."""

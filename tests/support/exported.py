@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedcore.reports.checked import WRITERS, ComparisonChoices, Format, TableName, checked_comparison
+from fedcore.share.checked import WRITERS, ComparisonChoices, Format, TableName, checked_comparison
 from fedcore.store import Store
 
 

@@ -17,16 +17,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from fedcore.config import RunConfig
-from fedcore.engine import checkpoint
-from fedcore.engine.clients.local import Stopped
-from fedcore.jobs import handlers as job_training
-from fedcore.jobs import launcher, process
-from fedcore.jobs import supervisor as worker
-from fedcore.jobs.handlers import Job
-from fedcore.progress import Progress, Work
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import (
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.events import (
     Cell,
     ClientRound,
     Diagnostic,
@@ -37,6 +29,14 @@ from fedcore.records.events import (
     RoundFinished,
     Started,
 )
+from fedcore.base.progress import Progress, Work
+from fedcore.config import RunConfig
+from fedcore.engine import checkpoint
+from fedcore.engine.clients.local import Stopped
+from fedcore.jobs import handlers as job_training
+from fedcore.jobs import launcher, process
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.jobs import TRAINING, Claim
 

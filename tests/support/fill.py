@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.methods import registry
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
-from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
-from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
 from fedcore.store.jobs import RUNS

@@ -2,8 +2,8 @@
 
 from collections.abc import Set as AbstractSet
 
+from fedcore.base.built_in import built_in
 from fedcore.methods import registry
-from fedcore.records.built_in import built_in
 
 Case = tuple[str, dict[str, object], set[str], set[str], set[str]]
 """A method, its config, the names of what crosses upwards and downwards, and of what stays."""

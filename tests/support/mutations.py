@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fedcore.bundles.archive import packed, read_bundle
+from fedcore.share.archive import packed, read_bundle
 
 Files = dict[str, bytes]
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from fedcore import config
+from fedcore.base.events import Diagnostic, Entity, RoundFinished, Started
+from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment
 from fedcore.papers import choices, experiments, published
 from fedcore.papers.cells import Availability, fillings
 from fedcore.papers.choices import Multiverse
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import Reproduction
-from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
-from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter

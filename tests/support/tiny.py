@@ -9,16 +9,16 @@ from string import ascii_lowercase
 import numpy as np
 import torch
 
-from fedcore import lazy
+from fedcore.base import lazy
+from fedcore.base.events import RoundFinished
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.loop import Loop
-from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.base import Method
+from fedcore.methods.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.records.events import RoundFinished
 
 open_clip = lazy.open_clip()
 """As the app loads it; a whole import would cost every process that collects tests two seconds more."""

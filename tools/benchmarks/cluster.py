@@ -29,13 +29,13 @@ from fedlens_ray.on_node import RunRequest, Sent
 from fedlens_ray.reservations import Request, Reservation
 from fedlens_ray.stream import RemoteEngine
 
+from fedcore.base.codes import STAGES, TEST, TRAIN, VALIDATION
+from fedcore.base.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started
 from fedcore.config import Experiment, parse
 from fedcore.engine.environment import code
 from fedcore.engine.plan import plan
 from fedcore.jobs.handlers import Job
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.records.codes import STAGES, TEST, TRAIN, VALIDATION
-from fedcore.records.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from fedcore.store.liveness import new_owner

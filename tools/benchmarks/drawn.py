@@ -10,16 +10,16 @@ import numpy as np
 import open_clip
 import torch
 
+from fedcore.base.events import RoundFinished
 from fedcore.clip import weights
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import row_shape
 from fedcore.clip.specs import backbone_spec
 from fedcore.clip.weights import Uninitialised
 from fedcore.engine.loop import Loop
-from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.base import Method
+from fedcore.methods.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.registry import load_all
-from fedcore.records.events import RoundFinished
 
 DOMAINS = 4
 DISTINCT = 256

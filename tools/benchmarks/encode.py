@@ -60,10 +60,9 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     """Draw the pictures, then measure the parts, the pipeline and a second run."""
     import torch
 
-    from fedcore.cache import integrity
+    from fedcore.base.progress import result_of
     from fedcore.clip import encodings
-    from fedcore.data import catalog
-    from fedcore.progress import result_of
+    from fedcore.data import catalog, integrity
 
     draw(folder / "set", count)
     begun = time.perf_counter()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedcore.federation import Federation
+from fedcore.methods.federation import Federation
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 

@@ -28,8 +28,8 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.engine.clients.local import train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.federation import Federation, Pool
 from fedcore.methods.base import Method
+from fedcore.methods.federation import Federation, Pool
 from fedcore.methods.registry import build_config, load_all
 from tools.benchmarks import drawn
 

@@ -9,10 +9,10 @@ import time
 
 import typer
 
-from fedcore.plots.heatmaps import heatmap_grid
-from fedcore.plots.theme import Theme
+from fedcore.base.seeds import numpy_generator
+from fedcore.results.charts.heatmaps import heatmap_grid
+from fedcore.results.charts.theme import Theme
 from fedcore.results.panels.panel import Panel
-from fedcore.seeds import numpy_generator
 
 REPEATS = 9
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import typer
 
+from fedcore.base.events import Entity, Notice, RoundFinished, Started
+from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.federations import entities
 from fedcore.engine.loop import Loop
 from fedcore.papers.experiments import preset
-from fedcore.records.events import Entity, Notice, RoundFinished, Started
-from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 from fedcore.store.writer import RunWriter
 from tests.support import fill

@@ -15,9 +15,9 @@ from typing import Annotated
 import torch
 import typer
 
+from fedcore.base.files import ASSETS
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.files import ASSETS
 from tools.benchmarks import drawn
 
 

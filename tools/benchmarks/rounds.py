@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 import typer
 
+from fedcore.base.events import RoundFinished
 from fedcore.engine.loop import Loop
-from fedcore.federation import Federation
-from fedcore.records.events import RoundFinished
+from fedcore.methods.federation import Federation
 from tools.benchmarks import drawn, floors
 
 FLOORS = {

@@ -22,12 +22,12 @@ from typing import Annotated
 import torch
 import typer
 
-from fedcore.devices import CPU, environment_for
+from fedcore.base.devices import CPU, environment_for
+from fedcore.base.events import RoundFinished
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving, processes
-from fedcore.records.events import RoundFinished
 from tools.benchmarks import drawn
 
 

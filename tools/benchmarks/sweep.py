@@ -14,8 +14,8 @@ from pathlib import Path
 import typer
 
 from fedcore import config
+from fedcore.base.events import Event, Finished, Started
 from fedcore.jobs.process import run_local
-from fedcore.records.events import Event, Finished, Started
 from fedcore.store import Store
 
 RATES = tuple(round(0.001 * i, 3) for i in range(1, 19))

@@ -6,7 +6,7 @@ python -m tools.docs.generalisation runs.db   # the tables of docs/generalisatio
 python -m tools.docs.openness study.db        # docs/openness.md and its figures, likewise
 """
 
-from fedcore.files import write_texts, write_whole
+from fedcore.base.files import write_texts, write_whole
 from fedcore.papers.published import DIGESTS
 from tools.docs import data, examples, experiment, methods, rooms, values
 from tools.docs.blocks import rewrite

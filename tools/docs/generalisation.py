@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import spread
 from fedcore.store import Store

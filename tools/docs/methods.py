@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedcore.base.built_in import built_in
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.records.built_in import built_in
 from tools.docs.blocks import FOLDER, fill
 
 PAGES = FOLDER / "methods"

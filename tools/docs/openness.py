@@ -11,14 +11,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.papers import choices
 from fedcore.papers.choices import Openness, readings
 from fedcore.papers.layout import all_tables
-from fedcore.plots.specification import curve_text, specification_chart
-from fedcore.plots.still import still
-from fedcore.plots.theme import Theme
-from fedcore.plots.vector import svg_file
+from fedcore.results.charts.specification import curve_text, specification_chart
+from fedcore.results.charts.still import still
+from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.vector import svg_file
 from fedcore.results.metrics import run_results
 from fedcore.results.specification import Specification, curve, weight_text
 from fedcore.results.statistics import signed

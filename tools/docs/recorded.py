@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore import config
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import RunResult

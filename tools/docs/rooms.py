@@ -11,40 +11,29 @@ PICTURE = FOLDER / "rooms.svg"
 PURPOSES = {
     "pages": "the dashboard: widgets in, charts out",
     "cli": "the command fedlens, one file per noun",
-    "bundles": "predictions and splits of results, for others to check",
-    "reports": "a comparison as one file that needs no server, or as a folder",
+    "share": "reports to read, and bundles for others to check",
     "papers": "published values, and the experiments that reproduce them",
-    "plots": "numbers in, plotly figures out",
-    "results": "tables, statistics, curves and exports, from recorded cells",
+    "results": "tables, statistics, curves, charts and exports, from recorded cells",
     "jobs": "the supervisor, and the processes that it starts",
     "store": "the database: runs, results and queue, with all the SQL",
     "engine": "plan, setup, round loop, evaluation, checkpoints",
     "config": "an experiment and its runs: models, TOML, sweeps",
     "methods": "the contract, the four methods, the baselines",
-    "federation": "encoded samples as tensors, rows per client",
     "clip": "frozen CLIP: towers, prompts, LoRA, encodings",
-    "cache": "large arrays on disk and their digests, resumable and shared",
-    "data": "catalog, readers, checks, splits, partitions",
-    "records": "events, codes and presentations that rooms share",
-    "linalg": "",
-    "seeds": "",
-    "devices": "",
-    "errors": "",
-    "files": "",
-    "lazy": "",
-    "progress": "",
+    "data": "catalog, readers, checks, splits, partitions, arrays on disk",
+    "base": "errors, files, events, devices, linear algebra",
 }
-"""A room's purpose; the small modules that every room may use are named only."""
+"""A room's purpose."""
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),
-    "results": ("#0f6f68", ("bundles", "reports", "papers", "plots", "results")),
-    "record": ("#9a4a12", ("jobs", "store", "records")),
-    "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip")),
-    "data": ("#4c6a1e", ("data", "cache")),
-    "basics": ("#57606a", ("linalg", "seeds", "devices", "errors", "files", "lazy", "progress")),
+    "results": ("#0f6f68", ("share", "papers", "results")),
+    "record": ("#9a4a12", ("jobs", "store")),
+    "training": ("#6741b5", ("engine", "config", "methods", "clip")),
+    "data": ("#4c6a1e", ("data",)),
+    "basics": ("#57606a", ("base",)),
 }
 """Title -> colour (white text on it is readable on light and dark pages) and rooms."""
-FILES = {"store": "runs.db", "engine": "checkpoints", "cache": "encodings", "data": "images"}
+FILES = {"store": "runs.db", "engine": "checkpoints", "data": "images and encodings"}
 """Files that a room reads and writes."""
 NOT_DRAWN = ("fedcore.__main__",)
 """The entry of the command."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedcore.files import read_text
+from fedcore.base.files import read_text
 from fedcore.papers import audits, findings, library, published
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from fedcore.errors import FedLensError, first_line
+from fedcore.base.errors import FedLensError, first_line
 from tools.docs.blocks import fill, rewrite
 from tools.faults.family import Family, Tally, table
 from tools.faults.forked import end_all

@@ -11,8 +11,7 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
-from fedcore.cache import integrity
-from fedcore.data import catalog, image_files
+from fedcore.data import catalog, image_files, integrity
 from tests.support.data.layouts import ddr, femnist
 from tools.faults.bits import damage
 from tools.faults.family import Family

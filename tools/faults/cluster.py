@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 from fedlens_ray import connection
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
-from fedcore.errors import FedLensError
-from fedcore.files import PROJECT
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN
 from tools.faults.accounts import OTHER, _root

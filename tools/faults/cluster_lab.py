@@ -23,8 +23,8 @@ import psutil
 from fedlens_ray import nodes
 from fedlens_ray.connection import SETTINGS
 
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
-from fedcore.files import PROJECT
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN, ray_start

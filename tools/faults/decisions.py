@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.jobs.tuning import advance
 from fedcore.store import Store
 from tools.faults.bits import resumed

@@ -11,9 +11,9 @@ from types import FrameType
 
 import numpy as np
 
+from fedcore.base.errors import FedLensError
 from fedcore.config import dumps, expand, load, parse
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.store import Store
 from tools.faults.bits import damage
 from tools.faults.family import Family

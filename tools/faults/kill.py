@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
-from fedcore.errors import FedLensError
 from fedcore.jobs import supervisor
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS

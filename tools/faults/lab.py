@@ -22,7 +22,7 @@ from fedcore.engine import setup
 from fedcore.jobs import analysis
 from fedcore.jobs.process import run_process, work
 from fedcore.papers.experiments import preset, published
-from fedcore.reports.checked import WRITERS, checked_comparison
+from fedcore.share.checked import WRITERS, checked_comparison
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import new_owner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from tools.faults.family import Family
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Difference, Lab, copy, export, listed, tail

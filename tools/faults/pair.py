@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcore import jobs
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from tests.support.jobs import recorded

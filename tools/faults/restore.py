@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.store import Store, backup
 from tools.faults.disk import fill, root, small_disk
 from tools.faults.family import Family

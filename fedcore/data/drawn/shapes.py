@@ -15,9 +15,9 @@ from types import MappingProxyType
 import numpy as np
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.data.drawn import drawing
 from fedcore.data.images import ImageSet
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 CLASSES = ("arrow", "circle", "crescent", "cup", "fish", "heart", "house", "square", "star", "tree")
 DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45", "sketch+30", "mosaic-30", "halftone+45", "night")

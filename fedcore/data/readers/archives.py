@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedcore.cache.integrity import hash_versions
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import Progress, Work
 from fedcore.data.images import FolderError
-from fedcore.errors import FedLensError
-from fedcore.progress import Progress, Work
+from fedcore.data.integrity import hash_versions
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_BYTES = 1_000_000_000_000

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedcore.cache.integrity import read_result, write_result
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.files import results_folder
+from fedcore.base.progress import Progress, Work, require_slow_work, result_of
 from fedcore.data.image_files import BROKEN
 from fedcore.data.images import Entry, FolderError
+from fedcore.data.integrity import read_result, write_result
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.files import results_folder
-from fedcore.progress import Progress, Work, require_slow_work, result_of
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10

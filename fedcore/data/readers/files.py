@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
 from fedcore.data.images import Entry, FolderError
-from fedcore.errors import FedLensError
-from fedcore.files import user_path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 MAX_DEPTH = 4

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fedcore.cache.integrity import version_line
+from fedcore.base.codes import PARTS
+from fedcore.base.errors import FedLensError
 from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
 from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, select_domains
+from fedcore.data.integrity import version_line
 from fedcore.data.readers.files import existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut
-from fedcore.errors import FedLensError
-from fedcore.records.codes import PARTS
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from fedcore.base.codes import TEST, TRAIN
+from fedcore.base.files import ASSETS
 from fedcore.data.images import Entry
 from fedcore.data.readers.files import damaged, folders_in, images_in, locate
 from fedcore.data.readers.listing import Listing
-from fedcore.files import ASSETS
-from fedcore.records.codes import TEST, TRAIN
 
 _FOLDER = "n[0-9]*[0-9]"
 """Pattern of a folder that is named by a WordNet id."""

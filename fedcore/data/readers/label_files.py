@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import DAMAGE
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.errors import DAMAGE
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
     {"{}_list.txt": None},

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.base.codes import PARTS
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,
@@ -19,7 +20,6 @@ from fedcore.data.readers.files import (
     folders_in,
     holds_images,
 )
-from fedcore.records.codes import PARTS
 
 WHOLE = "full"
 """A folder beside the parts that repeats all images, in VLCS' first release."""

@@ -19,14 +19,14 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ValidationError
 
-from fedcore.cache import integrity
-from fedcore.cache.integrity import hash_versions
+from fedcore.base.codes import SPLITS, TEST, TRAIN
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import results_folder
+from fedcore.base.progress import Progress, Work, require_slow_work, result_of
+from fedcore.data import integrity
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet
+from fedcore.data.integrity import hash_versions
 from fedcore.data.readers.files import NotInFolder, levels
-from fedcore.errors import FedLensError, first_line
-from fedcore.files import results_folder
-from fedcore.progress import Progress, Work, require_slow_work, result_of
-from fedcore.records.codes import SPLITS, TEST, TRAIN
 
 SIDE = 28
 _PIXELS, _ROWS = "pixels.npy", "rows.npz"

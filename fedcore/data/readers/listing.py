@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcore.cache.integrity import hash_versions
+from fedcore.base.codes import SPLITS
+from fedcore.base.progress import counted
 from fedcore.data.image_files import cached_reasons, decode
 from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet
+from fedcore.data.integrity import hash_versions
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import FolderLayout
-from fedcore.progress import counted
-from fedcore.records.codes import SPLITS
 
 
 @dataclass

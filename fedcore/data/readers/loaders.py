@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from fedcore.base.files import user_path
+from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
 from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, leaf, manifest, torchvision_sets
 from fedcore.data.readers.files import NotInFolder, existing_folder
@@ -18,8 +20,6 @@ from fedcore.data.readers.layout import (
     prompt_names,
 )
 from fedcore.data.readers.listing import Listing, list_images, usable_images, warnings
-from fedcore.files import user_path
-from fedcore.progress import NotPrepared, require_slow_work
 
 _Result = TypeVar("_Result")
 

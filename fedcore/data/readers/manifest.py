@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.base.codes import PARTS
+from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.files import user_path
 from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
 from fedcore.data.readers.files import leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
-from fedcore.errors import FedLensError, first_repeated
-from fedcore.files import user_path
-from fedcore.records.codes import PARTS
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""

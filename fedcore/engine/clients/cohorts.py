@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.engine.clients.contract import initial_state
 from fedcore.engine.clients.hooks import make, planned
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation, LocalData
-from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, RunContext
+from fedcore.methods.federation import Federation, LocalData
 from fedcore.methods.hyperparameters import MethodConfig
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.hooks import are_texts, call, is_built_in, kind, line_of, place_of, quoted, shape
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import (
     STATE_PARTS,
     Batch,

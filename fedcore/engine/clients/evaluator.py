@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import MAX_EVALUATED_CLIENTS, Cell
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.seeds import draw_names
 from fedcore.engine.clients.contract import checked, run
 from fedcore.engine.clients.hooks import call
-from fedcore.errors import FedLensError
-from fedcore.federation import Federation, Pool, Problem, Rows
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Method, Models, Params
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
-from fedcore.records.events import MAX_EVALUATED_CLIENTS, Cell
-from fedcore.seeds import draw_names
+from fedcore.methods.federation import Federation, Pool, Problem, Rows
 
 Coverage = Literal["all", "domains", "own"]
 """Test sets that a client's model is evaluated on: all, its own and the domains', or only its own."""

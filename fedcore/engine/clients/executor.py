@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fedcore.devices import keep_freed_memory
+from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST
+from fedcore.base.devices import keep_freed_memory
+from fedcore.base.events import Cell
+from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
 from fedcore.engine.clients.contract import FirstStep, GlobalModel, run
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
 from fedcore.engine.clients.hooks import make
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.federation import Federation
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, Ragged, State
-from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
-from fedcore.records.events import Cell
+from fedcore.methods.federation import Federation
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from fedcore.errors import FedLensError, explain, first_line
-from fedcore.federation import Problem
-from fedcore.lazy import Tensor, torch
+from fedcore.base.errors import FedLensError, explain, first_line
+from fedcore.base.lazy import Tensor, torch
 from fedcore.methods import declarations, registry
 from fedcore.methods.base import Batch, FedLensMethodError, Method, Ragged, State, Uploads
+from fedcore.methods.federation import Problem
 
 Result = TypeVar("Result")
 MAX_SHAPES = 8

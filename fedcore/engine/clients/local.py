@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import FirstStep, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import Arithmetic
 
 

@@ -9,13 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedcore import devices
+from fedcore.base import devices
+from fedcore.base.files import make_folder
+from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import phases_of, run
 from fedcore.engine.clients.local import StepSchedule
-from fedcore.federation import Federation
-from fedcore.files import make_folder
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State
+from fedcore.methods.federation import Federation
 from fedcore.methods.tensors import saved_storages
 
 CHUNK = 32

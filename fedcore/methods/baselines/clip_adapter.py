@@ -8,13 +8,13 @@ z_k is the text feature of the class prompt. Without biases A(c h) = c A(h) for 
 same whether h is normalised before or not; it is not, and alpha = 0 is zero-shot CLIP to the last bit.
 """
 
-from fedcore.lazy import Tensor
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import MethodConfig, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear
-from fedcore.records.presentation import About
 
 
 class CLIPAdapterConfig(MethodConfig):

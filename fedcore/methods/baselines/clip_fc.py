@@ -7,14 +7,14 @@ It has no paper. FedDEAP compares with it and states no optimiser, so the defaul
 
 from typing import Literal
 
-from fedcore.federation import Problem
-from fedcore.lazy import Tensor
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
+from fedcore.methods.federation import Problem
 from fedcore.methods.hyperparameters import MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear
-from fedcore.records.presentation import About
 
 
 class CLIPFCConfig(MethodConfig):

@@ -10,16 +10,16 @@ that the model is tested on. Target images are drawn once and move no running st
 
 from typing import Any, Literal
 
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.fedclip import FedCLIP, FedCLIPConfig
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import LossWeight, WeightDecay, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear, linear, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the five RBF kernels over the mean squared distance: powers of 2 (kernel_mul)."""

@@ -9,14 +9,14 @@ public code. The adapter's form and width, beta, the learning rate and the weigh
 global model, which the paper does not have, reads A(h) with the header as it was drawn.
 """
 
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, MethodConfig, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 ADAPTER = ("down_w", "down_b", "up_w", "up_b")
 """Parameters of the shared adapter d -> hidden -> d."""

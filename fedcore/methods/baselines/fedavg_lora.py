@@ -24,11 +24,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.adapters import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -43,10 +43,10 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.baselines.lora_server import norm_weights, products, refined
 from fedcore.methods.fedalign.config import LoRAConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LossWeight, Rank, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedAvgLoRAConfig(LoRAConfig):

@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.federation import Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
+from fedcore.methods.federation import Problem
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 PATCH = 16
 STRIDE = 32

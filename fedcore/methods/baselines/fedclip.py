@@ -11,7 +11,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from fedcore.lazy import Tensor, torch
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import (
     LearningRate,
@@ -23,7 +24,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, linear
-from fedcore.records.presentation import About
 
 
 class FedCLIPConfig(MethodConfig):

@@ -9,11 +9,12 @@ Changed from the paper: classes with a single image are not sent, because their 
 
 from dataclasses import replace
 
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -26,7 +27,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import class_means
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedGHConfig(CLIPFCConfig):

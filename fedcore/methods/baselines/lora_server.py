@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedcore.lazy import Tensor, torch
+from fedcore.base.lazy import Tensor, torch
 
 TINY = 1e-100
 """Replaces a norm of 0 in a quotient whose numerator is 0 too."""

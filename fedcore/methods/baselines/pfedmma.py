@@ -10,11 +10,11 @@ alpha multiplies values and the gradient to x, and not the gradients of Down, Up
 each client's own text tower. There is no global model, since S alone maps nothing to the towers' widths.
 """
 
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.clip.adapters import Adapters, check_attention_layers, scaled_layer
 from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts
 from fedcore.clip.specs import BackboneSpec, spoken
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -26,6 +26,7 @@ from fedcore.methods.base import (
     Step,
     rate_warnings,
 )
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -34,7 +35,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 TOWERS = ("image", "text")
 LAST = 12

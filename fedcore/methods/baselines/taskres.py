@@ -9,9 +9,10 @@ A class that was not trained on has x_k = 0: it is scored as zero-shot CLIP does
 
 from typing import Literal
 
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import torch
+from fedcore.base.lazy import torch
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
@@ -21,7 +22,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class TaskResConfig(MethodConfig):

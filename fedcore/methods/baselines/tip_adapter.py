@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import (
     HALF_COSINE,
     BatchSize,
@@ -33,7 +34,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
-from fedcore.records.presentation import About
 
 BETAS, ALPHAS = (200, 12.0), (20, 5.0)
 """Steps of the search from 0.1 on and its upper end, which is not reached (authors' code, Caltech-101)."""

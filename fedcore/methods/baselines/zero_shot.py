@@ -5,12 +5,12 @@ scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a writ
 
 from pydantic import ConfigDict
 
+from fedcore.base.presentation import About
 from fedcore.clip.prompts import sentences
-from fedcore.federation import LocalData, Problem
 from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class ZeroShotConfig(ClassTextConfig):

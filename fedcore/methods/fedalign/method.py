@@ -16,12 +16,12 @@ each client. Means of products are exact; only the factors that a round starts f
 from dataclasses import replace
 from typing import Any
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart, MatrixChart
 from fedcore.clip.adapters import check_attention_layers, first_adapted_layer, scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
@@ -41,9 +41,9 @@ from fedcore.methods.fedalign.towers import (
     orthogonality,
     parts_of,
 )
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import Adam, class_means, cosine_logits, cross_entropy
-from fedcore.records.presentation import About, DiagnosticChart, MatrixChart
 
 LARGEST_SERVED_RANK = 64
 """Personal models of up to this rank are exact means; every client has one, so larger ones are cut."""

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.methods.base import Params, Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
+from fedcore.methods.federation import LocalData, Problem
 
 Average = Literal["exact", "product", "factors"]
 ROW_NORM = 3**-0.5

@@ -3,12 +3,12 @@
 Beside them stands the penalty that keeps the classes' features orthogonal.
 """
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import Lora, LowerLayers, first_adapted_layer, init_lora
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import EnteredTexts, encode_texts, enter_texts
 from fedcore.clip.specs import BackboneSpec
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
 from fedcore.methods.tensors import class_means

@@ -14,10 +14,11 @@ A client predicts with G_c, the global model with G_s. SDFed descends from it, w
 from functools import reduce
 from typing import Literal
 
-from fedcore.federation import Problem
-from fedcore.lazy import functional as F
-from fedcore.lazy import torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.lazy import torch
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Batch, Params, Step, rate_warnings
+from fedcore.methods.federation import Problem
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed.two_prompts import (
@@ -31,7 +32,6 @@ from fedcore.methods.sdfed.two_prompts import (
     weaker_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedPHAConfig(TwoPromptsConfig):

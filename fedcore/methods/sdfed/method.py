@@ -18,11 +18,12 @@ import math
 from functools import reduce
 from typing import Literal
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import encode_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Params, Step
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
@@ -43,7 +44,6 @@ from fedcore.methods.sdfed.two_prompts import (
     removed_directions,
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class SDFedConfig(TwoPromptsConfig):

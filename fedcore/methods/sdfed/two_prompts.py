@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import DiagnosticChart
 from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Method, Models, Params, Ragged, RunContext, State, Uploads
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
-from fedcore.records.presentation import DiagnosticChart
 
 LONGEST = 75
 """[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.records.presentation import MatrixChart
+from fedcore.base.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import BREAKDOWNS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedcore.errors import FedLensError
-from fedcore.records.presentation import MatrixChart
+from fedcore.base.errors import FedLensError
+from fedcore.base.presentation import MatrixChart
 from fedcore.results.frames import FURTHER
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.errors import FedLensError
-from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import FULL_MATRIX_CLIENTS
-from fedcore.records.presentation import MatrixChart
+from fedcore.base.codes import AFTER_AGGREGATION, TEST
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import FULL_MATRIX_CLIENTS
+from fedcore.base.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
 from fedcore.results.frames import cell_frame

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import result_of
 from fedcore.data import catalog
 from fedcore.data.check import check_dataset
 from fedcore.data.findings import CheckReport
-from fedcore.errors import FedLensError
-from fedcore.progress import result_of
 from tests.support.data import layouts
 from tests.support.data.bad_inputs import BAD, Bad
 from tests.support.data.spoilers import sampled

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.data import catalog
 from fedcore.data.drawn import digits, drawing, shapes
 from fedcore.data.splits import split
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 # Mean grey level of a drawing in each style: on another machine a last bit may round another way.
 MEANS = {

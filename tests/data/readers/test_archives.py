@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.data.readers import archives, loaders
-from fedcore.errors import FedLensError
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE, label_of
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import ddr
 from fedcore.data.splits import split
-from fedcore.errors import FedLensError
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, domains, image, label_of
 from tests.support.data.spoilers import rename, sampled

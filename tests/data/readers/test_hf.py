@@ -9,9 +9,9 @@ import pytest
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN
+from fedcore.base.errors import FedLensError
 from fedcore.data.readers import hf
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN
 
 NAMES = ["zebra", "ant", "snow_owl"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.base.codes import SPLITS
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import imagenet
-from fedcore.errors import FedLensError
-from fedcore.records.codes import SPLITS
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, label_of
 

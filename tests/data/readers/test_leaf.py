@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import prepare_then
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import leaf
-from fedcore.errors import FedLensError
-from fedcore.progress import prepare_then
 from tests.support.data.layouts import WRITERS, femnist, leaf_file, leaf_user
 from tests.support.work import collect
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
 from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 

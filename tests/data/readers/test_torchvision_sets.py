@@ -9,10 +9,10 @@ import pytest
 import torchvision.datasets as tv
 from PIL import Image
 
+from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.data.readers import torchvision_sets
-from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data import layouts
 from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedcore.base.events import RoundFinished
 from fedcore.engine.clients import evaluator, memory
 from fedcore.engine.loop import Loop
 from fedcore.methods import registry
 from fedcore.methods.base import State, Uploads
 from fedcore.methods.baselines.fedclip import FedCLIP
 from fedcore.methods.baselines.prompts import pfedmoap
-from fedcore.records.events import RoundFinished
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support import tiny
 from tests.support.against import build

@@ -7,12 +7,12 @@ import torch
 from pydantic import BaseModel
 
 from fedcore import config
+from fedcore.base.errors import FedLensError
 from fedcore.config import expand
 from fedcore.config.identity import group_hash
 from fedcore.engine.clients.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods import About, registry
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig

@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL
+from fedcore.base.errors import FedLensError
+from fedcore.base.events import RoundFinished, Started
 from fedcore.config import loads
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import after_aggregation
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL
-from fedcore.records.events import RoundFinished, Started
 from tests.support.against import client_logits, engine_batches, samples
 from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.base.errors import FedLensError
 from fedcore.engine.clients import contract, hooks
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
-from fedcore.errors import FedLensError
 from fedcore.methods import (
     FedLensMethodError,
     Method,

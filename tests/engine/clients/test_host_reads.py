@@ -11,8 +11,8 @@ import torch
 from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.federation import Federation
 from fedcore.methods import registry
+from fedcore.methods.federation import Federation
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support import device
 from tests.support.against import build

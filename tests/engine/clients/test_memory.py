@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator, memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
@@ -20,7 +21,6 @@ from fedcore.methods import registry, tensors
 from fedcore.methods.base import STATE_PARTS
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
-from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from fedcore.base.seeds import torch_generator
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.seeds import torch_generator
 
 
 def _reference(config: MethodConfig, value: torch.Tensor):

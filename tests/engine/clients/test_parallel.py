@@ -15,6 +15,9 @@ import psutil
 import pytest
 import torch
 
+from fedcore.base.errors import Elsewhere, FedLensError, SystemFault
+from fedcore.base.events import Notice, Started
+from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
@@ -27,10 +30,7 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.errors import Elsewhere, FedLensError, SystemFault
-from fedcore.files import PROJECT
 from fedcore.methods import registry
-from fedcore.records.events import Notice, Started
 from tests.support.encoded import DIGITS
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.methods.baselines.fedakt import ADAPTER, HEADER
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 from tests.support.tiny import run_rounds

@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods.baselines.lora_server import refined as refined_by_the_method
 from tests.support.against import (
     NEAR,

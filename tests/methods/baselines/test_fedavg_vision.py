@@ -7,7 +7,7 @@ import pytest
 import torch
 import torchvision
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods.baselines.fedavg_vision import WEIGHTS, weights_file
 from tests.support.against import build, engine_batches, global_logits, samples
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation

@@ -1,6 +1,6 @@
 import torch
 
-from fedcore.records.codes import BEFORE_AGGREGATION
+from fedcore.base.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 from tests.support.tiny import run_rounds, tiny_federation
@@ -54,8 +54,8 @@ def test_a_class_of_one_image_is_not_sent_unless_asked_for():
 
 
 def test_clients_without_a_mean_are_named():
+    from fedcore.base.events import Notice
     from fedcore.engine.loop import Loop
-    from fedcore.records.events import Notice
 
     federation = tiny_federation(samples=(1, 1, 1))
     method = build("fedgh", federation, **SETTINGS)

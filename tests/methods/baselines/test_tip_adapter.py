@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.federation import Rows
+from fedcore.base.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.methods.federation import Rows
 from tests.methods.test_privacy import leaks
 from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles.fedavg import nll

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
+from fedcore.base.lazy import functional as F
+from fedcore.base.seeds import torch_generator
 from fedcore.clip.adapters import Lora
 from fedcore.clip.prompts import encode_texts
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality, parts_of
 from fedcore.methods.tensors import Adam
-from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.base.codes import BEFORE_AGGREGATION
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
 from fedcore.engine.server import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
-from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import run_rounds, tiny_federation

@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from fedcore import lazy
+from fedcore.base import lazy
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.engine.server import Transport, traffic
-from fedcore.federation import LocalData, Pool, Problem, Rows
 from fedcore.methods.base import State
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
+from fedcore.methods.federation import LocalData, Pool, Problem, Rows
 from tests.support.tiny import tokenizer
 
 M = 2**20

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.seeds import torch_generator
 from fedcore.clip.prompts import class_suffix
 from fedcore.methods.base import Batch
 from fedcore.methods.feddeap import LAYERS, FedDEAP, FedDEAPConfig, PromptedTexts, simplex_etf
-from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import feddeap as oracle
 from tests.support.tiny import CLASSES, drawn_backbone, run_rounds, tiny_federation

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.base.seeds import torch_generator
 from fedcore.clip.prompts import class_suffix, encode_class_context
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig, PromptedTexts
-from fedcore.seeds import torch_generator
 from tests.support.tiny import drawn_backbone, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
+from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.methods.base import State
 from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.two_prompts import projectors, removed_directions, subspace_overlap
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import (
     build,
     cells,

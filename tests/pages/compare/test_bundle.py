@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.bundles.archive import open_bundle
-from fedcore.bundles.verify import verify_numbers
 from fedcore.config import loads
 from fedcore.engine.plan import plan
+from fedcore.share.archive import open_bundle
+from fedcore.share.verify import verify_numbers
 from fedcore.store import Store, database
 from tests.support.jobs import execute_next
 from tests.support.web.compare import show

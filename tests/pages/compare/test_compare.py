@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
+from fedcore.base.progress import Progress, Work, result_of
 from fedcore.config import Experiment, parse
-from fedcore.progress import Progress, Work, result_of
-from fedcore.reports.checked import CheckedComparison, checked_comparison
-from fedcore.reports.content import Wording, read_report
-from fedcore.reports.views import View, cost, views
 from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
@@ -22,6 +19,9 @@ from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.panels.matrices import method_by_domain_panel
 from fedcore.results.summary import summarise
+from fedcore.share.checked import CheckedComparison, checked_comparison
+from fedcore.share.content import Wording, read_report
+from fedcore.share.views import View, cost, views
 from fedcore.store import Store, database
 from pages.widgets import markup
 from tests.support import fill
@@ -262,7 +262,7 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made)})
     )
     monkeypatch.setattr(
-        "fedcore.reports.folder.pdf_file", lambda drawn: b"%PDF"
+        "fedcore.share.folder.pdf_file", lambda drawn: b"%PDF"
     )  # the report's tests draw them
     app = show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
     mark = files.fingerprint([Store(seeds).experiments.get(1)])
@@ -313,8 +313,8 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
         "streamlit.download_button", lambda label, made, *_, **__: saved.update({label: made})
     )
     monkeypatch.setattr("pages.widgets.report.read_report", written)
-    monkeypatch.setattr("fedcore.reports.page.report_html", page_of)
-    monkeypatch.setattr("fedcore.reports.folder.report_files", written)
+    monkeypatch.setattr("fedcore.share.page.report_html", page_of)
+    monkeypatch.setattr("fedcore.share.folder.report_files", written)
     monkeypatch.setattr("pages.compare_view.export.zipped", lambda files, folder: files)
     fill.done(seeds, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=1))
     app = show(open_page("compare", ids=["1"]), "Export")

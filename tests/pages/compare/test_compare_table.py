@@ -10,14 +10,14 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.base.progress import result_of
 from fedcore.config import parse
-from fedcore.progress import result_of
-from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.reports.content import read_report
-from fedcore.reports.tables import summary_table
 from fedcore.results.comparison import compare
 from fedcore.results.statistics import signed
 from fedcore.results.summary import MARKS_NOTE
+from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.share.content import read_report
+from fedcore.share.tables import summary_table
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported

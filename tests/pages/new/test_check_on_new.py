@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.base.progress import Progress
 from fedcore.data import image_files
-from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner

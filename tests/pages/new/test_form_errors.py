@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from pages.forms.fields import MAX_SEEDS, seeds_of
 from tests.support.web.pages import Opened, button, more_of_the_data, open_form, widget
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.plots import heatmaps
-from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import Theme
-from fedcore.records.events import ClientRound, Diagnostic
+from fedcore.base.events import ClientRound, Diagnostic
 from fedcore.results import curves, diagnostics
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.lines import line_chart
+from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import method_by_domain_panel, row_panels
 from fedcore.results.panels.panel import Panel

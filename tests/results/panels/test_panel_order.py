@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.plots.heatmaps import heatmap_grid
-from fedcore.plots.theme import Theme
+from fedcore.results.charts.heatmaps import heatmap_grid
+from fedcore.results.charts.theme import Theme
 from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
 
 

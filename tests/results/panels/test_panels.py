@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.base.built_in import built_in
+from fedcore.base.errors import FedLensError
 from fedcore.papers import experiments
-from fedcore.plots import heatmaps
-from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
-from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import STYLES, Theme, style
-from fedcore.records.built_in import built_in
-from fedcore.reports.views import ViewSource
-from fedcore.reports.views.matrices import figures
 from fedcore.results import curves
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.chart import NARROW_PIXELS, WIDE_PIXELS
+from fedcore.results.charts.lines import line_chart
+from fedcore.results.charts.theme import STYLES, Theme, style
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import (
     difference_panel,
@@ -25,6 +23,8 @@ from fedcore.results.panels.matrices import (
 )
 from fedcore.results.panels.panel import Panel, accuracy_panel
 from fedcore.results.panels.run_panels import Recorded, run_panel
+from fedcore.share.views import ViewSource
+from fedcore.share.views.matrices import figures
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.cells import CODED, EntityRow
 from fedcore.store.database import writing

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
+from fedcore.base.lazy import Generator, Tensor
 from fedcore.clip import specs
 from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import (
@@ -16,9 +17,8 @@ from fedcore.clip.prompts import (
     word_context,
 )
 from fedcore.clip.specs import BackboneSpec
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext, rate_warnings
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 
 WORDS = "a photo of a"

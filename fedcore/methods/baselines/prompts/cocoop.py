@@ -10,12 +10,13 @@ Changed from its code, which trains one image at a time for lack of memory: batc
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.clip.prompts import encode_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, WordedConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LearningRate, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import (
@@ -26,7 +27,6 @@ from fedcore.methods.tensors import (
     piece_size,
     saved_bytes,
 )
-from fedcore.records.presentation import About
 
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""

@@ -4,11 +4,11 @@ The equations are those of PromptFL with a context v_i for each client i, and wi
 start from PromptFL's first context, so that the two differ only in what is shared.
 """
 
+from fedcore.base.presentation import About
 from fedcore.methods.base import Generators, Models, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.hyperparameters import LearningRate, LossWeight, Weighting, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class CoOpConfig(PromptFLConfig):

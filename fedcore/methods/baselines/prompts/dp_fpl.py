@@ -14,14 +14,14 @@ Changed: p_g is averaged after a round; the authors' code averages its gradient 
 
 from typing import Literal
 
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig, most_steps
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import LearningRate, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
-from fedcore.records.presentation import About
 
 
 class DPFPLConfig(PromptedConfig):

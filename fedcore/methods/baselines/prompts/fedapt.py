@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import draw_context, encode_class_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -36,7 +37,6 @@ from fedcore.methods.tensors import (
     piece_size,
     saved_bytes,
 )
-from fedcore.records.presentation import About, DiagnosticChart
 
 TEMPERATURE = 0.01
 """Temperature of the clients' weights for an image, over standardised scores."""

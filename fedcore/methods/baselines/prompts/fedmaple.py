@@ -7,14 +7,14 @@ Layer i <= D of the text tower reads v_i behind [SOS], layer i of the image towe
 The server averages all v_i and F_i. From layer 2 on the prompts replace the outputs of those before.
 """
 
-from fedcore.lazy import Tensor, torch
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.baselines.prompts import WORDS
 from fedcore.methods.baselines.prompts.ivlp import IVLP
 from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, PromptLength, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear
-from fedcore.records.presentation import About
 
 
 class FedMaPLeConfig(MethodConfig):

@@ -23,12 +23,13 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import draw_context, encode_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Generator, Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -41,7 +42,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 START_NOISE = 0.01
 """Standard deviation of what is added to the words from which each group's context starts (authors' code)."""

@@ -12,15 +12,15 @@ Changed from its code: every transport stops by itself, so that a prediction doe
 
 from typing import Literal
 
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import functional as F
-from fedcore.lazy import torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.lazy import torch
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class FedOTPConfig(PromptedConfig):

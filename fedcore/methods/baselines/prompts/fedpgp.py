@@ -9,16 +9,16 @@ Reading: the paper's anchor is what CLIP knows of a class, its code's the untrai
 
 from typing import Literal
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import class_features, draw_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import TENFOLD, Epochs, LearningRate, LossWeight, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class FedPGPConfig(PromptedConfig):

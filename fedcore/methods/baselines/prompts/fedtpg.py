@@ -11,12 +11,13 @@ All layers have a bias. Interpreted: a client's label space is the run's.
 
 from typing import Literal
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.clip.prompts import class_features
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
@@ -28,7 +29,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear, linear
-from fedcore.records.presentation import About
 
 HEADS = 4
 LAYERS = ("q", "k", "v", "out", "up", "down")

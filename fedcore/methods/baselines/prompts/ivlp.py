@@ -11,12 +11,13 @@ FedMaPLe makes the V_i from the P_i by linear maps; PromptSRC adds regularisers.
 
 from typing import Any, ClassVar
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.presentation import About
 from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     HALF_COSINE,
     BatchSize,
@@ -27,7 +28,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class IVLPConfig(MethodConfig):

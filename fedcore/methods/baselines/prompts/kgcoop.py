@@ -10,7 +10,8 @@ The paper trains it on one machine; here clients do, and the server averages, as
 
 from typing import Literal
 
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
 from fedcore.methods.hyperparameters import (
@@ -24,7 +25,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class KgCoOpConfig(WordedConfig):

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     HALF_COSINE,
     Epochs,
@@ -31,7 +32,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
-from fedcore.records.presentation import About
 
 HEADS, SHARPNESS = 8, 10.0
 """Heads of the attention, and the factor of its scores in the place of 1/sqrt(width)."""

@@ -10,15 +10,15 @@ The paper trains it on one machine; here clients do, and the server averages.
 Changed from its code: every transport stops by itself, so that a prediction does not depend on its batch.
 """
 
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, RateSchedule, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class PLOTConfig(PromptedConfig):

@@ -16,16 +16,16 @@ from typing import Self
 
 from pydantic import model_validator
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import class_suffix, encode_around, encode_context, name_tokens
-from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class ProDAConfig(PromptedConfig):

@@ -11,8 +11,9 @@
 The paper trains it on one machine; here clients do, and the server averages.
 """
 
-from fedcore.lazy import Tensor
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
 from fedcore.methods.hyperparameters import (
@@ -26,7 +27,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 
 class ProGradConfig(WordedConfig):

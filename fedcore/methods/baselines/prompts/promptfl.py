@@ -9,13 +9,13 @@ Changed from its code: images are encoded once, without random crops and flips.
 
 from typing import Literal
 
+from fedcore.base.presentation import About
 from fedcore.clip.prompts import draw_context, encode_class_context
-from fedcore.federation import LocalData, Problem
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class PromptFLConfig(PromptedConfig):

@@ -8,14 +8,14 @@
 P_g is shared and P_l never leaves its client. The global model is P_g alone, theta = 0.
 """
 
-from fedcore.federation import LocalData
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class PromptFolioConfig(PromptedConfig):

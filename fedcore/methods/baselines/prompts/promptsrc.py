@@ -16,18 +16,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.files import ASSETS
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import spoken
-from fedcore.federation import LocalData
-from fedcore.files import ASSETS
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
 from fedcore.methods.baselines.prompts.ivlp import IVLP, IVLPConfig
+from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import TENFOLD, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
-from fedcore.records.presentation import About, DiagnosticChart
 
 PEAK, SPREAD = 15 / 20, 1 / 20
 """Mean and standard deviation of the weights over the rounds, in runs: the paper's 15 and 1 of 20 epochs."""

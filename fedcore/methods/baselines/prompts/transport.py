@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
 from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.federation import Problem
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Params, RunContext
 from fedcore.methods.baselines.prompts import Prompted
+from fedcore.methods.federation import Problem
 from fedcore.methods.tensors import in_pieces, piece_size
 
 HELD = 8

@@ -8,14 +8,14 @@ Reading: FedOT says "localized VPT with a global text classifier"; so P takes th
 and the global model has no prompts.
 """
 
+from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import functional as F
+from fedcore.base.presentation import About
 from fedcore.clip.adapters import check_attention_layers, scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.lazy import Tensor, torch
-from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
-from fedcore.records.presentation import About
 
 
 class VPTConfig(MethodConfig):

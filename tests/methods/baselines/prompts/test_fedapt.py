@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from fedcore.base.codes import BEFORE_AGGREGATION
 from fedcore.methods import tensors
-from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import State
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples

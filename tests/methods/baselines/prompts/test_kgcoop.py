@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from tests.support.against import assert_predictions, build, naive_clip, train_both
 from tests.support.tiny import run_rounds
 

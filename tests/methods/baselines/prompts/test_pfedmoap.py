@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods.base import Uploads
 from fedcore.methods.baselines.prompts import pfedmoap
 from tests.support.against import build, client_logits, engine_batches, samples

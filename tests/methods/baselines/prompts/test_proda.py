@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
+from fedcore.base.errors import FedLensError
 from fedcore.methods.baselines.prompts.proda import ProDA, ProDAConfig, places
 from tests.support.against import build, engine_batches, global_logits, samples
 from tests.support.oracles.fedavg import nll

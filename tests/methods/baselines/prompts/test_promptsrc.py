@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from fedcore.files import ASSETS
+from fedcore.base.files import ASSETS
 from tests.support.against import NEAR, assert_predictions, build, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts

@@ -1,0 +1,333 @@
+"""The devices and the memory of this machine, and what a process may use of them, without loading torch."""
+
+import ctypes
+import gc
+import importlib.util
+import os
+import platform
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import psutil
+
+from fedcore.base.errors import FedLensError
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that runs can train on.
+
+    Attributes:
+        id: ``cpu``, or the UUID of a GPU.
+        memory_total, memory_used: bytes; for the CPU, of the machine or of the control group that limits us.
+        load: between 0 and 1, None if it cannot be read.
+    """
+
+    id: str
+    name: str
+    memory_total: int
+    memory_used: int
+    load: float | None
+
+
+def list_devices() -> list[Device]:
+    """Return the GPUs that the installed torch can use, then the CPU."""
+    total = total_memory()
+    used = max(0, total - available_memory())
+    cpu = Device(CPU, platform.processor() or "CPU", total, used, _cpu_load())
+    return [*(_gpus() if torch_has_cuda() else []), cpu]
+
+
+def check(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    devices = [found.id for found in list_devices()]
+    if device not in devices:
+        raise FedLensError(f"this machine has no device {device!r}; it has {', '.join(devices)}", "device")
+
+
+def _cpu_load() -> float | None:
+    """Return the processor's load since the last sample of any thread; None at the first.
+
+    ``psutil.cpu_percent`` remembers a sample per thread, so it would be 0 in each new thread of a page.
+    """
+    global _last_sample, _last_load
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts the time of guests in that of users too
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    with _sampling:
+        if _last_sample is None:
+            _last_sample = idle, total
+        elif total - _last_sample[1] >= SHORTEST_SAMPLE:
+            share = (idle - _last_sample[0]) / (total - _last_sample[1])
+            _last_load = min(1.0, max(0.0, 1 - share))
+            _last_sample = idle, total
+        return _last_load
+
+
+SHORTEST_SAMPLE = 0.5
+"""Processor seconds, of all cores together, that a sample of the load covers at least."""
+_sampling = threading.Lock()
+_last_sample: tuple[float, float] | None = None
+_last_load: float | None = None
+
+
+@cache
+def torch_has_cuda() -> bool:
+    """Return whether the installed torch has CUDA, by its version file: importing torch takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    version = Path(spec.origin).parent / "version.py"
+    return bool(version.is_file() and re.search(r"^cuda\b.*=\s*['\"]", version.read_text(), re.MULTILINE))
+
+
+def _gpus() -> list[Device]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver: a machine without a GPU
+        return []
+    try:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()
+    if visible is None:
+        return gpus
+    names = [part.strip() for part in visible.split(",") if part.strip()]
+    return [gpu for i, gpu in enumerate(gpus) if any(n == str(i) or gpu.id.startswith(n) for n in names)]
+
+
+def _gpu(pynvml: ModuleType, index: int) -> Device:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    try:
+        load: float | None = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    except pynvml.NVMLError:  # a partitioned GPU does not report it
+        load = None
+    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+    return Device(uuid, name, memory.total, memory.used, load)
+
+
+def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
+    """Return the values of ``requested_device`` that a device serves.
+
+    The CPU serves ``auto`` only where there is no GPU.
+    """
+    if device == CPU:
+        return (CPU,) if first_gpu else (CPU, "auto")
+    return (device, "auto", "gpu", "cuda")
+
+
+def accepted_devices() -> set[str]:
+    """Return the values of ``requested_device`` that the devices of this machine serve."""
+    found = [device.id for device in list_devices()]
+    first_gpu = next((device for device in found if device != CPU), None)
+    return {asked for device in found for asked in accepts(device, first_gpu)}
+
+
+def torch_name(device: str) -> str:
+    """Return torch's name of a device, in a process that sees this one only."""
+    return CPU if device == CPU else "cuda"
+
+
+PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Environment variables that let OpenMP threads wait without spinning; set them before torch is loaded.
+
+When a browser or another run shares the cores, spinning threads made training three to six times slower
+(measured on two cores).
+"""
+
+
+def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
+    """Return the environment variables of a process that may use this device only.
+
+    Args:
+        sharers: runs that may train on it at once; on the CPU they divide its threads and its memory.
+    """
+    variables = {
+        "CUDA_VISIBLE_DEVICES": "" if device == CPU else device,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **PATIENT_THREADS,
+    }
+    if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
+        variables["FEDLENS_THREADS"] = variables["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
+    if device == CPU and sharers > 1 and MEMORY_SHARE not in os.environ:
+        variables[MEMORY_SHARE] = str(max(1, total_memory() // sharers))
+    return variables
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep up to 256 MiB of freed memory in this process; other C libraries stay as they are.
+
+    It would return the memory of a step to Linux, which then clears each page of the next step's anew. Larger
+    blocks than 32 MiB are returned as before: glibc adapts this limit, up to there, until one is set.
+    """
+    set_limit = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_limit is not None:
+        set_limit(_M_TRIM_THRESHOLD, 2**28)
+        set_limit(_M_MMAP_THRESHOLD, MAPPED_BLOCK)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of ``mallopt``, as glibc's malloc.h numbers them."""
+MAPPED_BLOCK = 2**25
+"""Bytes from which on a block of memory is mapped by itself, and not a part of the heap."""
+
+
+def _cores() -> int:
+    """Return the threads that torch would use: OMP_NUM_THREADS, else the physical cores that we may use."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads):
+        return int(threads)
+    usable = usable_cpus()
+    return min(usable, psutil.cpu_count(logical=False) or usable)
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+CUDA_CONTEXT = 600 * 2**20
+"""Bytes that a process holds on a GPU besides torch's memory: CUDA's context and its libraries' kernels."""
+
+
+def peak_memory(device: str) -> int:
+    """Return the most bytes of memory that this process has used, of a GPU or (``cpu``) of the machine."""
+    torch = sys.modules.get("torch")  # a process that trains has loaded it
+    if device != "cpu" and torch is not None:
+        return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    # Linux's peak of this process alone; ``ru_maxrss`` begins with that of its parent
+    if found := re.search(r"^VmHWM:\s*(\d+) kB$", _text_of(Path("/proc/self/status")), re.MULTILINE):
+        return int(found[1]) * 1024
+    import resource
+
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
+
+
+def reset_peak_memory(device: str) -> None:
+    """Let ``peak_memory`` begin anew in a process that has worked before.
+
+    Memory that the earlier work has not freed still counts. For the machine's memory this needs Linux.
+    """
+    torch = sys.modules.get("torch")
+    if device != CPU and torch is not None:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    gc.collect()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def default_device() -> str:
+    """Return the device of a run that names none: the first GPU, else the CPU."""
+    return list_devices()[0].id
+
+
+MEMORY_SHARE = "FEDLENS_MEMORY"
+"""Environment variable: the bytes that a run may count on; the supervisor divides memory among runs."""
+_MOUNT, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_GROUP_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use of a control group, as versions 2 and 1 name their files."""
+_RECLAIMABLE = re.compile(r"^(?:total_)?inactive_file (\d+)$", re.MULTILINE)
+"""Cached files in ``memory.stat``, which make room when a process asks for memory; the last line counts."""
+
+
+class ControlGroup(NamedTuple):
+    """A control group of this process that has a limit. used: bytes, without those that can be reclaimed."""
+
+    limit: int
+    used: int
+
+
+def total_memory() -> int:
+    """Return the bytes that this process may use: the machine's memory, or the lowest of its limits."""
+    return min([psutil.virtual_memory().total, *(g.limit for g in limited_groups()), *_process_limits()])
+
+
+def available_memory() -> int:
+    """Return the bytes that are free for a process of this machine, within its control groups."""
+    free = psutil.virtual_memory().available
+    return max(0, min([free, *(g.limit - g.used for g in limited_groups())]))
+
+
+def memory_share() -> int:
+    """Return the bytes that a run may count on.
+
+    It decides the chunks of a run and thereby the last bits of its numbers, so it must not depend on how much
+    memory is free at the moment.
+    """
+    given = os.environ.get(MEMORY_SHARE, "")
+    if given and not re.fullmatch(r"[1-9][0-9]{0,17}", given):
+        raise FedLensError(f"{MEMORY_SHARE} is '{given[:40]}'; give a number of bytes, e.g. 8000000000")
+    return min(total_memory(), int(given)) if given else total_memory()
+
+
+def limited_groups(mount: Path = _MOUNT, membership: Path = _MEMBERSHIP) -> list[ControlGroup]:
+    """Return the control groups that limit the memory of this process, outer ones included."""
+    found = []
+    for folder in _group_folders(mount, membership):
+        for limit_file, used_file in _GROUP_FILES:
+            limit, used = _number_in(folder / limit_file), _number_in(folder / used_file)
+            if limit is not None and used is not None:
+                cached = _RECLAIMABLE.findall(_text_of(folder / "memory.stat"))
+                found.append(ControlGroup(limit, max(0, used - int(cached[-1] if cached else 0))))
+    return found
+
+
+def _group_folders(mount: Path, membership: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, innermost first; some may not exist.
+
+    In a container the path may be that of the host. Then only the outermost folder exists, and it is the
+    container's.
+    """
+    for line in _text_of(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        outermost = mount / "memory" if controllers else mount
+        folder = outermost / path.lstrip("/")
+        yield folder
+        if folder != outermost:
+            yield from (p for p in folder.parents if p.is_relative_to(outermost))
+
+
+def _process_limits() -> Iterator[int]:
+    """Yield the limits that ``ulimit -v`` and ``ulimit -d`` set."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit
+
+
+def _number_in(file: Path) -> int | None:
+    """Return the number in a file; None if it holds none, as in a group without a limit."""
+    text = _text_of(file).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux, or another version of control groups
+        return ""

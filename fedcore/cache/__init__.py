@@ -1,1 +1,0 @@
-"""Arrays on disk that can be resumed, memory-mapped and shared by several processes."""

@@ -1,0 +1,257 @@
+"""Line charts over rounds, seconds or traffic."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil, inf
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from fedcore.results.charts.chart import Chart, annotation, escape, rounds_as_python
+from fedcore.results.charts.theme import TOOLBAR, Theme, rgba, style
+from fedcore.results.curves import Series, show_ranges
+
+UNIFIED_LINES = 12
+"""Number of lines up to which the hover text lists all values; above, it shows the line under the pointer."""
+FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
+NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
+TITLE_HEIGHT = 22  # pixels of a title below the toolbar
+LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a legend begins
+OPEN_MARKERS = tuple(
+    f"{shape}-open" for shape in ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "x")
+)
+"""Markers of further variants of a method; with four dashes, 32 lines of one colour can be told apart."""
+SMALL_VALUE = 1e-3  # smaller numbers are written with a power of ten
+FADED = 0.2
+"""Opacity of the lines beside a highlighted one."""
+CONSTANT_TOLERANCE = 1e-5
+"""Relative difference that float32 rounding may cause; a line whose values differ by less is constant."""
+
+
+def line_chart(
+    series: Sequence[Series],
+    theme: Theme,
+    x_title: str,
+    y_title: str,
+    *,
+    per_cent: bool = True,
+    height: int = 380,
+    name: str = "",
+    best: int | None = None,
+    logarithmic: Collection[Literal["x", "y"]] = (),
+    lower_is_better: bool = False,
+    highlighted: str | None = None,
+) -> Chart:
+    """Draw a line per series, with the band of its spread over several seeds.
+
+    Args:
+        height: in pixels, without the toolbar and the rows of a long legend.
+        name: title above the chart.
+        best: number of lines to show, those with the best last values; the legend offers the others.
+        logarithmic: axes with a logarithmic scale, which cannot show values that are not positive.
+        lower_is_better: whether the lowest lines are the best, as for a loss.
+        highlighted: label of the line that stands out, which is always shown; the others fade.
+    """
+    data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
+    lines_of_method: dict[str, int] = {}
+    with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
+    shown += [s for s in series if s.label == highlighted and s not in shown]
+    small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
+    for s in series:
+        variant = lines_of_method.setdefault(s.method, 0)
+        lines_of_method[s.method] += 1
+        traces = _line(s, theme, variant, with_range, ".2e" if small else ".2f")
+        if highlighted is not None and s.label != highlighted:
+            traces = [{**trace, "opacity": FADED} for trace in traces]
+        data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
+    rows = _legend_rows(series)
+    height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter
+    legend = {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0}
+    height += TOOLBAR
+    last = max((x for s in series for x in s.x), default=0)
+    few = x_title == "Round" and last <= FEW_ROUNDS
+    x_axis = {**theme.axis, "title": {"text": x_title}, "dtick": 1 if few else None}
+    # The axis starts at 0, but not with rangemode "tozero", which cuts markers at 0 in half. If round 0 is
+    # the only one, plotly would draw the axis from -1 to 1.
+    x_axis["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
+    y_axis = {**theme.axis, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
+    if small:
+        y_axis["exponentformat"] = "power"  # without this, plotly writes "0.9µ" for a number without a unit
+    # Not a fixed range: on Live the chart is updated in place, and plotly would keep the range later on.
+    included = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
+    y_axis["autorangeoptions"] = {"include": included}
+    for axis in (x_axis if side == "x" else y_axis for side in logarithmic):
+        axis.update(type="log", autorangeoptions=None, dtick=None)
+    if "y" in logarithmic:
+        _keep_positive(data)
+    layout: dict[str, Any] = {
+        **theme.layout,
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": TOOLBAR + (TITLE_HEIGHT if name else 8), "b": 8},
+        "title": _title(name, theme, height) if name else None,
+        "hovermode": "x unified" if len(shown) <= UNIFIED_LINES else "closest",
+        "legend": legend,
+        "showlegend": len(series) > 1 if name else None,  # the title names a single line
+        "uirevision": f"{name} {x_title} {y_title} {sorted(logarithmic)}",  # a zoom does not outlive its axes
+    }
+    if not any(s.x for s in series):
+        layout["annotations"] = [annotation("nothing recorded yet", 0.5, 0.5)]
+        bare = {"showticklabels": False, "showgrid": False}
+        x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
+    figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
+    return Chart(figure, _last_values(shown, y_title or name, " %" if per_cent else ""))
+
+
+def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
+    """Cut bands off at the lowest positive value, since a logarithmic axis cannot show values below 0."""
+    lowest = min((y for trace in traces for y in trace["y"] if y > 0), default=1.0)
+    for trace in traces:
+        if "fill" in trace:
+            trace["y"] = [max(y, lowest) for y in trace["y"]]
+
+
+def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
+    """Return the ``count`` lines with the best last values in the given order; None: all lines."""
+    if count is None or len(series) <= count:
+        return list(series)
+    sign = 1 if lower_is_better else -1
+    order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
+    return [series[i] for i in sorted(order[:count])]
+
+
+def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
+    """Return the range from 0 that the axis of constant lines includes; None if they are not constant.
+
+    By default, plotly would show one unit on both sides of a constant, or magnify rounding errors.
+    """
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    size = max(abs(low), abs(high))
+    if not values or high - low > CONSTANT_TOLERANCE * size:
+        return None
+    end = 1.25 * size if most is None else min(1.25 * size, most)
+    if not size:
+        return [-0.08, 1.0]  # with room for markers at 0
+    return [-end, 0.0] if high < 0 else [0.0, end]
+
+
+def _legend_rows(series: Sequence[Series]) -> int:
+    """Estimate the rows of the legend, below a chart that takes a third of the page."""
+    longest = max((len(s.label) for s in series), default=0)
+    return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
+
+
+def _legend_top(height: int, rows: int) -> float:
+    """Return the top of the legend in units of the plot's height, which each row of the legend reduces."""
+    return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
+
+
+def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
+    """Return a title below plotly's buttons, so that they do not cover it."""
+    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
+    return {"text": f"<b>{escape(text)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
+
+
+def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
+    """Return the traces of one series: its line, and behind it its band if it has one."""
+    colour = theme.colour(s.method)
+    markers = [style(s.method).marker, *OPEN_MARKERS]
+    dashes = [style(s.method).dash, "dash", "dot", "dashdot"]
+    line = {
+        "type": "scatter",
+        "x": s.x,
+        "y": rounds_as_python(s.y, 2).tolist(),
+        "name": escape(s.label) + (f" (n = {s.n})" if s.n > 1 else ""),
+        "legendgroup": s.label,
+        "mode": "lines+markers" if len(s.x) <= 60 else "lines",
+        "line": {"color": colour, "width": 2, "dash": dashes[(variant + variant // len(markers)) % 4]},
+        "marker": {
+            "symbol": markers[variant % len(markers)],
+            "size": 7,
+            "color": colour,
+            "line": {"width": 1.5, "color": colour},
+        },
+        "customdata": _hover_texts(s, digits),
+        "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
+    }
+    behind = _band(s, colour) if with_range or not s.low else []
+    if s.smooth:
+        thin = {"mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.35, "showlegend": False}
+        behind.append({**line, **thin, "name": f"{escape(s.label)}, raw"})
+        hover: dict[str, Any] = {"customdata": None, "hovertemplate": f"%{{y:{digits}}} smoothed"}
+        line |= {"y": rounds_as_python(s.smooth, 2).tolist(), "mode": "lines", **hover}
+    return [*behind, line]
+
+
+def _band(s: Series, colour: str) -> list[dict[str, Any]]:
+    """Return the band from minimum to maximum, or of one standard deviation on both sides."""
+    low, high = list(s.low), list(s.high)
+    if any(d is not None for d in s.std):
+        high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
+        low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
+    if not low:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "x": [*s.x, *s.x[::-1]],
+            "y": [*high, *low[::-1]],
+            "mode": "lines",
+            "fill": "toself",
+            "fillcolor": rgba(colour, 0.16),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "legendgroup": s.label,
+        }
+    ]
+
+
+def _hover_texts(s: Series, digits: str) -> list[str]:
+    """Return the range or spread of each value, which follows the value in the hover text."""
+    if s.low:
+        return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
+    spreads = [f" ± {d:.1f}" if d is not None else "" for d in s.std]
+    if not s.counts:
+        return spreads
+    return [f"{text} (n = {n} of {s.n})" for text, n in zip(spreads, s.counts, strict=True)]
+
+
+def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
+    """Return the alternative text: the last value of every line, largest first."""
+    last = [(s.y[-1], s.label) for s in series if s.y]
+    if not last:
+        return f"{y_title}: no data yet."
+    texts = [
+        f"{label} {y:.1f}{unit}" if unit or abs(y) >= 1 else f"{label} {y:.3g}"
+        for y, label in sorted(last, reverse=True)
+    ]
+    return f"{y_title} at the end: {'; '.join(texts)}."
+
+
+def series_table(
+    series: Sequence[Series], x_title: str, unit: str = "", spread: str = "std"
+) -> Mapping[str, list[object]]:
+    """Return the lines as a table with a row per value and line, with the spread and range if known."""
+    rows = [(s, i) for s in series for i in range(len(s.x))]
+    mean = f"mean, {unit}" if unit else "mean"
+    table: dict[str, list[object]] = {
+        "line": [s.label for s, _ in rows],
+        x_title: [round(s.x[i], 3) for s, i in rows],
+        mean: [_rounded(s.y[i]) for s, i in rows],
+    }
+    if any(d is not None for s in series for d in s.std):
+        table[spread] = [_rounded(s.std[i]) for s, i in rows]
+    if any(s.counts for s in series):
+        table["seeds"] = [s.counts[i] if s.counts else s.n for s, i in rows]
+    if any(s.smooth for s in series):
+        table["smoothed"] = [_rounded(s.smooth[i]) if s.smooth else None for s, i in rows]
+    if any(s.low for s in series):
+        table["minimum"] = [_rounded(s.low[i]) if s.low else None for s, i in rows]
+        table["maximum"] = [_rounded(s.high[i]) if s.high else None for s, i in rows]
+    return table
+
+
+def _rounded(value: float | None) -> float | None:
+    """Round to two decimals, or to three significant digits if the value would otherwise become 0."""
+    if value is None:
+        return None
+    return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

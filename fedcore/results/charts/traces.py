@@ -1,0 +1,438 @@
+"""The axes and traces of a still picture as shapes, with the hover texts of plotly."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil, cos, floor, inf, isfinite, log10, pi, radians, sin
+from typing import Any
+
+import numpy as np
+
+from fedcore.results.charts.chart import letters
+from fedcore.results.charts.theme import Theme, colours_at
+from fedcore.results.charts.vector import Anchor, Box, Disc, Image, Path, Point, Shape, Text
+
+KINDS = ("scatter", "bar", "heatmap", "parcoords")
+"""Types of plotly's traces that can be drawn.
+
+A new one gets a function that returns its shapes, such as ``scatter_shapes``, and a branch in
+``still.still``; it also gets one in ``_values`` if an axis has to show more than its ``x`` and ``y``.
+"""
+DASHES = {
+    "solid": (),
+    "dot": (2, 3),
+    "dash": (7, 4),
+    "longdash": (12, 4),
+    "dashdot": (7, 3, 2, 3),
+    "longdashdot": (12, 3, 2, 3),
+}
+
+
+def scale_colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
+    """Return colours from 0 to 255, grey for NaN. Shape: share (...) -> (..., 3)."""
+    rgb = colours_at(tuple((p, c) for p, c in scale), np.nan_to_num(share))
+    rgb[np.isnan(share)] = colours_at(((0.0, no_data), (1.0, no_data)), np.zeros(1))[0]
+    return np.round(255 * rgb).astype(np.uint8)
+
+
+def heatmap_shapes(
+    trace: Mapping[str, Any], x: Axis, y: Axis, layout: Mapping[str, Any], table: int, theme: Theme
+) -> list[Shape]:
+    """Return a box per cell with its tip; where cells touch, there are too many, and it is one image."""
+    values = np.asarray(trace["z"], dtype=float)
+    if not values.size:
+        return []
+    bar = layout["coloraxis"]
+    share = np.clip((values - bar["cmin"]) / (bar["cmax"] - bar["cmin"]), 0, 1)
+    colours = scale_colours(bar["colorscale"], share, theme.no_data)
+    if not trace["xgap"]:
+        (left, right), (bottom, top) = x.pixels, y.pixels
+        return [Image(left, top, right - left, bottom - top, colours, table)]
+    return [
+        Box(
+            x.place(j - 0.5) + 0.5,
+            y.place(i - 0.5) + 0.5,
+            x.place(j + 0.5) - x.place(j - 0.5) - 1,
+            y.place(i + 0.5) - y.place(i - 0.5) - 1,
+            "#{:02x}{:02x}{:02x}".format(*colours[i, j]),
+            tip=_tip(trace, (i, j), x, y),
+        )
+        for i, j in zip(*np.nonzero(~np.isnan(values)), strict=True)
+    ]
+
+
+def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
+    """Return the hover text of a point, from plotly's template."""
+    if trace.get("hoverinfo") == "skip" or not trace.get("hovertemplate"):
+        return ""
+    template = re.sub(r"<extra>.*</extra>", "", trace["hovertemplate"])
+
+    def value(found: re.Match[str]) -> str:
+        name, item, form = found.groups()
+        if name == "fullData.name":
+            return str(trace["name"])
+        if trace["type"] == "heatmap" and name in "xy":
+            return str((x if name == "x" else y).layout["labelalias"][str(index["yx".index(name)])])
+        given = trace[name][index] if trace.get(name) is not None else ""
+        given = given if item is None else given[int(item)]
+        return f"{given:{form}}" if form else str(given)
+
+    text = re.sub(r"%\{([\w.]+)(?:\[(\d)\])?(?::([^}]*))?\}", value, template)
+    if trace["type"] == "scatter" and "fullData.name" not in template:
+        at = trace["x"][index]
+        shown = at if isinstance(at, str) else f"{at:,.6g}"
+        place = "" if "%{x" in template else f", {x.title} {shown}"
+        unit = y.layout.get("ticksuffix") or "" if place else ""
+        text = f"{trace['name']}{place}\n{text}{unit}"
+    return plain(text)
+
+
+def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step: int) -> list[Shape]:
+    """Return lines, error bars, markers and texts; of points without a marker every n-th has a tip."""
+    points = [(x(u), y(v)) for u, v in zip(trace["x"], trace["y"], strict=True)]
+    finite = [i for i, (u, v) in enumerate(points) if isfinite(u) and isfinite(v)]
+    if not finite:
+        return []
+    mode, opacity = trace.get("mode", "lines"), trace.get("opacity") or 1.0
+    shapes: list[Shape] = []
+    if trace.get("fill") == "toself":
+        return [Path(points, fill=trace["fillcolor"], closed=True, line=line)]
+    if "lines" in mode:
+        pen = trace["line"]
+        shape = points
+        if pen.get("shape") == "hv":
+            shape = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
+        dashes = DASHES[pen.get("dash") or "solid"]
+        stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
+        shapes.append(Path(shape, line=line, **stroke))
+    spread = trace.get("error_y") or {}
+    if spread.get("array") is not None:
+        bars: list[Point] = []
+        for i in finite:
+            if spread["array"][i]:
+                ends = (y(trace["y"][i] + s * spread["array"][i]) for s in (-1, 1))
+                bars += _error_bar(points[i][0], *ends)
+        shapes.append(Path(bars, spread["color"], width=1.5, line=line))
+    for i in finite:
+        tip = _tip(trace, i, x, y)
+        if "markers" in mode:
+            shapes.append(marker(trace["marker"], *points[i], line, tip))
+        elif tip and i % step == 0:
+            shapes.append(Disc(*points[i], radius=4, tip=tip, line=line))
+    if "text" in mode:
+        shapes += _texts(trace, points, finite)
+    return shapes
+
+
+def _error_bar(middle: float, low: float, high: float) -> list[Point]:
+    """Return the lines of an upright error bar."""
+    parts = ((0, low), (0, high)), ((-3, low), (3, low)), ((-3, high), (3, high))
+    return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
+
+
+def colour_lines(traces: Sequence[dict[str, Any]], colours: Sequence[str]) -> None:
+    """Give scatter traces without colours those of plotly: one for the line and the markers of each."""
+    for number, trace in enumerate(traces):
+        if trace["type"] == "scatter":
+            line = trace.get("line") or {}
+            colour = {"color": line.get("color") or colours[number % len(colours)]}
+            trace["marker"] = colour | (trace.get("marker") or {})
+            trace["line"] = {"color": trace["marker"]["color"]} | line
+
+
+def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
+    """Give bars their colours, and their places beside or upon each other, as plotly does.
+
+    A trace of bars gets ``along`` (the side of its values), ``length`` and ``base`` (where each bar begins)
+    in the unit of its values, and ``offset`` and ``thick`` in that of the other axis, on which bars are
+    ``unit`` apart.
+    """
+    bars = [(i, t) for i, t in enumerate(traces) if t["type"] == "bar"]
+    mode, ends = layout.get("barmode") or "group", defaultdict[Any, float](float)
+    for number, trace in bars:
+        along, across = ("x", "y") if trace.get("orientation") == "h" else ("y", "x")
+        length = [0.0 if v is None else float(v) for v in trace[along]]
+        places = list(trace.setdefault(across, range(len(length))))
+        axes = trace.get("xaxis"), trace.get("yaxis")
+        beside = (
+            [i for i, t in bars if (t.get("xaxis"), t.get("yaxis")) == axes] if mode == "group" else [number]
+        )
+        named = any(isinstance(place, str) for place in places)
+        unit = 1.0 if named else min((b - a for a, b in pairwise(sorted(set(places)))), default=1.0)
+        room = unit * (1 - layout.get("bargap", 0.2))
+        colour = (trace.get("marker") or {}).get("color") or colours[number % len(colours)]
+        keys = [(axes, place, size < 0) for place, size in zip(places, length, strict=True)]
+        base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
+        ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})
+        trace |= {
+            "along": along,
+            "length": length,
+            "base": base,
+            "unit": unit,
+            "thick": room / len(beside),
+            "offset": room * (beside.index(number) / len(beside) - 0.5),
+            "colours": [colour] * len(length) if isinstance(colour, str) else list(colour),
+        }
+
+
+def bar_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, theme: Theme) -> list[Shape]:
+    """Return a box per bar with its tip, and its error bar."""
+    upright = trace["along"] == "y"
+    along, across = (y, x) if upright else (x, y)
+    error = trace.get(f"error_{trace['along']}") or {}
+    boxes: list[Shape] = []
+    errors: list[Point] = []
+    for i, (base, length) in enumerate(zip(trace["base"], trace["length"], strict=True)):
+        first = across.number(trace["x" if upright else "y"][i]) + trace["offset"]
+        sides = sorted((across.place(first), across.place(first + trace["thick"])))
+        start, end = along(base), along(base + length)
+        low, high = sorted((start if isfinite(start) else along.pixels[0], end))  # a logarithm has no zero
+        if not length or not isfinite(sides[0] + end):
+            continue
+        (left, right), (top, bottom) = (sides, (low, high)) if upright else ((low, high), sides)
+        tip = _tip(trace, i, x, y)
+        boxes.append(Box(left, top, right - left, bottom - top, trace["colours"][i], tip=tip, line=line))
+        if error.get("array") is not None and error["array"][i]:
+            lines = _error_bar(
+                sum(sides) / 2, *(along(base + length + s * error["array"][i]) for s in (-1, 1))
+            )
+            errors += lines if upright else [(v, u) for u, v in lines]
+    pen = Path(errors, error.get("color") or theme.ink, width=1.5, line=line)
+    return [*boxes, pen] if errors else boxes
+
+
+def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[int]) -> list[Shape]:
+    font = trace.get("textfont") or {}
+    vertical, _, side = (trace.get("textposition") or "middle center").partition(" ")
+    size, distance = font.get("size") or TITLE, (trace.get("marker") or {}).get("size", 0) / 2 + 3
+    anchors: dict[str, Anchor] = {"left": "end", "center": "middle", "right": "start"}
+    dx = {"left": -distance, "center": 0, "right": distance}[side]
+    dy = {"top": -distance - size / 2, "middle": 0, "bottom": distance + size / 2}[vertical]
+    colours = font.get("color")
+    shapes: list[Shape] = []
+    for i in finite:
+        text = str(trace["text"][i])
+        if text:
+            colour = colours if isinstance(colours, str) else font["color"][i]
+            x, y = points[i][0] + dx, points[i][1] + dy
+            shapes.append(Text(x, y, plain(text), colour, size, anchors[side], bold="<b>" in text))
+    return shapes
+
+
+def _star(
+    count: int, turn: float = 0.0, inner: float = 1.0, wide: float = 1.0, tall: float = 1.0
+) -> list[Point]:
+    """Return a polygon in a circle of radius 1, or a star whose inner corners are nearer to the middle."""
+    corners = 2 * count if inner != 1 else count
+    radii = [inner if inner != 1 and i % 2 else 1.0 for i in range(corners)]
+    angles = [radians(turn) - pi / 2 + 2 * pi * i / corners for i in range(corners)]
+    return [(wide * r * cos(a), tall * r * sin(a)) for r, a in zip(radii, angles, strict=True)]
+
+
+_CROSS = [(-1, -0.4), (-0.4, -0.4), (-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4),
+          (0.4, 1), (-0.4, 1), (-0.4, 0.4), (-1, 0.4)]  # fmt: skip
+_NEXT = (float("nan"), float("nan"))
+SYMBOLS: dict[str, list[Point]] = {
+    "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    "diamond": _star(4, wide=1.25, tall=1.25),
+    "diamond-tall": _star(4, wide=0.8, tall=1.4),
+    "diamond-wide": _star(4, wide=1.4, tall=0.8),
+    "triangle-up": _star(3, wide=1.15, tall=1.15),
+    "triangle-down": _star(3, 180, wide=1.15, tall=1.15),
+    "triangle-left": _star(3, 270, wide=1.15, tall=1.15),
+    "triangle-right": _star(3, 90, wide=1.15, tall=1.15),
+    "cross": _CROSS,
+    "x": [((u - v) * 0.71, (u + v) * 0.71) for u, v in _CROSS],
+    "x-thin": [(-1, -1), (1, 1), _NEXT, (-1, 1), (1, -1)],
+    "star": _star(5, inner=0.4, wide=1.35, tall=1.35),
+    "pentagon": _star(5, wide=1.1, tall=1.1),
+    "hexagon": _star(6, wide=1.1, tall=1.1),
+    "hexagon2": _star(6, 30, wide=1.1, tall=1.1),
+    "hexagram": _star(6, inner=0.58, wide=1.35, tall=1.35),
+    "star-square": _star(4, 45, inner=0.5, wide=1.4, tall=1.4),
+    "star-diamond": _star(4, inner=0.5, wide=1.4, tall=1.4),
+    "bowtie": [(-1, -0.9), (1, 0.9), (1, -0.9), (-1, 0.9)],
+    "hourglass": [(-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)],
+    "circle-cross": [*_star(16), _NEXT, (-1, 0), (1, 0), _NEXT, (0, -1), (0, 1)],
+    "square-cross": [
+        (-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9), _NEXT, (-0.9, 0), (0.9, 0),
+        _NEXT, (0, -0.9), (0, 0.9),
+    ],
+}  # fmt: skip
+"""The outlines of plotly's markers in units of their radius; a circle has its own shape."""
+
+
+def marker(look: Mapping[str, Any], x: float, y: float, line: int | None = None, tip: str = "") -> Shape:
+    """Return the shape of a marker as plotly describes it."""
+    symbol, radius = look.get("symbol") or "circle", look.get("size", 6) / 2
+    name, pen = symbol.removesuffix("-open"), look.get("line") or {}
+    is_open = symbol.endswith("-open")
+    fill = "none" if is_open else look["color"]
+    stroke = look["color"] if is_open else pen.get("color") or "none"
+    width = pen.get("width") or 1.0
+    if name == "circle":
+        return Disc(x, y, radius, fill, stroke, width, tip=tip, line=line)
+    outline = [(x + radius * u, y + radius * v) for u, v in SYMBOLS[name]]
+    return Path(outline, stroke, fill, width, closed=name != "x-thin", tip=tip, line=line)
+
+
+LETTER = 0.6
+"""Width of an average letter in units of the size of its text."""
+TICK, TITLE, GAP = 11.0, 12.0, 5.0  # pixels: text of ticks and titles, space between parts
+
+
+@dataclass
+class Axis:
+    """One axis of a panel, which places values between two pixels.
+
+    Attributes:
+        ends: its values at the first and last pixel, logarithms on a logarithmic axis.
+        pixels: left and right, or bottom and top.
+        names: values of an axis of names, in order.
+    """
+
+    layout: Mapping[str, Any]
+    log: bool = False
+    ends: tuple[float, float] = (0.0, 1.0)
+    pixels: tuple[float, float] = (0.0, 1.0)
+    ticks: list[tuple[float, str]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return plain((self.layout.get("title") or {}).get("text") or "")
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        low, high = self.layout.get("domain", (0.0, 1.0))
+        return float(low), float(high)
+
+    def number(self, value: Any) -> float:
+        """Return a value as the axis counts it; NaN where it cannot show it."""
+        if self.names:
+            return float(self.names.index(str(value))) if str(value) in self.names else float("nan")
+        if value is None:
+            return float("nan")
+        if self.log:
+            return log10(value) if value > 0 else float("nan")
+        return float(value)
+
+    def place(self, number: float) -> float:
+        (low, high), (first, last) = self.ends, self.pixels
+        return first + (number - low) / (high - low) * (last - first)
+
+    def __call__(self, value: Any) -> float:
+        return self.place(self.number(value))
+
+
+def plain(text: str) -> str:
+    """Return the text behind plotly's mark-up; a line break stays one."""
+    return html.unescape(re.sub(r"</?[bi]>", "", text.replace("<br>", "\n")))
+
+
+def text_width(text: str) -> float:
+    """Estimate the width of a tick's text in pixels."""
+    return LETTER * TICK * letters(text)
+
+
+def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
+    """Return the axes of some traces, by the names that plotly gives them: ``x``, ``y``, ``x2``."""
+    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy")
+    axes = {}
+    for name in names or "xy":
+        axis = Axis(layout.get(f"{name[0]}axis{name[1:]}", {}))
+        values = [
+            v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])
+        ]
+        _scale(axis, values, any(t["type"] == "bar" and t["along"] == name[0] for t in traces))
+        axes[name] = axis
+    return axes
+
+
+def _values(trace: Mapping[str, Any], side: str) -> list[Any]:
+    values = list(trace.get(side, ()))
+    if trace["type"] == "bar" and side != trace["along"]:
+        named = any(isinstance(v, str) for v in values)
+        return values if named else [v + s * trace["unit"] / 2 for v in values for s in (-1, 1)]
+    if trace["type"] == "bar":
+        values = [b + v for b, v in zip(trace["base"], trace["length"], strict=True)]
+    spread = (trace.get(f"error_{side}") or {}).get("array")
+    if spread is not None:
+        values += [v + s * e for v, e in zip(values, spread, strict=True) for s in (-1, 1)]
+    return values + (list(trace["base"]) if trace["type"] == "bar" else [])
+
+
+def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
+    """Give an axis its ends and ticks, as plotly chooses them; bars leave no space below zero."""
+    given = axis.layout
+    axis.log = given.get("type") == "log"
+    if any(isinstance(v, str) for v in values):
+        axis.names = list(dict.fromkeys(str(v) for v in values))
+    numbers = [n for v in values if isfinite(n := axis.number(v))]
+    if given.get("range") is not None:
+        low, high = (float(end) for end in given["range"])
+    elif axis.names:
+        low, high = -0.5, len(axis.names) - 0.5
+    else:
+        included = (given.get("autorangeoptions") or {}).get("include")
+        numbers += [] if included is None else [float(v) for v in np.atleast_1d(included)]
+        low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+        space = 0.05 * (high - low) or 0.5
+        low -= 0 if from_zero and low == 0 else space
+        high += 0 if from_zero and high == 0 else space
+    axis.ends = low, high
+    suffix = plain(given.get("ticksuffix") or "")
+    if given.get("tickvals") is not None:
+        axis.ticks = [
+            (axis.number(v), plain(str(t))) for v, t in zip(given["tickvals"], given["ticktext"], strict=True)
+        ]
+    elif axis.names:
+        axis.ticks = [(float(i), plain(name)) for i, name in enumerate(axis.names)]
+    else:
+        axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, axis.log, given.get("dtick"))]
+
+
+def round_ticks(low: float, high: float, log: bool, step: float | None) -> list[tuple[float, str]]:
+    """Return places and texts of round numbers between two ends."""
+    if log:
+        digits = (1, 2, 5) if high - low < 3 else (1,)
+        numbers = [d * 10.0**e for e in range(floor(low), ceil(high) + 1) for d in digits]
+        return [(log10(v), f"{v:g}") for v in numbers if low <= log10(v) <= high]
+    if step is None:
+        unit = 10.0 ** floor(log10((high - low) / 7))
+        step = unit * next(m for m in (1, 2, 5, 10) if (high - low) / (unit * m) <= 7)
+    count = range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    return [(i * step, f"{round(i * step, 12):,.6g}") for i in count]
+
+
+def room_of_names(axis: Axis) -> float:
+    """Return the pixels beside an axis that its ticks need."""
+    return max((text_width(text) for _, text in axis.ticks), default=0.0) + GAP + 2
+
+
+def thinned_ticks(axis: Axis) -> list[tuple[float, str]]:
+    """Return every tick, or every n-th of a matrix with more columns than there is room for."""
+    places = sorted(axis.place(n) for n, _ in axis.ticks)
+    apart = min((b - a for a, b in pairwise(places)), default=inf)
+    return axis.ticks[:: max(1, ceil((TICK + 4) / apart))] if "domain" in axis.layout else axis.ticks
+
+
+def text_angle(axis: Axis) -> float:
+    """Return the angle of the texts below an axis: as given, or slanted where they would overlap."""
+    given = float(axis.layout.get("tickangle") or 0)
+    places = sorted(axis.place(n) for n, _ in axis.ticks)
+    apart = min((b - a for a, b in pairwise(places)), default=inf)
+    widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
+    return given if given or widest + GAP < apart else -35.0
+
+
+def room_below(axis: Axis) -> float:
+    """Return the pixels below an axis that its ticks and its title need."""
+    widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
+    slanted = widest * sin(radians(abs(text_angle(axis))))
+    return GAP + TICK + 3 + slanted + (TITLE + 6 if axis.title else 0) + GAP

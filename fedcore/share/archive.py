@@ -1,0 +1,195 @@
+"""A bundle as a ZIP archive: written with equal bytes for equal content, and read as a stranger's file.
+
+Nothing is unpacked to the disk. Sizes, names and digests are checked before any content is parsed.
+"""
+
+import hashlib
+import io
+import json
+import re
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
+
+import fedcore
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import user_path, zipped
+from fedcore.base.progress import counted
+from fedcore.share.evidence import BundlePart
+from fedcore.store.imports import parse_json
+
+FORMAT: Literal["fedlens-bundle-1"] = "fedlens-bundle-1"
+MANIFEST = "bundle.json"
+MOST_BYTES = 2**30
+"""Largest content of a bundle, unpacked; predictions of a hundred runs have some tens of megabytes."""
+MOST_FILES = 10_000
+MOST_JSON = 2**28
+"""Largest JSON or CSV file."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
+_BROKEN = (
+    zipfile.BadZipFile,  # no archive, contradictory entries, or a wrong checksum
+    zlib.error,  # damaged content
+    EOFError,  # content that ends too early
+    RuntimeError,  # encrypted; a later version of ZIP, as NotImplementedError
+    ValueError,  # a place before the beginning of the file; a name that is not UTF-8
+    OverflowError,  # a place beyond 2**63 bytes
+)
+"""Errors of ``zipfile`` for a damaged, encrypted or unusual archive."""
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class BundleManifest(BundlePart):
+    """The first file of a bundle.
+
+    Attributes:
+        digest: of the names and SHA-256 of all other files; a paper prints it.
+        files: SHA-256 of each other file.
+    """
+
+    format: Literal["fedlens-bundle-1"]
+    title: str
+    fedlens: str
+    commit: str
+    digest: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The files of a bundle, whose bytes are those of its manifest."""
+
+    name: str
+    manifest: BundleManifest
+    files: Mapping[str, bytes]
+
+    def text(self, name: str) -> str:
+        if name not in self.files:
+            raise self.fault(f"it has no file {name}")
+        content = self.files[name]
+        if len(content) > MOST_JSON:
+            raise self.fault(f"{name} has {len(content):,} bytes, more than any that FedLens writes")
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.fault(f"{name} is not UTF-8 text ({first_line(error)})") from error
+
+    def read(self, name: str, model: type[_Model]) -> _Model:
+        text = self.text(name)
+        try:
+            return model.model_validate(parse_json(text))
+        except (ValueError, RecursionError, OverflowError) as error:
+            raise self.fault(f"{name}: {first_line(error)}") from error
+
+    def fault(self, what: str) -> FedLensError:
+        """Return the error for a file that differs from what FedLens writes."""
+        return _fault(self.name, what)
+
+
+def _fault(name: str, what: str) -> FedLensError:
+    return FedLensError(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
+
+
+def _one_line(text: str) -> str:
+    """Return a text without control characters, which would act on a terminal, and half characters."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """Return the digest of some files by name and SHA-256."""
+    lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, BundleManifest]:
+    """Return the archive of some files, and its manifest."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = BundleManifest(
+        format=FORMAT,
+        title=_one_line(title),
+        fedlens=fedcore.__version__,
+        commit=commit,
+        digest=digest_of(hashes),
+        files=hashes,
+    )
+    return zipped({MANIFEST: as_json(manifest).encode(), **files}, compression=9), manifest
+
+
+def as_json(content: BaseModel | Any, indent: int | None = 1) -> str:
+    """Return a model as JSON text."""
+    plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+
+
+def open_bundle(path: str | Path) -> Archive:
+    """Read a bundle and compare the bytes of its files with its manifest."""
+    named = user_path(path, "bundle")
+    if named.exists() and not named.is_file():
+        raise FedLensError(f"{path} is not a file; give the path of a bundle", "bundle")
+    try:
+        if (size := named.stat().st_size) > MOST_BYTES:
+            raise _fault(str(path), f"it has {size / 1e9:.1f} GB")
+        content = named.read_bytes()
+    except OSError as error:
+        raise FedLensError(
+            f"cannot read {path}: {error.strerror}; give the path of a bundle", "bundle"
+        ) from error
+    return read_bundle(content, str(path))
+
+
+def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
+    """Read a bundle from its bytes, see ``open_bundle``."""
+    try:
+        files = _unpacked(content, name)
+    except FedLensError:
+        raise
+    except _BROKEN as error:
+        raise _fault(name, first_line(error)) from error
+    empty = BundleManifest(format=FORMAT, title="", fedlens="", commit="", digest="", files={})
+    manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
+    files.pop(MANIFEST)
+    archive = Archive(name, manifest, files)
+    for text in (manifest.title, manifest.fedlens, manifest.commit, *manifest.files):
+        if text != _one_line(text):
+            raise archive.fault(f"{text[:100]!r} in {MANIFEST} is not one line of text")
+    if digest_of(manifest.files) != manifest.digest:
+        raise archive.fault("its digest is not that of its files")
+    for missing in sorted(manifest.files.keys() - files.keys()):
+        raise archive.fault(f"{missing} is missing")
+    for other in sorted(files.keys() - manifest.files.keys()):
+        raise archive.fault(f"{other} is not part of it")
+    for each, sha256 in manifest.files.items():
+        if hashlib.sha256(files[each]).hexdigest() != sha256:
+            raise archive.fault(f"{each} has changed since it was written")
+    return archive
+
+
+def _unpacked(content: bytes, name: str) -> dict[str, bytes]:
+    """Return the files of an archive by name, once their names and sizes have been checked."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_FILES:
+            raise _fault(name, f"it has {counted(len(entries), 'file')}")
+        names = [entry.filename for entry in entries]
+        for each in names:
+            if not _NAME.fullmatch(each) or ".." in each:
+                raise _fault(name, f"{each[:100]!r} is not a name that FedLens writes")
+        if len({each.lower() for each in names}) < len(names):
+            raise _fault(name, "it has two files of one name")
+        size = sum(entry.file_size for entry in entries)
+        if size > MOST_BYTES:
+            raise _fault(name, f"it unpacks to {size / 1e9:.1f} GB")
+        files = {}
+        for entry in entries:
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _fault(name, f"{entry.filename} is compressed in another way than FedLens does")
+            with archive.open(entry) as file:
+                files[entry.filename] = file.read(entry.file_size + 1)
+            if len(files[entry.filename]) != entry.file_size:
+                raise _fault(name, f"{entry.filename} is longer than its entry says")
+        return files

@@ -1,0 +1,291 @@
+"""Train the runs of a bundle or a report again, and name what differs from what was recorded."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.events import Event
+from fedcore.base.files import read_text
+from fedcore.base.progress import Work, counted
+from fedcore.config import Experiment, RunConfig
+from fedcore.config.field_names import number_ranges
+from fedcore.jobs import handlers
+from fedcore.jobs.handlers import Handler, Job
+from fedcore.results.run_files import environment_texts
+from fedcore.share.archive import Archive, open_bundle, read_bundle
+from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.content import read_report
+from fedcore.share.evidence import COUNTS, SUMMARY, first_difference, read_counts
+from fedcore.share.folders import Folders, data_of, read_folders, with_folders, without_folder
+from fedcore.share.make import make
+from fedcore.share.page import printed_parts, report_html
+from fedcore.share.recipe import Recipe, RunRecipe, round_digests
+from fedcore.share.verify import sound_content
+from fedcore.share.views.cost import AGAINST
+from fedcore.store import Store
+
+PAGES = (".html", ".htm")
+_REUSED = ("threads", "chunk")
+"""Numbers of the recorded runs that decide the last bits and can be chosen again on any machine."""
+_MOST_REUSED = 1024
+_REPORTED = (
+    "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
+    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "precision",
+    "data", "pixels", "weights", "weights_digest",
+)  # fmt: skip
+"""Parts of the environment that may explain other numbers."""
+_HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.DOTALL)
+"""The element of a report's page that holds its recipe, in which no text ends the element."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe, and the bundle or the text of the report's page that it comes from."""
+
+    recipe: Recipe
+    archive: Archive | None = None
+    page: str = ""
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """An experiment of a recipe, as it is trained on this machine."""
+
+    experiment: Experiment
+    runs: tuple[RunConfig, ...]
+    recipes: tuple[RunRecipe, ...]
+
+
+def read_source(path: Path) -> Source:
+    """Read the recipe of a bundle whose numbers follow from its evidence, or of the page of a report."""
+    if path.suffix.lower() not in PAGES:
+        archive = open_bundle(path)
+        return Source(sound_content(archive).recipe, archive)
+    page = read_text(path, "a report", "bundle")
+    held = _HELD_RECIPE.search(page)
+    try:
+        recipe = Recipe.model_validate(json.loads(held[1] if held is not None else ""))
+    except (ValueError, RecursionError) as error:
+        raise FedLensError(
+            f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
+            "bundle",
+        ) from error
+    return Source(recipe, page=page)
+
+
+def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
+    """Write the method files of a recipe below a folder, to be read; returns path and digest by place."""
+    written = {}
+    for place, method in recipe.methods.items():
+        path = (folder / place).resolve()
+        content = method.text.encode()
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if path.read_bytes() != content:
+                raise FedLensError(f"{path} has another content; move it away, or choose another --db", "db")
+        except OSError as error:
+            raise FedLensError(f"cannot write {path}: {error.strerror}; choose another --db", "db") from error
+        written[place] = path, method.sha256
+    return written
+
+
+def trainable(
+    recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: Sequence[str] = ()
+) -> list[Trainable]:
+    """Return the experiments of a recipe with their data and method files on this machine.
+
+    Args:
+        files: see ``write_methods``.
+        data: folders of the data sets, see ``read_folders``; embedded ones need none.
+    """
+    folders, found = read_folders((run.config for run in recipe.runs), data), []
+    for experiment in recipe.experiments:
+        trained = tuple(run for run in experiment.runs if run.origin == "engine")
+        runs = tuple(
+            _trainable_run(run.config, files, folders, recipe.choices.rule == "best") for run in trained
+        )
+        if not runs:
+            continue
+        for run in trained:
+            _reused(run.environment)
+        methods = tuple(
+            entry.model_copy(update={"file": str(files[entry.file][0])})
+            for entry in experiment.config.methods
+            if entry.file is not None and entry.file in files
+        )
+        others = tuple(entry for entry in experiment.config.methods if entry.file is None)
+        config = experiment.config.model_copy(
+            update={
+                "name": experiment.name,
+                "methods": (*others, *methods),
+                "tuning": None,  # the draws of a search are repeated, and nothing follows them
+                **{name: getattr(runs[0], name) for name in ("data", "further_data", "transfer")},
+            }
+        )
+        found.append(Trainable(config, runs, trained))
+    if not found:
+        raise FedLensError("FedLens trained none of these runs: they were recorded by a script", "bundle")
+    return found
+
+
+def _trainable_run(
+    config: RunConfig, files: Mapping[str, tuple[Path, str]], folders: Folders, keep_best: bool
+) -> RunConfig:
+    changed: dict[str, Any] = {}
+    if config.method.file is not None:
+        if config.method.file not in files:
+            raise FedLensError(f"the method file {Path(config.method.file).name} is not part of it", "bundle")
+        path, _ = files[config.method.file]
+        changed["method"] = config.method.model_copy(update={"file": str(path)})
+    if lacking := without_folder(data_of(config), folders):
+        needed = " ".join(f"--data {name}=FOLDER" for name in lacking)
+        raise FedLensError(f"name the folders of its data: {needed}", "data")
+    if keep_best:
+        changed["keep_checkpoints"] = "best"
+    return with_folders(config, folders).model_copy(update=changed)
+
+
+def _reused(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded choices that are made again; refuse those that would harm this machine."""
+    found = {name: environment[name] for name in _REUSED if environment.get(name)}
+    for name, value in found.items():
+        if not isinstance(value, int) or not 1 <= value <= _MOST_REUSED:
+            raise FedLensError(f"its {name} are {value!r:.40}, not a number up to {_MOST_REUSED:,}", "bundle")
+    return found
+
+
+def handler(recipes: Sequence[RunRecipe]) -> Handler:
+    """Return the handler that trains the runs of a recipe, in order, with their recorded choices."""
+    waiting = iter(recipes)
+
+    def train(job: Job) -> Generator[Event, None, dict[str, Any]]:
+        recorded = next(waiting).environment
+        reused = _reused(recorded)
+
+        def engine(config: RunConfig, **options: Any) -> Iterator[Event]:
+            return handlers.load_engine()(
+                config, **{**options, "environment": options["environment"] or reused}
+            )
+
+        return (yield from handlers.train(job, engine))
+
+    return train
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The comparison of new runs with the recorded ones.
+
+    Attributes:
+        differences: what differs, in one line each; empty if all is the same to the last bit.
+        environments: what differs in the machine and the versions, which may be why.
+        uncompared: what was not compared.
+    """
+
+    rounds: int
+    runs: int
+    differences: tuple[str, ...]
+    environments: tuple[str, ...]
+    uncompared: tuple[str, ...]
+
+
+def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe]) -> Work[Repeated]:
+    """Compare new runs with the recorded ones; ``trained`` has the recipe of each new run by id."""
+    differences: list[str] = []
+    uncompared: list[str] = []
+    environments: dict[str, None] = {}
+    rounds = 0
+    for run_id, recipe in trained.items():
+        found = round_digests(store, run_id)
+        other = next((r for r in recipe.rounds if found.get(r) != recipe.rounds[r]), None)
+        rounds += sum(found.get(r) == digest for r, digest in recipe.rounds.items())
+        if not recipe.rounds:
+            differences.append(f"{recipe.name}: no round of it was recorded, to which it could be compared")
+        if other is not None:
+            last = max(recipe.rounds)
+            differences.append(f"{recipe.name}: differs from round {other} of {last} on")
+        if recipe.rounds and (lacking := sorted(found.keys() - recipe.rounds.keys())):
+            differences.append(f"{recipe.name}: no digest of round {number_ranges(lacking)} was recorded")
+        now, before = (
+            environment_texts({n: e[n] for n in _REPORTED if n in e})
+            for e in (store.runs.environment(run_id), recipe.environment)
+        )
+        for title in dict.fromkeys((*before, *now)):
+            if before.get(title) != now.get(title):
+                then, today = (of.get(title, "not recorded") for of in (before, now))
+                environments[f"{title}: {then} then, {today} now"] = None
+    if len(trained) < len(source.recipe.runs):
+        uncompared.append(
+            "all numbers but the accuracies of the rounds, since not all runs were trained again"
+        )
+    else:
+        experiments = list(dict.fromkeys(run.experiment_id for run in store.runs.get(trained)))
+        choices = source.recipe.choices
+        choice = ComparisonChoices(choices.rule, choices.metric, choices.baseline, choices.test)
+        with checked_comparison(store, experiments, choice) as checked:
+            if source.archive is not None:
+                made = yield from make(checked, source.recipe.title)
+                differences += _file_differences(source.archive, read_bundle(made.content))
+            else:
+                page = yield from report_html((yield from read_report(checked)))
+                differences += _page_differences(printed_parts(source.page), printed_parts(page), uncompared)
+    return Repeated(rounds, len(trained), tuple(differences), tuple(environments), tuple(uncompared))
+
+
+def _page_differences(
+    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]], uncompared: list[str]
+) -> list[str]:
+    """Return how what a page prints differs from what it would print of the new runs."""
+    found = []
+    always = [part for part in now if part == "summary" or re.fullmatch(r"setting-\d+", part)]
+    for part in dict.fromkeys((*before, *always)):
+        if part.endswith(tuple(f" against {cost}" for cost in AGAINST.values())):
+            uncompared.append(f"{part}, which has measured seconds")
+            continue
+        texts = zip_longest(before.get(part, ()), now.get(part, ()), fillvalue="nothing")
+        if unequal := [pair for pair in texts if pair[0] != pair[1]]:
+            printed, made = unequal[0]
+            count = counted(len(unequal), "difference")
+            found.append(f"{part or 'a table'}: {count}, first: {printed:.80} was printed, {made:.80} now")
+    uncompared.append("the shapes in drawings, notices, config, environment, and what the author wrote")
+    return found
+
+
+def _file_differences(archive: Archive, new: Archive) -> list[str]:
+    """Return how the evidence and numbers of a bundle differ from those of the new runs."""
+    found = []
+    for name in archive.files:
+        is_evidence = name.startswith(("splits/", "predictions/")) and name in new.files
+        if is_evidence and archive.files[name] != new.files[name]:
+            stated, made_now = archive.text(name), new.text(name)
+            is_csv = stated.count("\n") > 1
+            found.append(f"{name}: {first_difference(stated, made_now) if is_csv else 'other predictions'}")
+    one, other = (
+        {key: count[:2] for key, count in read_counts(a.text(COUNTS)).items()} for a in (archive, new)
+    )
+    if unequal := [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]:
+        found.append(f"{COUNTS}: {counted(len(unequal), 'count')} of {len(one):,} differ")
+    found += _number_differences(archive.text(SUMMARY), new.text(SUMMARY))
+    return found
+
+
+def _number_differences(stated: str, made: str) -> list[str]:
+    """Return the numbers of the summary that differ, in one line each."""
+    tables = (csv.DictReader(io.StringIO(text)) for text in (stated, made))
+    before, now = (
+        {(r["label"], r["metric"], r["data"], r["held_out"]): r["mean"] for r in table} for table in tables
+    )
+    return [
+        f"{key[0]}, {key[1]}: {before.get(key, 'nothing')} was recorded, {now.get(key, 'nothing')} now"
+        for key in dict.fromkeys((*before, *now))
+        if before.get(key) != now.get(key)
+    ]

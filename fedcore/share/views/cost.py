@@ -1,0 +1,85 @@
+"""Accuracy against traffic or time, with the Pareto front, and the cost to reach a share of the best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcore.results import curves
+from fedcore.results.charts.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
+from fedcore.results.curves import USUAL_SHARE, CostAxis, ReachCost, Reaching, reaching
+from fedcore.results.metrics import METRICS
+from fedcore.share.views import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
+
+AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
+
+
+@dataclass(frozen=True)
+class CostFigure(ChartFigure):
+    """The chart of costs; ``reached`` are further tables, of the costs to reach a target."""
+
+    reached: Sequence[Reaching] = ()
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        return [*super().numbers(), *((found.title, reach_table(found)) for found in self.reached)]
+
+
+def reach_table(found: Reaching) -> dict[str, list[object]]:
+    """Return each row's cost to reach a share of the best, as a table."""
+    columns: dict[str, list[object]] = {
+        "method": [reach.row.label for reach in found.rows],
+        "seeds that reach it": [reach.text for reach in found.rows],
+    }
+    costs: tuple[tuple[str, ReachCost, int], ...] = (
+        ("rounds", "rounds", 1),
+        ("MB", "megabytes", 2),
+        ("s", "seconds", 1),
+    )
+    for title, cost, digits in costs:
+        stats = [reach.stat(cost) for reach in found.rows]
+        columns[title] = [None if stat is None else stat.text(digits) for stat in stats]
+    return columns
+
+
+def cost_figure(
+    source: ViewSource,
+    costs: list[curves.Cost],
+    against: CostAxis,
+    scale: Scale = "automatic",
+    reached: Sequence[Reaching] = (),
+) -> CostFigure | None:
+    """Return the figure of some rows' costs; None if no row has recorded this cost."""
+    front = curves.pareto_front(costs, against)
+    if not front:
+        return None
+    title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
+    return CostFigure(
+        f"cost-{AGAINST[against]}",
+        f"{title} against {AGAINST[against]}",
+        lambda theme, width: cost_chart(
+            costs,
+            theme,
+            against,
+            title,
+            unit,
+            NARROW_COST_PLOTS if width < NARROW else WIDE_COST_PLOTS,
+            scale,
+        ),
+        cost_table(costs, front, unit),
+        reached,
+    )
+
+
+def figures(source: ViewSource, setting: str) -> list[Figure]:
+    """Return accuracy against traffic and against time, if they were recorded.
+
+    The first has the cost to reach ``USUAL_SHARE`` of the best as a further table.
+    """
+    costs = curves.row_costs(source.store, source.comparison, setting, source.metric)
+    reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
+    found: list[Figure] = []
+    for against in AGAINST:
+        figure = cost_figure(source, costs, against, reached=() if found else reached)
+        found += [] if figure is None else [figure]
+    return found
+
+
+VIEW = View("Cost", figures, "None of these runs has recorded its traffic or time in every round.")

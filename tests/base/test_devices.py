@@ -1,0 +1,125 @@
+"""What this process may use of the machine, and what the machine is doing."""
+
+import platform
+import subprocess
+import sys
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedcore.base import devices
+from fedcore.base.devices import ControlGroup, limited_groups
+from fedcore.base.errors import FedLensError
+
+MACHINE = psutil.virtual_memory().total
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def groups(tmp_path: Path, membership: str) -> list[ControlGroup]:
+    (tmp_path / "own").write_text(membership)
+    return limited_groups(tmp_path / "fs", tmp_path / "own")
+
+
+def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
+    inner = tmp_path / "fs" / "user" / "job"
+    write(inner, memory__max="max\n", memory__current="700\n")
+    write(
+        inner.parent,
+        memory__max="1000\n",
+        memory__current="800\n",
+        memory__stat="anon 500\ninactive_file 250\nactive_file 50\n",
+    )
+    assert groups(tmp_path, "0::/user/job\n") == [ControlGroup(1000, 550)]
+
+
+def test_the_first_version_names_its_controllers(tmp_path):
+    stat = "inactive_file 1\ntotal_inactive_file 100\n"
+    folder = tmp_path / "fs" / "memory" / "job"
+    write(folder, memory__limit_in_bytes="2000\n", memory__usage_in_bytes="900\n", memory__stat=stat)
+    assert groups(tmp_path, "5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [ControlGroup(2000, 800)]
+
+
+def test_in_a_container_the_path_is_the_hosts_and_only_the_outermost_folder_is_there(tmp_path):
+    write(tmp_path / "fs", memory__max="3000\n", memory__current="10\n")
+    assert groups(tmp_path, "0::/system.slice/docker-1234.scope\n") == [ControlGroup(3000, 10)]
+
+
+def test_a_machine_without_control_groups(tmp_path):
+    assert limited_groups(tmp_path / "no", tmp_path / "none") == []
+
+
+def test_a_group_limits_what_the_cpu_has(monkeypatch):
+    monkeypatch.setattr(devices, "limited_groups", lambda: [ControlGroup(10**9, 4 * 10**8)])
+    cpu = devices.list_devices()[-1]
+    assert cpu.memory_total == 10**9
+    assert cpu.memory_total - cpu.memory_used == min(6 * 10**8, devices.available_memory())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ulimit")
+def test_a_limit_of_the_process_counts():
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9)); "
+        "from fedcore.base import devices; print(devices.total_memory())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == min(10**9, MACHINE)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has limits of its own")
+def test_freed_memory_is_not_given_back_to_be_asked_for_again():
+    code = """
+import resource
+from fedcore.base.devices import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [bytearray(20 * 2**20) for _ in range(6)]
+    blocks.clear()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+keep_freed_memory()
+faults()
+print(faults())
+"""
+    before, after = map(int, subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert before > 10_000 > 1_000 > after
+
+
+def test_runs_side_by_side_divide_the_memory_unless_the_user_has_said_how_much(monkeypatch):
+    monkeypatch.delenv(devices.MEMORY_SHARE, raising=False)
+    whole = devices.memory_share()
+    assert whole == devices.total_memory() <= MACHINE
+    assert devices.MEMORY_SHARE not in devices.environment_for("cpu")
+    assert devices.MEMORY_SHARE not in devices.environment_for("GPU-a", 2)
+    monkeypatch.setenv(devices.MEMORY_SHARE, devices.environment_for("cpu", 2)[devices.MEMORY_SHARE])
+    assert devices.memory_share() == whole // 2
+    assert devices.MEMORY_SHARE not in devices.environment_for("cpu", 2), "a share is not divided again"
+
+
+@pytest.mark.parametrize("given", ["0", "8 GB", "-5", "1e9"])
+def test_a_share_that_is_no_number_of_bytes(monkeypatch, given):
+    monkeypatch.setenv(devices.MEMORY_SHARE, given)
+    with pytest.raises(FedLensError, match="give a number of bytes"):
+        devices.memory_share()
+
+
+Times = namedtuple("Times", "user idle")
+
+
+def test_a_new_thread_sees_the_load_that_others_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_last_sample", None)
+    monkeypatch.setattr(devices, "_last_load", None)
+    seen = []
+    for times in (Times(100.0, 100.0), Times(103.0, 101.0), Times(103.1, 101.0)):
+        monkeypatch.setattr(devices.psutil, "cpu_times", lambda times=times: times)
+        with ThreadPoolExecutor(1) as thread:
+            seen.append(thread.submit(lambda: devices.list_devices()[-1].load).result())
+    assert seen == [None, 0.75, 0.75], "nothing yet; three of four seconds; too short a time to tell"
