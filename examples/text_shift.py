@@ -3,9 +3,7 @@
 fedlens run examples/text_shift.toml --methods examples/text_shift.py
 """
 
-from fedcore.base.lazy import (
-    torch,
-)  # not `import torch`: the browser reads this file without loading the library
+from fedcore.base.lazy import torch  # `import torch` would load it wherever a page reads this file
 from fedcore.methods import (
     About,
     LearningRate,

@@ -59,8 +59,8 @@ def test_small_matrices_are_solved_by_a_series_as_exactly_as_by_a_decomposition(
     upstream = inverse.mT @ (2 * solved.detach().double()) @ solved.detach().double().mT
     (gradient,) = torch.autograd.grad(solved.square().sum(), x)
     torch.testing.assert_close(gradient, skew(upstream).float(), rtol=0, atol=2e-5)
-    q = cayley(x.detach())
-    torch.testing.assert_close(q, ((torch.eye(256) + exact) @ inverse).float(), rtol=0, atol=6e-7)  # a few roundings of a value near 1
+    q = cayley(x.detach())  # values near 1, after a few roundings
+    torch.testing.assert_close(q, ((torch.eye(256) + exact) @ inverse).float(), rtol=0, atol=6e-7)
     error = q.double().mT @ q.double() - torch.eye(256)
     assert error.abs().max() < 1e-6
 
