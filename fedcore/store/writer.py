@@ -5,14 +5,13 @@ The job of a run, the Recorder, and the imports of CSV files, JSON files and dat
 
 import json
 import math
-import reprlib
 import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from fedcore.base.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.base.files import user_path
@@ -20,11 +19,11 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
 from fedcore.methods import consent, registry
-from fedcore.store.damage import SUMMARY, rounds_without, write_digests, write_identity
+from fedcore.store.damage import SUMMARY, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, columns
 
-_MEANS = """
+MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,
   avg(1.0 * correct / total) FILTER (WHERE a.model = a.test_set),
   1.0 * sum(correct) FILTER (WHERE a.model = a.test_set) / sum(total) FILTER (WHERE a.model = a.test_set),
@@ -35,7 +34,7 @@ FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
 WHERE a.run_id = :run {which}
 GROUP BY a.run_id, a.split, a.stage, a.round
 """
-SCORES = f"INSERT OR REPLACE INTO scores({', '.join(columns('scores'))})" + _MEANS.format(
+SCORES = f"INSERT OR REPLACE INTO scores({', '.join(columns('scores'))})" + MEANS.format(
     which="AND a.split = :split AND a.stage = :stage AND a.round = :round"
 )
 """Means of one (split, stage, round), from counts.
@@ -62,146 +61,11 @@ class Created:
     run_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Table:
-    """The rows that a run has in one table, without its id."""
-
-    columns: tuple[str, ...]
-    rows: list[list[Any]]
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.columns):
-                raise ValueError(f"row {number} has {len(row)} values for {len(self.columns)} columns")
-
-    def column(self, name: str) -> list[Any]:
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
-
-
-ATTACHED = "theirs"
-"""Name under which a database with our schema, whose rows are merged, is attached to the one written to."""
-
-
-@dataclass(frozen=True)
-class AttachedRun:
-    """A run of the attached database, whose tables are copied within SQLite.
-
-    Attributes:
-        rounds: the recorded rounds.
-        class_counts: of its entities, as stored.
-    """
-
-    id: int
-    rounds: list[int]
-    class_counts: list[str | None]
-
-
-Tables = dict[str, Table]
-"""The tables of a run by name."""
-AnyRows = TypeVar("AnyRows", bound=Tables | AttachedRun, covariant=True)
-
-
-@dataclass(frozen=True)
-class ExperimentRecord(Generic[AnyRows]):
-    """Everything that a database holds of one experiment, as columns and values.
-
-    Attributes:
-        runs: the row of each run, with its tables, or where they are.
-    """
-
-    row: dict[str, Any]
-    runs: Sequence[tuple[dict[str, Any], AnyRows]]
-
-
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    _check_columns(table, row)
     names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
     cursor = database.execute(f"INSERT INTO {table}({names}) VALUES ({places})", dict(row))
     return int(cursor.lastrowid or 0)
-
-
-def insert_record(
-    database: sqlite3.Connection, record: ExperimentRecord[Tables | AttachedRun], text: str
-) -> None:
-    """Insert an experiment with its runs and all of their rows.
-
-    Args:
-        text: status text of runs that had not ended; they become ``stopped``, since no process trains them.
-    """
-    experiment_id = insert_row(database, "experiments", record.row)
-    for row, recorded in record.runs:
-        values = row | {"experiment_id": experiment_id}
-        if row["status"] in ("queued", "running", "stopping"):
-            values |= {"status": "stopped", "status_text": text}
-            if values.get("started_at") is not None and values.get("finished_at") is None:
-                values["finished_at"] = time.time()  # or its clock would go on
-        run_id = insert_row(database, "runs", values)
-        if isinstance(recorded, AttachedRun):
-            _insert_attached(database, run_id, recorded.id)
-        else:
-            _insert_tables(database, run_id, recorded)
-        _check_means(database, run_id)
-        update_summary(database, run_id)
-        write_digests(database, run_id, rounds_without(database, run_id))
-        write_identity(database, run_id)
-
-
-def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
-    for name, table in tables.items():
-        _check_columns(name, table.columns)
-        places = ", ".join("?" * (len(table.columns) + 1))
-        database.executemany(
-            f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
-            ([run_id, *values] for values in table.rows),
-        )
-
-
-def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
-    """Copy the rows of a run of the attached database, and the digests that were compared with them."""
-    # the attached database has passed the same CHECK constraints, which take as long as all else here
-    database.execute("PRAGMA ignore_check_constraints=ON")
-    try:
-        for table in RUN_TABLES:
-            names = ", ".join(name for name in columns(table) if name != "run_id")
-            database.execute(
-                f"INSERT INTO main.{table}(run_id, {names}) "
-                f"SELECT ?, {names} FROM {ATTACHED}.{table} WHERE run_id=?",
-                [run_id, theirs],
-            )
-    finally:
-        database.execute("PRAGMA ignore_check_constraints=0")
-    database.execute(
-        "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
-        f"FROM {ATTACHED}.digests d JOIN {ATTACHED}.rounds r USING (run_id, round) WHERE d.run_id=?",
-        [run_id, theirs],
-    )
-
-
-def _check_means(database: sqlite3.Connection, run_id: int) -> None:
-    """Refuse a run whose mean accuracies, which tables show, are not those of its counts."""
-    stored, counted = (
-        {tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(statement, {"run": run_id})}
-        for statement in (
-            f"SELECT {', '.join(columns('scores'))} FROM scores WHERE run_id=:run",
-            _MEANS.format(which=""),
-        )
-    )
-    wrong = stored.keys() ^ counted.keys()
-    for key in stored.keys() & counted.keys():
-        pairs = zip(stored[key], counted[key], strict=True)
-        # other versions of SQLite may add in another order
-        if any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs):
-            wrong.add(key)
-    if wrong:
-        raise ValueError(f"the mean accuracies of round {min(wrong)[2]} are not those of its counts")
-
-
-def _check_columns(table: str, names: Iterable[str]) -> None:
-    """Refuse column names that the table does not have, since they become part of a statement."""
-    if unknown := [name for name in names if name not in columns(table)]:
-        raise ValueError(f"table {table} has no column {reprlib.repr(unknown[0])}")
 
 
 def insert_experiment(
