@@ -29,8 +29,7 @@ from fedcore.base.formulas import unguarded
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.methods.registry import first_error
 from fedcore.store.damage import write_identity
-from fedcore.store.database import DatabaseFile
-from fedcore.store.preparing import prepare_for_writing
+from fedcore.store.database import DatabaseFile, prepare_for_writing
 from fedcore.store.recorder import (
     GLOBAL_NAME,
     GLOBAL_TEST_SET,

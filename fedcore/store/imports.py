@@ -37,8 +37,14 @@ from fedcore.config.identity import group_hash
 from fedcore.store import schema
 from fedcore.store.csv_file import import_csv
 from fedcore.store.damage import round_differences, rounds_without, write_digests, write_identity
-from fedcore.store.database import DatabaseFile, Queries, reading_as_it_is, resolve, writing
-from fedcore.store.preparing import prepare_for_writing
+from fedcore.store.database import (
+    DatabaseFile,
+    Queries,
+    prepare_for_writing,
+    reading_as_it_is,
+    resolve,
+    writing,
+)
 from fedcore.store.schema import RUN_TABLES, columns
 from fedcore.store.writer import MEANS, Created, insert_row, update_summary
 

@@ -32,10 +32,9 @@ from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, 
 from fedcore.config.experiment import named_errors
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
-from fedcore.store.database import DatabaseFile, resolve, writing
+from fedcore.store.database import DatabaseFile, prepare_for_writing, resolve, writing
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner, state
-from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.runs import Runs
 from fedcore.store.writer import (
     Created,
