@@ -35,7 +35,6 @@ from fedcore.base.progress import counted
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.store import schema
-from fedcore.store.csv_file import import_csv
 from fedcore.store.damage import round_differences, rounds_without, write_digests, write_identity
 from fedcore.store.database import (
     DatabaseFile,
@@ -45,6 +44,7 @@ from fedcore.store.database import (
     resolve,
     writing,
 )
+from fedcore.store.own_results import import_csv
 from fedcore.store.schema import RUN_TABLES, columns
 from fedcore.store.writer import MEANS, Created, insert_row, update_summary
 
@@ -129,7 +129,7 @@ class Imports(Queries):
         tag: str | None = None,
         setting: RunConfig | None = None,
     ) -> Created:
-        """Record a CSV file (see ``csv_file.import_csv``)."""
+        """Record a CSV file (see ``own_results.import_csv``)."""
         return import_csv(self._file, file, experiment, dataset, tag, setting)
 
     def json(self, file: str | Path) -> Merged:

@@ -11,13 +11,18 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from fedcore.base.codes import GLOBAL
+from fedcore.base.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.base.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.base.files import user_path
-from fedcore.config import Experiment, RunConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, RunConfig
+from fedcore.config.experiment import named_errors
 from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
+from fedcore.config.values import LARGEST_INTEGER
+from fedcore.data import catalog
 from fedcore.methods import consent, registry
 from fedcore.store.damage import SUMMARY, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
@@ -125,6 +130,136 @@ def insert_runs(
     for run_id in ids:
         write_identity(database, run_id)
     return ids
+
+
+OWN_DATA = "own data"
+"""The data set of results without one; if they join an experiment, they take that of the experiment."""
+OWN_BACKBONE = "own backbone"
+GLOBAL_NAME = "global"
+"""Name of the global model in a script and in a CSV file."""
+
+
+@dataclass(frozen=True)
+class ExistingExperiment:
+    """An experiment of the store; runs that join it take the setting of ``model``, its first run.
+
+    Attributes:
+        namesakes: ids of older experiments with the same name, if it was found by name.
+    """
+
+    id: int
+    name: str
+    model: RunConfig
+    namesakes: tuple[int, ...] = ()
+
+
+def find_experiment(database: sqlite3.Connection, experiment: str | int | None) -> ExistingExperiment | None:
+    """Return the experiment with a name (the newest of several) or an id, which may be given as text."""
+    if experiment is None:
+        return None
+    number = int(experiment) if isinstance(experiment, int) or experiment.isdecimal() else 0
+    rows = database.execute(
+        "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.id = "
+        "(SELECT min(id) FROM runs WHERE experiment_id = e.id) WHERE e.name=:name OR e.id=:id "
+        "ORDER BY e.id DESC",
+        {"name": None if isinstance(experiment, int) else experiment, "id": min(number, LARGEST_INTEGER)},
+    ).fetchall()
+    named = [row for row in rows if row["name"] == experiment]
+    if not rows:
+        if isinstance(experiment, int):
+            raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
+        return None
+    row, older = (named or rows)[0], tuple(other["id"] for other in named[1:])
+    with reading_stored(f"experiment {row['id']}"):
+        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]), older)
+
+
+def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str]:
+    """Return a sentence for each name that may not be the one that the user meant.
+
+    An unknown data set is not refused, because FedLens cannot know the names of the user's own data sets.
+    """
+    found = []
+    if existing is None and dataset is not None and dataset not in (OWN_DATA, *catalog.names()):
+        hint = did_you_mean(dataset, catalog.names(), "`fedlens data list` shows those that it knows")
+        found.append(
+            f"FedLens knows no data set '{dataset}', so these results compare only with others under this "
+            f"name; {hint}"
+        )
+    if existing is not None and existing.namesakes:
+        found.append(
+            f"{len(existing.namesakes) + 1} experiments are called '{existing.name}'; the newest was chosen, "
+            f"number {existing.id} (the others: {', '.join(map(str, existing.namesakes))}). Give a number "
+            "instead of the name to choose another one"
+        )
+    return found
+
+
+def insert_own_runs(
+    database: sqlite3.Connection,
+    existing: ExistingExperiment | None,
+    configs: Sequence[RunConfig],
+    *,
+    name: str | None,
+    origin: Literal["recorder", "import"],
+    identity: str | None = None,
+    tag: str | None = None,
+) -> Created:
+    """Insert runs into an existing experiment, or into a new one.
+
+    Args:
+        configs: see ``own_config``.
+        name, identity, tag: name, uuid and tag of the new experiment.
+    """
+    with named_errors():
+        if existing is None:  # all of its runs have the first one's setting
+            first = configs[0]
+            experiment = Experiment(
+                name=name or f"{first.method.name} on {first.data.name}",
+                data=first.data,
+                partition=first.partition,
+                backbone=first.backbone,
+                methods=tuple({run.method.name: run.method for run in configs}.values()),
+                rounds=max(run.rounds for run in configs),
+                seeds=tuple(dict.fromkeys(run.seed for run in configs)),
+                tags=(tag,) if tag else (),
+            )
+            experiment_id = insert_experiment(database, experiment, identity)
+        else:
+            experiment_id = existing.id
+    ids = insert_runs(database, experiment_id, configs, origin=origin)
+    for run_id in ids:
+        insert_entities(database, run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+    return Created(experiment_id, ids)
+
+
+def own_config(
+    existing: ExistingExperiment | None,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    **given: object,
+) -> RunConfig:
+    """Return the config of a run that was trained elsewhere, with the setting of an existing experiment.
+
+    Args:
+        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
+        given: method, seed, rounds (the last one, or their number) and held-out domain.
+    """
+    if existing is None:
+        data, model = DataConfig(name=dataset or OWN_DATA), BackboneConfig(name=backbone or OWN_BACKBONE)
+        setting = {"data": data, "partition": PartitionConfig(), "backbone": model, "participation": 1.0}
+    else:
+        setting = dict(existing.model)
+        for field, name, default in (("dataset", dataset, OWN_DATA), ("backbone", backbone, OWN_BACKBONE)):
+            needed = existing.model.data.name if field == "dataset" else existing.model.backbone.name
+            if name not in (None, default, needed):
+                raise FedLensError(
+                    f"'{name}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
+                    "leave it out, or name another experiment",
+                    field,
+                )
+    with named_errors():
+        return RunConfig.model_validate({**setting, **given})
 
 
 def claim_new(
@@ -305,13 +440,18 @@ class RunWriter:
             insert_entities(database, self.run_id, event.entities)
 
     def write_round(
-        self, event: RoundFinished, peak_memory: int | None = None, grown: RunConfig | None = None
+        self,
+        event: RoundFinished,
+        peak_memory: int | None = None,
+        grown: RunConfig | None = None,
+        entities: Sequence[Entity] = (),
     ) -> None:
         """Record a round in one transaction, which survives a power failure: older checkpoints may then go.
 
         Args:
             peak_memory: highest memory of this process so far, in bytes.
             grown: the config of a run that was trained elsewhere and has become longer by this round.
+            entities: models and test sets that such a run has named for the first time.
         """
         with self.claim.writing(
             f"rounds_done=max(rounds_done, :round), heartbeat_at=:now, {NO_TEXT}, "
@@ -321,6 +461,8 @@ class RunWriter:
             peak=peak_memory,
             now=time.time(),
         ) as database:
+            if entities:
+                insert_entities(database, self.run_id, entities)
             insert_round(database, self.run_id, event)
             update_summary(database, self.run_id)
             if grown is not None:
