@@ -28,11 +28,11 @@ from fedcore.config.tuning import (
 )
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
-from fedcore.store import Store
-from fedcore.store.experiments import Claimer, Draw, Followed, best_draw
+from fedcore.store import Created, Store
+from fedcore.store.experiments import Claimer, Draw, best_draw
 
 
-def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
+def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Created | None:
     """Queue what follows a search, or let the ``claimer`` train it; None if nothing follows now."""
     with store.checked([experiment_id], f"nothing is selected in experiment {experiment_id}") as sound:
         row, by_method = sound.experiments.get(experiment_id), sound.searches.draws(experiment_id)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fedcore.store.cells import Cells, EntityRow, NamedCell
 from fedcore.store.damage import Integrity
 from fedcore.store.database import (
     Access,
@@ -21,10 +20,18 @@ from fedcore.store.database import (
 from fedcore.store.experiments import ExperimentRow, Experiments, SavedViews, Searches
 from fedcore.store.imports import Imports
 from fedcore.store.jobs import Jobs
-from fedcore.store.queue import Queue
 from fedcore.store.recorder import Recorder
-from fedcore.store.rounds import DiagnosticMean, Diagnostics, MeanAccuracy, RoundRow, Rounds
-from fedcore.store.runs import RunRow, Runs
+from fedcore.store.rounds import (
+    Cells,
+    DiagnosticMean,
+    Diagnostics,
+    EntityRow,
+    MeanAccuracy,
+    NamedCell,
+    RoundRow,
+    Rounds,
+)
+from fedcore.store.runs import Queue, RunRow, Runs
 from fedcore.store.tasks import TaskRow, Tasks
 from fedcore.store.writer import Created
 

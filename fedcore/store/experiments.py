@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
@@ -20,11 +21,12 @@ from fedcore.methods import registry
 from fedcore.store.damage import Integrity
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.imports import experiments_json
-from fedcore.store.jobs import Claim
 from fedcore.store.runs import RUN_COLUMNS, TRAINED_HERE, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given
 
 TAGS = TypeAdapter(tuple[str, ...])
+Claimer = tuple[str, str]
+"""A process that trains new runs itself, by its owner, and its device."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,9 @@ class Experiments(Queries):
         """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
-        now = time.time()
         for row, runs in self._read("true", "true", {}):
             try:
-                readable.append(_row(row, [run_row(self._file.path, run, now) for run in runs]))
+                readable.append(self._row(row, runs))
             except FedLensError as error:
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
@@ -86,13 +87,10 @@ class Experiments(Queries):
         """Return experiments with their runs, in the given order."""
         asked = as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)  # a link may hold any number
         read = self._read(f"id IN {ID_LIST}", f"r.experiment_id IN {ID_LIST}", {"ids": asked})
-        found, now = {row["id"]: (row, runs) for row, runs in read}, time.time()
+        found = {row["id"]: (row, runs) for row, runs in read}
         for number in experiment_ids:
             _must_exist(number in found, number)
-        return [
-            _row(row, [run_row(self._file.path, run, now) for run in runs])
-            for row, runs in (found[number] for number in experiment_ids)
-        ]
+        return [self._row(*found[number]) for number in experiment_ids]
 
     def _read(
         self, condition: str, of_runs: str, values: dict[str, object]
@@ -110,6 +108,15 @@ class Experiments(Queries):
                 grouped.setdefault(run["experiment_id"], []).append(run)
         return [(row, grouped[row["id"]]) for row in rows]
 
+    def _row(self, row: sqlite3.Row, runs: Sequence[sqlite3.Row]) -> ExperimentRow:
+        values = dict(row) | {"runs": tuple(run_row(self._file.path, run) for run in runs)}
+        with reading_stored(f"experiment {row['id']}"):
+            values["config"] = _read_config(row["config"])
+            values["tags"] = TAGS.validate_json(row["tags"])
+            values["archived"] = bool(row["archived"])
+            check_types(ExperimentRow, values)
+            return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
+
     def create(
         self,
         experiment: Experiment,
@@ -117,29 +124,19 @@ class Experiments(Queries):
         *,
         device: str = "auto",
         priority: int = 0,
+        claimer: Claimer | None = None,
     ) -> Created:
         """Record an experiment and queue its runs.
 
         Args:
             runs: default: ``expand(experiment)``; needed if ``held_out = ["each"]`` was resolved.
             device: ``auto``, ``cpu`` or a GPU's UUID.
+            claimer: this process, if it trains the runs itself; no worker can take them then.
         """
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
-            experiment_id = insert_experiment(database, experiment)
-            ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
-        return Created(experiment_id, ids)
-
-    def create_claimed(
-        self, experiment: Experiment, runs: Sequence[RunConfig] | None, owner: str, device: str
-    ) -> tuple[Created, list[Claim]]:
-        """Record an experiment whose runs this process trains; no worker can take them."""
-        experiment, configs = _complete(experiment, runs)
-        with self._file.writing() as database:
-            experiment_id = insert_experiment(database, experiment)
-            ids = insert_runs(database, experiment_id, configs, device="auto")
-            claims = claim_new(database, self._file.path, ids, owner, device)
-        return Created(experiment_id, ids), claims
+            number = insert_experiment(database, experiment)
+            return _queue_runs(database, self._file.path, number, configs, claimer, device, priority)
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
         """Queue further runs of an experiment, such as more seeds; its config names their seeds too."""
@@ -201,16 +198,6 @@ class Experiments(Queries):
         return experiments_json(self._file, ids)
 
 
-def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
-    values = dict(row)
-    with reading_stored(f"experiment {row['id']}"):
-        values["config"] = _read_config(row["config"])
-        values["tags"] = TAGS.validate_json(row["tags"])
-        values["archived"], values["runs"] = bool(row["archived"]), tuple(runs)
-        check_types(ExperimentRow, values)
-        return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
-
-
 @lru_cache(maxsize=2_000)
 def _read_config(text: str | bytes) -> Experiment:
     return Experiment.model_validate_json(text)
@@ -239,15 +226,23 @@ def _with_file(entry: MethodEntry, field: str) -> MethodEntry:
     return entry.model_copy(update={"file": entry.file or registry.file_of(entry.name)})
 
 
+def _queue_runs(
+    database: sqlite3.Connection,
+    db: Path,
+    experiment_id: int,
+    configs: Sequence[RunConfig],
+    claimer: Claimer | None,
+    device: str,
+    priority: int,
+) -> Created:
+    ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
+    claims = claim_new(database, db, ids, *claimer) if claimer else []
+    return Created(experiment_id, ids, tuple(claims))
+
+
 def _must_exist(found: bool, experiment_id: int) -> None:
     if not found:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them")
-
-
-Claimer = tuple[str, str]
-"""The process that trains what follows a search itself, by its owner, and its device."""
-Followed = tuple[Created, list[Claim]]
-"""The runs that follow a search, and the claims on them if a process trains them itself."""
 
 
 @dataclass(frozen=True)
@@ -319,26 +314,24 @@ class Searches(Queries):
         for row in rows:
             with reading_stored(f"the config of run {row['id']}"):
                 config = RunConfig.model_validate_json(row["config"])
-            label, validation = method_label(row["label"]), row["validation"]
-            validation = validation if row["status"] == "done" else None
-            found.setdefault(label, []).append(
-                Draw(
-                    row["id"],
-                    label,
-                    config.method.draw or 0,
-                    row["status"],
-                    config,
-                    validation,
-                    row["rounds_done"],
-                    row["bytes"],
-                    row["seconds"],
-                )
+            label = method_label(row["label"])
+            draw = Draw(
+                run_id=row["id"],
+                label=label,
+                number=config.method.draw or 0,
+                status=row["status"],
+                config=config,
+                validation=row["validation"] if row["status"] == "done" else None,
+                rounds=row["rounds_done"],
+                bytes=row["bytes"],
+                seconds=row["seconds"],
             )
+            found.setdefault(label, []).append(draw)
         return {label: sorted(draws, key=lambda draw: draw.number) for label, draws in found.items()}
 
     def add_draws(
         self, experiment_id: int, made: int, configs: Sequence[RunConfig], claimer: Claimer | None = None
-    ) -> Followed | None:
+    ) -> Created | None:
         """Queue further draws of a search that has made ``made`` draws; None if others were added since."""
         with self._file.writing() as database:
             (count,) = database.execute(
@@ -354,7 +347,7 @@ class Searches(Queries):
         final: Experiment,
         configs: Sequence[RunConfig],
         claimer: Claimer | None = None,
-    ) -> Followed | None:
+    ) -> Created | None:
         """Record the experiment with the selected values, and queue its runs; None if this was done before.
 
         A search remembers its final experiment, which is not made again when the user has deleted it.
@@ -383,14 +376,12 @@ class Searches(Queries):
         experiment_id: int,
         configs: Sequence[RunConfig],
         claimer: Claimer | None,
-    ) -> Followed:
+    ) -> Created:
         """Queue runs with the device and the highest priority of the search's draws, or claim them."""
         device, priority = database.execute(
             "SELECT requested_device, max(priority) FROM runs WHERE experiment_id=?", [search]
         ).fetchone()
-        ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
-        claims = claim_new(database, self._file.path, ids, *claimer) if claimer else []
-        return Created(experiment_id, ids), claims
+        return _queue_runs(database, self._file.path, experiment_id, configs, claimer, device, priority)
 
 
 LONGEST_NAME = 200

@@ -60,10 +60,15 @@ INSERT_ROUND = (
 
 @dataclass(frozen=True)
 class Created:
-    """New runs, and their experiment. ``run_ids`` are in the order of the given runs."""
+    """New runs, and their experiment. ``run_ids`` are in the order of the given runs.
+
+    Attributes:
+        claims: on the runs, if the process that has made them trains them itself.
+    """
 
     experiment_id: int
     run_ids: tuple[int, ...]
+    claims: tuple[Claim, ...] = ()
 
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:

@@ -93,7 +93,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 """A call of every query."""
 
 CHANGES = {
-    "experiments": {"create", "create_claimed", "extend", "edit", "delete", "clone"},
+    "experiments": {"create", "extend", "edit", "delete", "clone"},
     "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
     "queue": {"move", "move_experiments", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
