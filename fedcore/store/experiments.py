@@ -65,10 +65,6 @@ class Experiments(Queries):
         """Return the experiments with their runs, newest first; unreadable ones are left out."""
         return [row for row in self.listed()[0] if include_archived or not row.archived]
 
-    def unreadable(self) -> list[UnreadableExperiment]:
-        """Return the experiments with a damaged or foreign value, newest first."""
-        return self.listed()[1]
-
     def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
         """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
         readable: list[ExperimentRow] = []

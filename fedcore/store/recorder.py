@@ -40,7 +40,6 @@ from fedcore.store.own_results import (
     whole_number,
     without_own_accuracy,
 )
-from fedcore.store.runs import Runs
 from fedcore.store.writer import (
     ExistingExperiment,
     RunWriter,
@@ -124,10 +123,9 @@ class Recorder:
             created = insert_own_runs(database, existing, [run_config], name=name, origin="recorder")
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             (self._claim,) = claim_new(database, file.path, [self.run_id], owner, None)
-        self._config = Runs(file).config(self.run_id)
-        self._writer = RunWriter(self._claim)
+        self._config, self._writer = run_config, RunWriter(self._claim)
         self._claim.begin()
-        self._given: dict[tuple[int, str, str], list[frozenset[tuple[str, str]]]] = {}
+        self._given: dict[tuple[int, str, str], frozenset[tuple[str, str]]] = {}
         self._pairs: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
         self._measured: dict[tuple[int, str], float] = {}
         for doubt in doubts(existing, dataset):
@@ -200,8 +198,9 @@ class Recorder:
             if unknown := [f"{name} is {value}" for name, value in given.items() if not isfinite(value)]:
                 self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
-        pairs = frozenset(counts)  # kept once, as most rounds have the same ones
-        self._given.setdefault((number, split, stage), []).append(self._pairs.setdefault(pairs, pairs))
+        part = number, split, stage
+        pairs = self._given.get(part, frozenset()) | counts.keys()
+        self._given[part] = self._pairs.setdefault(pairs, pairs)  # kept once, as most rounds have the same
         self._measured |= {(number, name): value for name, value in given.items() if isfinite(value)}
 
     def _refuse_repeated(
@@ -211,7 +210,7 @@ class Recorder:
         measured: Mapping[str, float],
     ) -> None:
         for model, test_set in counts:
-            if any((model, test_set) in given for given in self._given.get(part, ())):
+            if (model, test_set) in self._given.get(part, ()):
                 raise FedLensError(
                     f"round {part[0]} has an accuracy of model '{model}' on '{test_set}' already; give each "
                     "cell of a round once",
