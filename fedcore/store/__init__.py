@@ -14,12 +14,12 @@ from fedcore.store.database import (
     DatabaseFile,
     artifacts_folder,
     one_connection,
-    prepare,
     resolve,
 )
 from fedcore.store.experiments import ExperimentRow, Experiments, SavedViews, Searches
 from fedcore.store.imports import Imports
 from fedcore.store.jobs import Jobs
+from fedcore.store.preparing import prepare
 from fedcore.store.recorder import Recorder
 from fedcore.store.rounds import (
     Cells,
@@ -92,7 +92,7 @@ class Store:
         return artifacts_folder(self.path)
 
     def prepare(self) -> Access:
-        """Create the database if there is none; call it once before any read (see ``database.prepare``)."""
+        """Create the database if there is none; call it once before any read (see ``preparing.prepare``)."""
         return prepare(self.path)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from fedcore.base.errors import FedLensError, SystemFault, check_room, explain, 
 from fedcore.base.files import publish
 from fedcore.store import schema
 from fedcore.store.damage import findings
-from fedcore.store.database import prepare
+from fedcore.store.preparing import prepare
 
 LOGS = ("-wal", "-shm")
 """Files that SQLite keeps beside a database while it is in use."""

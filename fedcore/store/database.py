@@ -1,4 +1,4 @@
-"""Create, find and open ``runs.db``: WAL to write, a short read-only connection per query."""
+"""Find and open ``runs.db``: WAL to write, a short read-only connection per query."""
 
 import hashlib
 import json
@@ -17,13 +17,12 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter
 
-from fedcore.base.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
+from fedcore.base.errors import FedLensError, plain_errors
 from fedcore.base.files import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 
 BUSY_SECONDS = 10.0
 """Seconds for which a page or a command waits while another program has locked the database."""
-PROBE_SECONDS = 1.0
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter, so that the statement does not depend on their number."""
 JSON_TABLE = TypeAdapter(dict[str, Any])
@@ -237,88 +236,6 @@ def transaction(database: sqlite3.Connection, patience: float) -> Iterator[None]
     except BaseException:
         database.rollback()
         raise
-
-
-def prepare(db: str | Path | None = None) -> Access:
-    """Create the database if there is none, and bring one of an earlier version up to date.
-
-    Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
-        read-only.
-
-    Raises:
-        FedLensError: field ``db``, on a network file system, for a file that is not a database of this
-            version (see ``schema.require_current``), or when none can be made.
-    """
-    path = resolve(db)
-    if kind := network_file_system(path):
-        raise FedLensError(
-            f"{path} is on a network file system ({kind}), where SQLite may corrupt it; "
-            "put it on a local disk with --db or FEDLENS_DB",
-            "db",
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_there(path):
-            _upgrade(path)
-    except (ReadOnlyDatabase, SystemFault, OSError) as error:
-        fault = explain(error, path)
-        if path.is_file() and _has_our_tables(path):
-            why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
-            return Access(path, False, f"{why}. Recorded runs can be read, none can be started")
-        if isinstance(fault, SystemFault):
-            raise fault from error
-        raise FedLensError(
-            f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB", "db"
-        ) from error
-    return Access(path, True)
-
-
-def prepare_for_writing(db: Path) -> None:
-    """Do the same, and refuse a database that cannot be written."""
-    access = prepare(db)
-    if not access.writable:
-        raise ReadOnlyDatabase(access.why or "", "db")
-
-
-def _is_there(path: Path) -> bool:
-    """Return whether a database is up to date; refuse one of a newer version, or that cannot be written."""
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
-    if not path.is_file():
-        return False
-    with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
-        if not schema.tables(connection):
-            return False
-        schema.require_current(path, connection)
-        try:
-            # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
-            with connection:
-                connection.execute("DELETE FROM experiments WHERE 0")
-            connection.execute("PRAGMA journal_mode=WAL")  # a backup is in mode DELETE, a single file
-        except sqlite3.OperationalError as error:
-            if not is_locked(error):
-                raise
-        return schema.version_of(connection) == schema.VERSION
-
-
-def _upgrade(path: Path) -> None:
-    from fedcore.store.migrations import upgrade  # slow, see there
-
-    with opened(path) as connection:
-        until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), BUSY_SECONDS)
-        connection.execute("PRAGMA foreign_keys=OFF")  # they would follow a table that is made again
-        # of two processes at a first start, one finds the tables made; a kill leaves what was there
-        with transaction(connection, BUSY_SECONDS):
-            upgrade(connection)
-
-
-def _has_our_tables(path: Path) -> bool:
-    """Return whether a database that cannot be written has tables; refuse one that is not ours."""
-    with plain_errors(path), closing(read_only(path)) as connection:
-        if not schema.tables(connection):
-            return False
-        schema.require_current(path, connection)
-        return True
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:

@@ -39,12 +39,12 @@ from fedcore.store.damage import round_differences, rounds_without, write_digest
 from fedcore.store.database import (
     DatabaseFile,
     Queries,
-    prepare_for_writing,
     reading_as_it_is,
     resolve,
     writing,
 )
 from fedcore.store.own_results import import_csv
+from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.schema import RUN_TABLES, columns
 from fedcore.store.writer import MEANS, Created, insert_row, update_summary
 

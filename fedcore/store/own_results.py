@@ -35,7 +35,8 @@ from fedcore.base.progress import first_few
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.methods.registry import first_error
 from fedcore.store.damage import write_identity
-from fedcore.store.database import DatabaseFile, prepare_for_writing
+from fedcore.store.database import DatabaseFile
+from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.writer import (
     GLOBAL_NAME,
     Created,

@@ -27,11 +27,10 @@ from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.events import Diagnostic, RoundFinished
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
-from fedcore.store.database import DatabaseFile, prepare_for_writing, resolve
+from fedcore.store.database import DatabaseFile, resolve
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner, state
 from fedcore.store.own_results import (
-    GLOBAL_NAME,
     GLOBAL_TEST_SET,
     MAX_ROUND,
     Counts,
@@ -40,7 +39,9 @@ from fedcore.store.own_results import (
     whole_number,
     without_own_accuracy,
 )
+from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.writer import (
+    GLOBAL_NAME,
     ExistingExperiment,
     RunWriter,
     claim_new,
@@ -170,16 +171,23 @@ class Recorder:
         except ValueError as error:
             raise FedLensError(f"{error}; round 0 is the evaluation before training", "round") from error
         counts = _checked_accuracy(accuracy)
-        traffic = {"bytes_up": bytes_up, "bytes_down": bytes_down}
-        traffic = {name: _checked(name, v, MAX_BYTES) for name, v in traffic.items() if v is not None}
-        times = {"loss": loss, "seconds": seconds}
-        measured = {name: _number(name, value) for name, value in times.items() if value is not None}
+        traffic = {
+            name: _checked(name, value, MAX_BYTES)
+            for name, value in (("bytes_up", bytes_up), ("bytes_down", bytes_down))
+            if value is not None
+        }
+        measured = {
+            name: _number(name, value)
+            for name, value in (("loss", loss), ("seconds", seconds))
+            if value is not None
+        }
         if not 0 <= measured.get("seconds", 0) < inf:
             raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
         if not isinstance(diagnostics, Mapping | None):
             raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
         values = {name: _number(name, value) for name, value in (diagnostics or {}).items()}
-        given = {**traffic, **measured, **{f"diagnostic '{name}'": value for name, value in values.items()}}
+        given: dict[str, float] = {**traffic, **measured}
+        given |= {f"diagnostic '{name}'": value for name, value in values.items()}
         self._refuse_repeated((number, split, stage), counts, given)
         new = self._names.add(name for pair in counts for name in pair)
         event = RoundFinished(
@@ -187,7 +195,8 @@ class Recorder:
             cells=tuple(self._names.cells(split, stage, counts)),
             train_loss=measured.get("loss"),
             seconds_train=measured.get("seconds"),
-            **traffic,
+            bytes_up=traffic.get("bytes_up"),
+            bytes_down=traffic.get("bytes_down"),
             diagnostics=tuple(Diagnostic(name, value) for name, value in values.items()),
         )
         grown = self._of_length(number) if number > self._config.rounds else None
