@@ -110,7 +110,7 @@ def _disk(store: Store, mend: bool) -> Iterator[Fault]:
 
 PARTS: dict[str, Callable[[Store, bool], Iterator[Fault]]] = {
     "experiments": lambda store, mend: (
-        Fault(f"experiment {damaged.id}: {damaged.reason}") for damaged in store.experiments.unreadable()
+        Fault(f"experiment {damaged.id}: {damaged.reason}") for damaged in store.experiments.listed()[1]
     ),
     "tasks": lambda store, mend: map(Fault, store.tasks.listed(limit=-1)[1]),
     "jobs": _jobs,

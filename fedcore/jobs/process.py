@@ -150,10 +150,10 @@ def run_local(
     outcomes: dict[int, str] = {}
     recorded = False
     try:
-        created, first = store.experiments.create_claimed(experiment, runs, owner, device)
+        created = store.experiments.create(experiment, runs, claimer=(owner, device))
         begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
-        waiting = deque(first)
-        with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, first) as heartbeat:
+        waiting = deque(created.claims)
+        with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, created.claims) as heartbeat:
             while waiting:
                 claim = waiting.popleft()
                 if terminated():
@@ -188,10 +188,10 @@ def run_local(
                 if not waiting and not terminated():
                     following = advance(store, created.experiment_id, (owner, device))
                     if following is not None:
-                        created, claims = following
+                        created = following
                         begun(created.experiment_id, store.runs.configs(created.run_ids))
-                        heartbeat.add(claims)
-                        waiting.extend(claims)
+                        heartbeat.add(created.claims)
+                        waiting.extend(created.claims)
         recorded = True
     finally:
         let_go(store.path, owner, keep_file=not recorded)

@@ -1,7 +1,7 @@
 """Queues what follows the ended draws of a search: TPE's next draws, or the runs with the selected values.
 
 ``fedlens run`` calls ``advance`` when its draws have ended, and the supervisor whenever a search waits: after
-a kill between two steps the next worker goes on, and each step is made once (``store.searches``).
+a kill between two steps the next worker goes on, and each step is made once (``store.experiments.Searches``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ from fedcore.config.tuning import (
 )
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
-from fedcore.store import Store
-from fedcore.store.searches import Claimer, Draw, Followed, best_draw
+from fedcore.store import Created, Store
+from fedcore.store.experiments import Claimer, Draw, best_draw
 
 
-def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
+def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Created | None:
     """Queue what follows a search, or let the ``claimer`` train it; None if nothing follows now."""
     with store.checked([experiment_id], f"nothing is selected in experiment {experiment_id}") as sound:
         row, by_method = sound.experiments.get(experiment_id), sound.searches.draws(experiment_id)

@@ -36,7 +36,7 @@ from fedcore.results.summary import (
     SummaryTable,
 )
 from fedcore.store import ExperimentRow, Store
-from fedcore.store.cells import RecordedCell
+from fedcore.store.rounds import RecordedCell
 
 TidyRow = dict[str, Any]
 """Column -> text or number; None without a value."""

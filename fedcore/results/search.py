@@ -17,7 +17,7 @@ from fedcore.methods.hyperparameters import search_ranges
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by
 from fedcore.store import ExperimentRow, Store
-from fedcore.store.searches import Draw, best_draw
+from fedcore.store.experiments import Draw, best_draw
 
 NOT_TUNED = "not tuned"
 SEARCH_COLUMNS = ("tuning_draws", "search_rounds", "search_megabytes", "search_seconds")

@@ -245,8 +245,8 @@ class Integrity(Queries):
     def require(self, experiment_ids: Iterable[int], consequence: str = "nothing is exported") -> None:
         """Refuse damaged experiments; those checked in this snapshot are not checked again."""
         unchecked = set(experiment_ids) - self._file.checked
-        if unchecked and (found := self.findings(unchecked)):
-            raise FedLensError(self._sentence(found, consequence), "db")
+        if unchecked and (said := self._sentence(self.findings(unchecked), consequence)):
+            raise FedLensError(said, "db")
 
     def require_rounds(self, run_id: int, consequence: str, only: Collection[int] | None = None) -> None:
         """Refuse a run whose rounds are not those that were recorded, before they decide what happens to it.
@@ -256,12 +256,13 @@ class Integrity(Queries):
         """
         with self._file.reading() as connection:
             connection.execute("BEGIN")
-            if found := list(round_differences(connection, [run_id], only)):
-                raise FedLensError(self._sentence(found, consequence), "db")
+            found = list(round_differences(connection, [run_id], only))
+        if said := self._sentence(found, consequence):
+            raise FedLensError(said, "db")
 
     def warning(self) -> str:
         """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
-        return self._warning(self.findings())
+        return self._sentence(self.findings())
 
     def watched(self) -> str:
         """Return the warning of the last check, and start another in the background if one is due.
@@ -269,12 +270,11 @@ class Integrity(Queries):
         It waits briefly for the first check of this process, and otherwise returns at once.
         """
         path = self._file.path
-        return self._warning(_watches.setdefault(path, Watch(path, self.findings)).found())
+        return self._sentence(_watches.setdefault(path, Watch(path, self.findings)).found())
 
-    def _warning(self, found: list[str]) -> str:
-        return self._sentence(found, "numbers that are shown may be wrong") if found else ""
-
-    def _sentence(self, found: list[str], consequence: str) -> str:
+    def _sentence(self, found: list[str], consequence: str = "numbers that are shown may be wrong") -> str:
+        if not found:
+            return ""
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         return (
             f"{self._file.path} is damaged ({found[0]}{more}), so {consequence}; `fedlens doctor` shows all "

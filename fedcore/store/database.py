@@ -23,7 +23,6 @@ from fedcore.store import schema
 
 BUSY_SECONDS = 10.0
 """Seconds for which a page or a command waits while another program has locked the database."""
-PROBE_SECONDS = 1.0
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter, so that the statement does not depend on their number."""
 JSON_TABLE = TypeAdapter(dict[str, Any])
@@ -223,13 +222,20 @@ def writing(
     patience = BUSY_SECONDS if patience is None else patience
     with opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")
-        until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
-        try:
+        with transaction(database, patience):
             yield database
-            database.commit()
-        except BaseException:
-            database.rollback()
-            raise
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, patience: float) -> Iterator[None]:
+    """Take the write lock, and commit at the end of the block; an exception rolls back."""
+    until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
+    try:
+        yield
+        database.commit()
+    except BaseException:
+        database.rollback()
+        raise
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:

@@ -1,27 +1,32 @@
-"""The experiments of a store: created, edited, archived, cloned and deleted."""
+"""The experiments of a store: created, edited, archived and deleted; searches, and saved views of pages."""
 
 import json
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fedcore.base.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.progress import counted
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
+from fedcore.config.tuning import method_label
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.methods import registry
 from fedcore.store.damage import Integrity
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.imports import experiments_json
-from fedcore.store.jobs import Claim
-from fedcore.store.runs import RUN_COLUMNS, RunRow, run_row
+from fedcore.store.runs import RUN_COLUMNS, TRAINED_HERE, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given
 
 TAGS = TypeAdapter(tuple[str, ...])
+Claimer = tuple[str, str]
+"""A process that trains new runs itself, by its owner, and its device."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +65,13 @@ class Experiments(Queries):
         """Return the experiments with their runs, newest first; unreadable ones are left out."""
         return [row for row in self.listed()[0] if include_archived or not row.archived]
 
-    def unreadable(self) -> list[UnreadableExperiment]:
-        """Return the experiments with a damaged or foreign value, newest first."""
-        return self.listed()[1]
-
     def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
         """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
-        now = time.time()
         for row, runs in self._read("true", "true", {}):
             try:
-                readable.append(_row(row, [run_row(self._file.path, run, now) for run in runs]))
+                readable.append(self._row(row, runs))
             except FedLensError as error:
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
@@ -83,13 +83,10 @@ class Experiments(Queries):
         """Return experiments with their runs, in the given order."""
         asked = as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)  # a link may hold any number
         read = self._read(f"id IN {ID_LIST}", f"r.experiment_id IN {ID_LIST}", {"ids": asked})
-        found, now = {row["id"]: (row, runs) for row, runs in read}, time.time()
+        found = {row["id"]: (row, runs) for row, runs in read}
         for number in experiment_ids:
             _must_exist(number in found, number)
-        return [
-            _row(row, [run_row(self._file.path, run, now) for run in runs])
-            for row, runs in (found[number] for number in experiment_ids)
-        ]
+        return [self._row(*found[number]) for number in experiment_ids]
 
     def _read(
         self, condition: str, of_runs: str, values: dict[str, object]
@@ -107,6 +104,15 @@ class Experiments(Queries):
                 grouped.setdefault(run["experiment_id"], []).append(run)
         return [(row, grouped[row["id"]]) for row in rows]
 
+    def _row(self, row: sqlite3.Row, runs: Sequence[sqlite3.Row]) -> ExperimentRow:
+        values = dict(row) | {"runs": tuple(run_row(self._file.path, run) for run in runs)}
+        with reading_stored(f"experiment {row['id']}"):
+            values["config"] = _read_config(row["config"])
+            values["tags"] = TAGS.validate_json(row["tags"])
+            values["archived"] = bool(row["archived"])
+            check_types(ExperimentRow, values)
+            return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
+
     def create(
         self,
         experiment: Experiment,
@@ -114,29 +120,19 @@ class Experiments(Queries):
         *,
         device: str = "auto",
         priority: int = 0,
+        claimer: Claimer | None = None,
     ) -> Created:
         """Record an experiment and queue its runs.
 
         Args:
             runs: default: ``expand(experiment)``; needed if ``held_out = ["each"]`` was resolved.
             device: ``auto``, ``cpu`` or a GPU's UUID.
+            claimer: this process, if it trains the runs itself; no worker can take them then.
         """
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
-            experiment_id = insert_experiment(database, experiment)
-            ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
-        return Created(experiment_id, ids)
-
-    def create_claimed(
-        self, experiment: Experiment, runs: Sequence[RunConfig] | None, owner: str, device: str
-    ) -> tuple[Created, list[Claim]]:
-        """Record an experiment whose runs this process trains; no worker can take them."""
-        experiment, configs = _complete(experiment, runs)
-        with self._file.writing() as database:
-            experiment_id = insert_experiment(database, experiment)
-            ids = insert_runs(database, experiment_id, configs, device="auto")
-            claims = claim_new(database, self._file.path, ids, owner, device)
-        return Created(experiment_id, ids), claims
+            number = insert_experiment(database, experiment)
+            return _queue_runs(database, self._file.path, number, configs, claimer, device, priority)
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
         """Queue further runs of an experiment, such as more seeds; its config names their seeds too."""
@@ -198,16 +194,6 @@ class Experiments(Queries):
         return experiments_json(self._file, ids)
 
 
-def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
-    values = dict(row)
-    with reading_stored(f"experiment {row['id']}"):
-        values["config"] = _read_config(row["config"])
-        values["tags"] = TAGS.validate_json(row["tags"])
-        values["archived"], values["runs"] = bool(row["archived"]), tuple(runs)
-        check_types(ExperimentRow, values)
-        return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
-
-
 @lru_cache(maxsize=2_000)
 def _read_config(text: str | bytes) -> Experiment:
     return Experiment.model_validate_json(text)
@@ -236,9 +222,162 @@ def _with_file(entry: MethodEntry, field: str) -> MethodEntry:
     return entry.model_copy(update={"file": entry.file or registry.file_of(entry.name)})
 
 
+def _queue_runs(
+    database: sqlite3.Connection,
+    db: Path,
+    experiment_id: int,
+    configs: Sequence[RunConfig],
+    claimer: Claimer | None,
+    device: str,
+    priority: int,
+) -> Created:
+    ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
+    claims = claim_new(database, db, ids, *claimer) if claimer else []
+    return Created(experiment_id, ids, tuple(claims))
+
+
 def _must_exist(found: bool, experiment_id: int) -> None:
     if not found:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw of a search, with all that it has cost so far.
+
+    Attributes:
+        label: of its method, without the number.
+        validation: mean over clients of their own models' validation accuracy in the last round, a share of
+            one; None before the draw is done, or if it has failed.
+        bytes: sent by all clients, up and down; None if not measured.
+        seconds: of training and aggregation; None if not measured.
+    """
+
+    run_id: int
+    label: str
+    number: int
+    status: str
+    config: RunConfig
+    validation: float | None
+    rounds: int
+    bytes: int | None
+    seconds: float | None
+
+
+def best_draw(draws: Sequence[Draw]) -> Draw | None:
+    """Return the draw with the highest validation accuracy, the first of equals; None if none is done.
+
+    Means of the same shares in another order have other last bits, which decide nothing.
+    """
+    evaluated = [draw for draw in draws if draw.validation is not None]
+    return max(evaluated, key=lambda draw: (round(draw.validation or 0.0, 9), -draw.number), default=None)
+
+
+class Searches(Queries):
+    """The searches of a store (``Store.searches``)."""
+
+    def waiting(self) -> list[int]:
+        """Return the experiments whose draws have ended here and were not followed by anything yet.
+
+        A stopped draw can be resumed, so its search waits for that; failed draws are spent. If all have
+        failed, nothing can follow.
+        """
+        rows = self._file.rows(
+            "SELECT id FROM experiments e WHERE json_extract(config, '$.tuning.draws') IS NOT NULL "
+            "AND json_extract(config, '$.tuning.final') IS NULL "
+            "AND EXISTS(SELECT 1 FROM runs WHERE experiment_id=e.id AND status='done') AND NOT EXISTS("
+            "SELECT 1 FROM runs WHERE experiment_id=e.id AND NOT "
+            f"(status IN ('done','failed') AND {TRAINED_HERE}))"
+        )
+        return [row["id"] for row in rows]
+
+    def draws(self, experiment_id: int) -> dict[str, list[Draw]]:
+        """Return the draws of a search by the label of their method, in order."""
+        rows = self._file.rows(
+            f"""
+            SELECT r.id, r.label, r.status, r.config, r.rounds_done,
+              sum(bytes_up) + sum(bytes_down) AS bytes,
+              coalesce(sum(seconds_train) + sum(seconds_aggregate), sum(seconds_train),
+                sum(seconds_aggregate)) AS seconds,
+              (SELECT personal_mean FROM scores s WHERE s.run_id=r.id AND s.split={VALIDATION}
+               AND s.stage={AFTER_AGGREGATION} ORDER BY s.round DESC LIMIT 1) AS validation
+            FROM runs r LEFT JOIN rounds t ON t.run_id=r.id WHERE r.experiment_id=:id GROUP BY r.id
+            ORDER BY r.id
+            """,
+            {"id": experiment_id},
+        )
+        found: dict[str, list[Draw]] = {}
+        for row in rows:
+            with reading_stored(f"the config of run {row['id']}"):
+                config = RunConfig.model_validate_json(row["config"])
+            label = method_label(row["label"])
+            draw = Draw(
+                run_id=row["id"],
+                label=label,
+                number=config.method.draw or 0,
+                status=row["status"],
+                config=config,
+                validation=row["validation"] if row["status"] == "done" else None,
+                rounds=row["rounds_done"],
+                bytes=row["bytes"],
+                seconds=row["seconds"],
+            )
+            found.setdefault(label, []).append(draw)
+        return {label: sorted(draws, key=lambda draw: draw.number) for label, draws in found.items()}
+
+    def add_draws(
+        self, experiment_id: int, made: int, configs: Sequence[RunConfig], claimer: Claimer | None = None
+    ) -> Created | None:
+        """Queue further draws of a search that has made ``made`` draws; None if others were added since."""
+        with self._file.writing() as database:
+            (count,) = database.execute(
+                "SELECT count(*) FROM runs WHERE experiment_id=?", [experiment_id]
+            ).fetchone()
+            if count != made:
+                return None
+            return self._queue(database, experiment_id, experiment_id, configs, claimer)
+
+    def conclude(
+        self,
+        experiment_id: int,
+        final: Experiment,
+        configs: Sequence[RunConfig],
+        claimer: Claimer | None = None,
+    ) -> Created | None:
+        """Record the experiment with the selected values, and queue its runs; None if this was done before.
+
+        A search remembers its final experiment, which is not made again when the user has deleted it.
+        """
+        identity = uuid.uuid4().hex
+        with self._file.writing() as database:
+            cursor = database.execute(
+                "UPDATE experiments SET config=json_set(config, '$.tuning.final', :uuid) WHERE id=:id "
+                "AND json_extract(config, '$.tuning.final') IS NULL",
+                {"uuid": identity, "id": experiment_id},
+            )
+            if not cursor.rowcount:
+                return None
+            number = insert_experiment(database, final, identity)
+            return self._queue(database, experiment_id, number, configs, claimer)
+
+    def by_uuid(self, identity: str) -> int | None:
+        """Return the number of the experiment with this UUID; None if this database does not have it."""
+        rows = self._file.rows("SELECT id FROM experiments WHERE uuid=:uuid", {"uuid": identity})
+        return rows[0]["id"] if rows else None
+
+    def _queue(
+        self,
+        database: sqlite3.Connection,
+        search: int,
+        experiment_id: int,
+        configs: Sequence[RunConfig],
+        claimer: Claimer | None,
+    ) -> Created:
+        """Queue runs with the device and the highest priority of the search's draws, or claim them."""
+        device, priority = database.execute(
+            "SELECT requested_device, max(priority) FROM runs WHERE experiment_id=?", [search]
+        ).fetchone()
+        return _queue_runs(database, self._file.path, experiment_id, configs, claimer, device, priority)
 
 
 LONGEST_NAME = 200

@@ -124,9 +124,7 @@ def is_held(db: Path, owner: str | None) -> bool | None:
         os.close(file)
 
 
-def is_alive(
-    db: Path, row: Mapping[str, Any], now: float | None = None, stale: float = STALE_SECONDS
-) -> bool:
+def is_alive(db: Path, row: Mapping[str, Any], stale: float = STALE_SECONDS) -> bool:
     """Return whether the process that owns a ``running`` or ``stopping`` row is alive.
 
     The lock decides. A row that was just claimed has no lock yet, some file systems have no locks, and a lock
@@ -135,7 +133,6 @@ def is_alive(
 
     Args:
         row: ``owner`` and ``heartbeat_at`` of a job.
-        now: seconds since 1970, default: the present.
     """
     owner, heartbeat = row["owner"], row["heartbeat_at"]
     if not isinstance(owner, str | None) or not isinstance(heartbeat, float | int | None):
@@ -143,8 +140,7 @@ def is_alive(
     held = is_held(db, owner)
     if held or (held is False and is_local(row)):
         return held
-    now = time.time() if now is None else now
-    return heartbeat is not None and -CLOCK_SLACK <= now - heartbeat < stale
+    return heartbeat is not None and -CLOCK_SLACK <= time.time() - heartbeat < stale
 
 
 def is_local(row: Mapping[str, Any]) -> bool:
@@ -167,9 +163,9 @@ def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
     return None
 
 
-def state(db: Path, row: Mapping[str, Any], now: float | None = None) -> str:
+def state(db: Path, row: Mapping[str, Any]) -> str:
     """Return a job's true status, which is ``interrupted`` or ``stopped`` once its process has died."""
-    if row["status"] not in ("running", "stopping") or is_alive(db, row, now):
+    if row["status"] not in ("running", "stopping") or is_alive(db, row):
         return str(row["status"])
     return "stopped" if row["status"] == "stopping" else "interrupted"
 

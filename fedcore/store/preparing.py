@@ -7,9 +7,11 @@ from pathlib import Path
 from fedcore.base.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
 from fedcore.store import database, schema
 
+PROBE_SECONDS = 1.0
+
 
 def prepare(db: str | Path | None = None) -> database.Access:
-    """Create the database if there is none.
+    """Create the database if there is none, and bring one of an earlier version up to date.
 
     Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
         read-only.
@@ -19,8 +21,7 @@ def prepare(db: str | Path | None = None) -> database.Access:
             version (see ``schema.require_current``), or when none can be made.
     """
     path = database.resolve(db)
-    kind = database.network_file_system(path)
-    if kind is not None:
+    if kind := database.network_file_system(path):
         raise FedLensError(
             f"{path} is on a network file system ({kind}), where SQLite may corrupt it; "
             "put it on a local disk with --db or FEDLENS_DB",
@@ -28,10 +29,11 @@ def prepare(db: str | Path | None = None) -> database.Access:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _create(path)
+        if not _is_there(path):
+            _upgrade(path)
     except (ReadOnlyDatabase, SystemFault, OSError) as error:
         fault = explain(error, path)
-        if path.is_file() and not _is_empty(path):
+        if path.is_file() and _has_our_tables(path):
             why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
             return database.Access(path, False, f"{why}. Recorded runs can be read, none can be started")
         if isinstance(fault, SystemFault):
@@ -42,40 +44,20 @@ def prepare(db: str | Path | None = None) -> database.Access:
     return database.Access(path, True)
 
 
-def _is_empty(path: Path) -> bool:
-    """Return whether a database that cannot be written has no tables; refuse one that is not ours."""
-    with plain_errors(path), closing(database.read_only(path)) as connection:
-        if not schema.tables(connection):
-            return True
-        schema.require_current(path, connection)
-        return False
-
-
-def _create(path: Path) -> None:
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
-    if _is_there(path):
-        return
-    from fedcore.store.migrations import upgrade  # slow, see there
-
-    with database.opened(path) as connection:
-        database.until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), database.BUSY_SECONDS)
-        connection.execute("PRAGMA foreign_keys=OFF")  # they would follow a table that is made again
-        # of two processes at a first start, one finds the tables made; a kill leaves what was there
-        database.until_unlocked(lambda: connection.execute("BEGIN IMMEDIATE"), database.BUSY_SECONDS)
-        try:
-            upgrade(connection)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
+def prepare_for_writing(db: Path) -> None:
+    """Do the same, and refuse a database that cannot be written."""
+    access = prepare(db)
+    if not access.writable:
+        raise ReadOnlyDatabase(access.why or "", "db")
 
 
 def _is_there(path: Path) -> bool:
     """Return whether a database is up to date; refuse one of a newer version, or that cannot be written."""
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
     if not path.is_file():
         return False
-    with plain_errors(path), closing(sqlite3.connect(path, timeout=database.PROBE_SECONDS)) as connection:
+    with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
         if not schema.tables(connection):
             return False
         schema.require_current(path, connection)
@@ -90,8 +72,21 @@ def _is_there(path: Path) -> bool:
         return schema.version_of(connection) == schema.VERSION
 
 
-def prepare_for_writing(db: Path) -> None:
-    """Do the same, and refuse a database that cannot be written."""
-    access = prepare(db)
-    if not access.writable:
-        raise ReadOnlyDatabase(access.why or "", "db")
+def _upgrade(path: Path) -> None:
+    from fedcore.store.migrations import upgrade  # slow, see there
+
+    with database.opened(path) as connection:
+        database.until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), database.BUSY_SECONDS)
+        connection.execute("PRAGMA foreign_keys=OFF")  # they would follow a table that is made again
+        # of two processes at a first start, one finds the tables made; a kill leaves what was there
+        with database.transaction(connection, database.BUSY_SECONDS):
+            upgrade(connection)
+
+
+def _has_our_tables(path: Path) -> bool:
+    """Return whether a database that cannot be written has tables; refuse one that is not ours."""
+    with plain_errors(path), closing(database.read_only(path)) as connection:
+        if not schema.tables(connection):
+            return False
+        schema.require_current(path, connection)
+        return True

@@ -13,240 +13,45 @@ client uses the global one, as in FedLens' own methods.
 """
 
 import json
-import operator
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf, isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
-from fedcore.base.errors import FedLensError, did_you_mean, first_line, reading_stored
-from fedcore.base.events import Cell, Diagnostic, Entity, RoundFinished
-from fedcore.base.progress import first_few
-from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
+from fedcore.base.codes import SPLITS, STAGES, StageName
+from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.events import Diagnostic, RoundFinished
+from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
-from fedcore.config.values import LARGEST_INTEGER
-from fedcore.data import catalog
-from fedcore.store.database import DatabaseFile, resolve, writing
+from fedcore.store.database import DatabaseFile, resolve
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import let_go, new_owner, state
+from fedcore.store.own_results import (
+    GLOBAL_TEST_SET,
+    MAX_ROUND,
+    Counts,
+    OwnNames,
+    checked_counts,
+    whole_number,
+    without_own_accuracy,
+)
 from fedcore.store.preparing import prepare_for_writing
-from fedcore.store.runs import Runs
 from fedcore.store.writer import (
-    Created,
+    GLOBAL_NAME,
+    ExistingExperiment,
     RunWriter,
     claim_new,
-    insert_entities,
-    insert_experiment,
-    insert_runs,
+    doubts,
+    find_experiment,
+    insert_own_runs,
+    own_config,
     set_config,
 )
 
-OWN_DATA = "own data"
-"""The data set of results without one; if they join an experiment, they take that of the experiment."""
-OWN_BACKBONE = "own backbone"
-MAX_ROUND = 100_000
-GLOBAL_NAME = "global"
-"""Name of the global model in a script and in a CSV file."""
-NAMED = 5
-"""Names that a sentence repeats."""
-MAX_COUNT = 10**12
-"""Highest count of samples: sums over all cells of a database stay within 64 bits."""
-MAX_NAME = 1000
-"""Maximum length of the name of a method, a model or a test set, in characters."""
-
-
-@dataclass(frozen=True)
-class ExistingExperiment:
-    """An experiment of the store; runs that join it take the setting of ``model``, its first run.
-
-    Attributes:
-        namesakes: ids of older experiments with the same name, if it was found by name.
-    """
-
-    id: int
-    name: str
-    model: RunConfig
-    namesakes: tuple[int, ...] = ()
-
-
-def find_experiment(database: sqlite3.Connection, experiment: str | int | None) -> ExistingExperiment | None:
-    """Return the experiment with a name (the newest of several) or an id, which may be given as text."""
-    if experiment is None:
-        return None
-    row = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
-    if row is None and (isinstance(experiment, int) or experiment.isdecimal()):
-        row = _find_by(database, "e.id", min(int(experiment), LARGEST_INTEGER))
-    if row is None and isinstance(experiment, int):
-        raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
-    return row
-
-
-def _find_by(database: sqlite3.Connection, column: str, value: str | int) -> ExistingExperiment | None:
-    rows = database.execute(
-        "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.id = "
-        f"(SELECT min(id) FROM runs WHERE experiment_id = e.id) WHERE {column}=? ORDER BY e.id DESC",
-        [value],
-    ).fetchall()
-    if not rows:
-        return None
-    row, older = rows[0], tuple(other["id"] for other in rows[1:])
-    with reading_stored(f"experiment {row['id']}"):
-        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]), older)
-
-
-def whole_number(name: str, value: Any, most: int) -> int:
-    """Convert a whole number from 0 to ``most`` to a Python integer; it may be of numpy or a tensor.
-
-    Raises:
-        ValueError: for any other value, also for a float such as 93.0, which may be a percentage.
-    """
-    number = -1
-    if str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.") != "bool":
-        with suppress(TypeError, ValueError):
-            number = operator.index(value)
-    if not 0 <= number <= most:
-        raise ValueError(f"{name} is '{value}'; give a whole number from 0 to {most:,}")
-    return number
-
-
-def checked_counts(correct: Any, total: Any) -> tuple[int, int]:
-    """Return counts of correct samples and all samples as whole numbers.
-
-    Raises:
-        ValueError: unless 0 <= correct <= total and 1 <= total.
-    """
-    right = whole_number("correct", correct, MAX_COUNT)
-    of = whole_number("total", total, MAX_COUNT)
-    if of < 1 or right > of:
-        raise ValueError(f"{right} correct of {of}; total is at least 1, and correct from 0 to total")
-    return right, of
-
-
-def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str]:
-    """Return a sentence for each name that may not be the one that the user meant.
-
-    An unknown data set is not refused, because FedLens cannot know the names of the user's own data sets.
-    """
-    found = []
-    if existing is None and dataset is not None and dataset not in (OWN_DATA, *catalog.names()):
-        hint = did_you_mean(dataset, catalog.names(), "`fedlens data list` shows those that it knows")
-        found.append(
-            f"FedLens knows no data set '{dataset}', so these results compare only with others under this "
-            f"name; {hint}"
-        )
-    if existing is not None and existing.namesakes:
-        found.append(
-            f"{len(existing.namesakes) + 1} experiments are called '{existing.name}'; the newest was chosen, "
-            f"number {existing.id} (the others: {', '.join(map(str, existing.namesakes))}). Give a number "
-            "instead of the name to choose another one"
-        )
-    return found
-
-
-def without_own_accuracy(models: Iterable[str], test_sets: Iterable[str]) -> str | None:
-    """Return a sentence if no model can have an accuracy on its own test set; None if one can."""
-    of_models, of_sets = (sorted(set(names)) for names in (models, test_sets))
-    if {GLOBAL_NAME, *of_sets} & set(of_models):
-        return None
-    return (
-        "no model has the name of a test set, so there is no personal accuracy: the models were "
-        f"{first_few(of_models, NAMED)}, the test sets {first_few(of_sets, NAMED)}; '{GLOBAL_NAME}' is the "
-        "name of the global model"
-    )
-
-
-def unequal_totals(cells: Iterable[tuple[str, str, int]]) -> str | None:
-    """Return a sentence if two models were tested on different numbers of samples of one test set.
-
-    Args:
-        cells: model, test set and total of an evaluation.
-    """
-    seen: dict[str, tuple[str, int]] = {}
-    for model, test_set, total in cells:
-        first, samples = seen.setdefault(test_set, (model, total))
-        if samples != total:
-            return (
-                f"test set '{test_set}' has {samples} samples for model '{first}' and {total} for '{model}', "
-                "so their accuracies are of different samples"
-            )
-    return None
-
-
-def insert_own_runs(
-    database: sqlite3.Connection,
-    existing: ExistingExperiment | None,
-    configs: Sequence[RunConfig],
-    *,
-    name: str | None,
-    origin: Literal["recorder", "import"],
-    identity: str | None = None,
-    tag: str | None = None,
-) -> Created:
-    """Insert runs into an existing experiment, or into a new one.
-
-    Args:
-        configs: see ``own_config``.
-        name, identity, tag: name, uuid and tag of the new experiment.
-    """
-    with named_errors():
-        if existing is None:  # all of its runs have the first one's setting
-            first = configs[0]
-            experiment = Experiment(
-                name=name or f"{first.method.name} on {first.data.name}",
-                data=first.data,
-                partition=first.partition,
-                backbone=first.backbone,
-                methods=tuple({run.method.name: run.method for run in configs}.values()),
-                rounds=max(run.rounds for run in configs),
-                seeds=tuple(dict.fromkeys(run.seed for run in configs)),
-                tags=(tag,) if tag else (),
-            )
-            experiment_id = insert_experiment(database, experiment, identity)
-        else:
-            experiment_id = existing.id
-    return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))
-
-
-def own_config(
-    existing: ExistingExperiment | None,
-    dataset: str | None = None,
-    backbone: str | None = None,
-    **given: object,
-) -> RunConfig:
-    """Return the config of a run that was trained elsewhere, with the setting of an existing experiment.
-
-    Args:
-        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
-        given: method, seed, rounds (the last one, or their number) and held-out domain.
-    """
-    if existing is None:
-        data, model = DataConfig(name=dataset or OWN_DATA), BackboneConfig(name=backbone or OWN_BACKBONE)
-        setting = {"data": data, "partition": PartitionConfig(), "backbone": model, "participation": 1.0}
-    else:
-        setting = dict(existing.model)
-        for field, name, default in (("dataset", dataset, OWN_DATA), ("backbone", backbone, OWN_BACKBONE)):
-            needed = existing.model.data.name if field == "dataset" else existing.model.backbone.name
-            if name not in (None, default, needed):
-                raise FedLensError(
-                    f"'{name}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
-                    "leave it out, or name another experiment",
-                    field,
-                )
-    with named_errors():
-        return RunConfig.model_validate({**setting, **given})
-
-
-Counts = tuple[int, int]
-GLOBAL_TEST_SET = (
-    f"a test set cannot be called '{GLOBAL_NAME}', which is the global model's name: the pair would count as "
-    "a client's own model and test set; rename it"
-)
 MAX_BYTES = 10**15
 """Highest traffic of a round: sums over the rounds of a run stay within 64 bits."""
 _FORM = "{(model, test set): (correct, total)}"
@@ -275,7 +80,6 @@ class Recorder:
         rounds_total: int | None = None,
         domain_sets: Iterable[str] = (),
         domains: Mapping[str, str] | None = None,
-        origin: Literal["recorder", "import"] = "recorder",
         replace: bool = False,
     ) -> None:
         """Begin a run, in a new experiment or in an existing one.
@@ -308,10 +112,7 @@ class Recorder:
         with named_errors():
             entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
         owner = new_owner()
-        self._domain_sets, self._domains = _checked_names(domain_sets), _checked_domains(domains)
-        self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
-        self._models: set[str] = set()
-        self._last = 0
+        self._names, self._last = OwnNames(_checked_names(domain_sets), _checked_domains(domains)), 0
         with file.writing() as database:
             existing = find_experiment(database, experiment)
             run_config = own_config(
@@ -320,15 +121,12 @@ class Recorder:
             if existing is not None and not replace:
                 _refuse_second(database, file.path, existing, run_config)
             name = None if experiment is None else str(experiment)
-            created = insert_own_runs(database, existing, [run_config], name=name, origin=origin)
+            created = insert_own_runs(database, existing, [run_config], name=name, origin="recorder")
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             (self._claim,) = claim_new(database, file.path, [self.run_id], owner, None)
-            insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
-        self._config = Runs(file).config(self.run_id)
-        self._writer = RunWriter(self._claim)
+        self._config, self._writer = run_config, RunWriter(self._claim)
         self._claim.begin()
-        self._test_sets, self._doubted = set[str](), False
-        self._given: dict[tuple[int, str, str], list[frozenset[tuple[str, str]]]] = {}
+        self._given: dict[tuple[int, str, str], frozenset[tuple[str, str]]] = {}
         self._pairs: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
         self._measured: dict[tuple[int, str], float] = {}
         for doubt in doubts(existing, dataset):
@@ -342,7 +140,7 @@ class Recorder:
     def round(
         self,
         number: int,
-        accuracy: Mapping[tuple[str, str], Counts],
+        accuracy: Counts,
         *,
         loss: float | None = None,
         split: Literal["train", "validation", "test"] = "test",
@@ -365,75 +163,63 @@ class Recorder:
             bytes_up, bytes_down: traffic of all clients in this round; None if not measured.
             seconds: duration of the round's training; None if not measured.
         """
-        if stage not in STAGES:
-            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
-        if split not in SPLITS:
-            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLITS)}", "split")
+        for field, name, known in (("stage", stage, STAGES), ("split", split, SPLITS)):
+            if name not in known:
+                raise FedLensError(f"no {field} '{name}'; there are: {', '.join(known)}", field)
         try:
             number = whole_number("round", number, MAX_ROUND)
         except ValueError as error:
             raise FedLensError(f"{error}; round 0 is the evaluation before training", "round") from error
         counts = _checked_accuracy(accuracy)
-        up, down = (
-            None if value is None else _checked(name, value, MAX_BYTES)
+        traffic = {
+            name: _checked(name, value, MAX_BYTES)
             for name, value in (("bytes_up", bytes_up), ("bytes_down", bytes_down))
-        )
-        mean, seconds = (
-            None if value is None else _number(name, value)
+            if value is not None
+        }
+        measured = {
+            name: _number(name, value)
             for name, value in (("loss", loss), ("seconds", seconds))
-        )
-        if seconds is not None and not 0 <= seconds < inf:
+            if value is not None
+        }
+        if not 0 <= measured.get("seconds", 0) < inf:
             raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
         if not isinstance(diagnostics, Mapping | None):
             raise FedLensError(f"diagnostics is {diagnostics!r}; give {{name: number}}", "diagnostics")
-        values = tuple(Diagnostic(name, _number(name, value)) for name, value in (diagnostics or {}).items())
-        numbers = {"loss": mean, **{f"diagnostic '{value.name}'": value.value for value in values}}
-        unknown = [f"{name} is {value}" for name, value in numbers.items() if not isfinite(value or 0.0)]
-        measured = {"seconds": seconds, "bytes_up": up, "bytes_down": down, **numbers}
-        self._refuse_repeated((number, split, stage), counts, measured)
-        new = self._name_all(counts)
-        place = SPLITS.index(split), STAGES.index(stage)
-        cells = [
-            Cell(*place, self._codes[m], self._codes[t], correct, total, None)
-            for (m, t), (correct, total) in self._with_personal(counts).items()
-        ]
-        if new:
-            with writing(self._claim.db) as database:
-                insert_entities(database, self.run_id, tuple(new))
+        values = {name: _number(name, value) for name, value in (diagnostics or {}).items()}
+        given: dict[str, float] = {**traffic, **measured}
+        given |= {f"diagnostic '{name}'": value for name, value in values.items()}
+        self._refuse_repeated((number, split, stage), counts, given)
+        new = self._names.add(name for pair in counts for name in pair)
         event = RoundFinished(
             round=number,
-            cells=tuple(cells),
-            train_loss=mean,
-            seconds_train=seconds,
-            bytes_up=up,
-            bytes_down=down,
-            diagnostics=values,
+            cells=tuple(self._names.cells(split, stage, counts)),
+            train_loss=measured.get("loss"),
+            seconds_train=measured.get("seconds"),
+            bytes_up=traffic.get("bytes_up"),
+            bytes_down=traffic.get("bytes_down"),
+            diagnostics=tuple(Diagnostic(name, value) for name, value in values.items()),
         )
         grown = self._of_length(number) if number > self._config.rounds else None
         with self._alive():
-            self._writer.write_round(event, grown=grown)
-            doubt = unequal_totals(
-                (model, test_set, total) for (model, test_set), (_, total) in counts.items()
-            )
-            if doubt and not self._doubted:
-                self._doubted = True
-                self._warn(f"round {number}: {doubt}")
-            if unknown:
+            self._writer.write_round(event, grown=grown, entities=new)
+            if doubt := self._names.unequal_totals(number, counts):
+                self._warn(doubt)
+            if unknown := [f"{name} is {value}" for name, value in given.items() if not isfinite(value)]:
                 self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
-        self._test_sets.update(test_set for _, test_set in counts)
-        pairs = frozenset(counts)  # kept once, as most rounds have the same ones
-        self._given.setdefault((number, split, stage), []).append(self._pairs.setdefault(pairs, pairs))
-        self._measured |= {(number, n): v for n, v in measured.items() if v is not None and isfinite(v)}
+        part = number, split, stage
+        pairs = self._given.get(part, frozenset()) | counts.keys()
+        self._given[part] = self._pairs.setdefault(pairs, pairs)  # kept once, as most rounds have the same
+        self._measured |= {(number, name): value for name, value in given.items() if isfinite(value)}
 
     def _refuse_repeated(
         self,
         part: tuple[int, str, str],
         counts: Iterable[tuple[str, str]],
-        measured: Mapping[str, float | None],
+        measured: Mapping[str, float],
     ) -> None:
         for model, test_set in counts:
-            if any((model, test_set) in given for given in self._given.get(part, ())):
+            if (model, test_set) in self._given.get(part, ()):
                 raise FedLensError(
                     f"round {part[0]} has an accuracy of model '{model}' on '{test_set}' already; give each "
                     "cell of a round once",
@@ -441,7 +227,7 @@ class Recorder:
                 )
         for name, value in measured.items():
             before = self._measured.get((part[0], name))
-            if None not in (before, value) and before != value:
+            if before is not None and before != value:
                 raise FedLensError(f"round {part[0]}: {name} was {before} and is {value}; give it once")
 
     def finish(self) -> None:
@@ -480,17 +266,20 @@ class Recorder:
         Names of others are no mistake where all recorded names are explained: a script that leaves one
         domain after the other out has one ``domain_sets`` and one ``domains`` for all of its runs.
         """
-        if not self._test_sets:
+        names = self._names
+        if not names.test_sets:
             yield "the run has ended without an accuracy; call round before finish"
             return
-        names = ", ".join(sorted(self._test_sets))
-        lost = sorted(self._domain_sets - self._test_sets)
-        if lost and self._test_sets - self._domain_sets - self._models:
-            yield f"domain_sets names {', '.join(lost)}, but the test sets were {names}; correct the name"
-        lost = sorted(self._domains.keys() - self._codes.keys())
-        if lost and self._codes.keys() - self._domains.keys() - self._domain_sets - {GLOBAL_NAME}:
-            yield f"domains names {', '.join(lost)}, but the recorded names were {', '.join(self._codes)}"
-        if doubt := without_own_accuracy(self._models, self._test_sets):
+        lost = sorted(names.domain_sets - names.test_sets)
+        if lost and names.test_sets - names.domain_sets - names.models:
+            yield (
+                f"domain_sets names {', '.join(lost)}, but the test sets were "
+                f"{', '.join(sorted(names.test_sets))}; correct the name"
+            )
+        lost = sorted(names.domains.keys() - names.codes.keys())
+        if lost and names.codes.keys() - names.domains.keys() - names.domain_sets - {GLOBAL_NAME}:
+            yield f"domains names {', '.join(lost)}, but the recorded names were {', '.join(names.codes)}"
+        if doubt := without_own_accuracy(names.models, names.test_sets):
             yield doubt
 
     def __enter__(self) -> Self:
@@ -506,26 +295,6 @@ class Recorder:
 
     def _of_length(self, rounds: int) -> RunConfig:
         return self._config.model_copy(update={"rounds": rounds})
-
-    def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
-        """Use the global model for every client if there is no other, as FedLens' own methods do."""
-        found = dict(accuracy)
-        if self._models <= {GLOBAL_NAME}:
-            found.update({(t, t): n for (_, t), n in accuracy.items() if t not in self._domain_sets})
-        return found
-
-    def _name_all(self, accuracy: Mapping[tuple[str, str], Counts]) -> list[Entity]:
-        """Give new names the next entity codes, in order of appearance."""
-        self._models.update(model for model, _ in accuracy)
-        names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
-        new = []
-        for code, name in enumerate(names, len(self._codes)):
-            self._codes[name] = code
-            if name in self._domain_sets:
-                new.append(Entity(code, "domain", name, domain=name))
-            else:
-                new.append(Entity(code, "client", name, domain=self._domains.get(name)))
-        return new
 
 
 def _refuse_second(
@@ -586,7 +355,9 @@ def _number(name: str, value: Any) -> float:
         raise FedLensError(f"{name} is {str(value)[:100]!r}; give a number", name) from error
 
 
-def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
+def _checked_accuracy(
+    accuracy: Mapping[tuple[str, str], tuple[int, int]],
+) -> dict[tuple[str, str], tuple[int, int]]:
     if not isinstance(accuracy, Mapping):
         raise FedLensError(f"accuracy is {accuracy!r}; give {_FORM}", "accuracy")
     checked = {}

@@ -228,35 +228,28 @@ def columns(table: str) -> tuple[str, ...]:
     """Return the columns of one of our tables; a database may have more, which a person has added."""
     with closing(sqlite3.connect(":memory:")) as empty:
         empty.execute(definitions()[table])
-        return tuple(_columns(empty, table))
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+        return tuple(row[1] for row in empty.execute(f"PRAGMA table_info({table})"))
 
 
 def changed(connection: sqlite3.Connection) -> list[str]:
     """Return the tables and indices of ours whose definition has changed, but for added columns."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
-    return [
-        name
-        for name, ours in definitions(version_of(connection)).items()
-        if not _is_ours_with_more(ours, str(found.get(name)))
-    ]
-
-
-def _is_ours_with_more(ours: str, theirs: str) -> bool:
-    """Return whether a definition is ours with one insertion, where SQLite writes all added columns."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    place = next((i for i, (one, other) in pairs if one != other), len(ours))
-    return len(theirs) >= len(ours) and theirs.endswith(ours[place:])
+    different = []
+    for name, ours in definitions(version_of(connection)).items():
+        theirs = str(found.get(name))
+        # SQLite writes all added columns at one place, so the rest of the definition is ours
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        place = next((i for i, (one, other) in pairs if one != other), len(ours))
+        if len(theirs) < len(ours) or not theirs.endswith(ours[place:]):
+            different.append(name)
+    return different
 
 
 def require_current(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse what ``require_version`` refuses, and a table that lacks a column of ours."""
     require_version(path, connection)
     for table in tables(connection) & definitions().keys():
-        found = set(_columns(connection, table))
+        found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if lost := [name for name in columns(table) if name not in found]:
             raise FedLensError(
                 f"{path} is damaged, or was changed by another program: its table {table} lacks the column "

@@ -5,26 +5,30 @@ The job of a run, the Recorder, and the imports of CSV files, JSON files and dat
 
 import json
 import math
-import reprlib
 import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Literal
 
+from fedcore.base.codes import GLOBAL
+from fedcore.base.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.base.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.base.files import user_path
-from fedcore.config import Experiment, RunConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, RunConfig
+from fedcore.config.experiment import named_errors
 from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
+from fedcore.config.values import LARGEST_INTEGER
+from fedcore.data import catalog
 from fedcore.methods import consent, registry
-from fedcore.store.damage import SUMMARY, rounds_without, write_digests, write_identity
+from fedcore.store.damage import SUMMARY, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, columns
 
-_MEANS = """
+MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,
   avg(1.0 * correct / total) FILTER (WHERE a.model = a.test_set),
   1.0 * sum(correct) FILTER (WHERE a.model = a.test_set) / sum(total) FILTER (WHERE a.model = a.test_set),
@@ -35,7 +39,7 @@ FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
 WHERE a.run_id = :run {which}
 GROUP BY a.run_id, a.split, a.stage, a.round
 """
-SCORES = f"INSERT OR REPLACE INTO scores({', '.join(columns('scores'))})" + _MEANS.format(
+SCORES = f"INSERT OR REPLACE INTO scores({', '.join(columns('scores'))})" + MEANS.format(
     which="AND a.split = :split AND a.stage = :stage AND a.round = :round"
 )
 """Means of one (split, stage, round), from counts.
@@ -56,152 +60,22 @@ INSERT_ROUND = (
 
 @dataclass(frozen=True)
 class Created:
-    """New runs, and their experiment. ``run_ids`` are in the order of the given runs."""
+    """New runs, and their experiment. ``run_ids`` are in the order of the given runs.
+
+    Attributes:
+        claims: on the runs, if the process that has made them trains them itself.
+    """
 
     experiment_id: int
     run_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows that a run has in one table, without its id."""
-
-    columns: tuple[str, ...]
-    rows: list[list[Any]]
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.columns):
-                raise ValueError(f"row {number} has {len(row)} values for {len(self.columns)} columns")
-
-    def column(self, name: str) -> list[Any]:
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
-
-
-ATTACHED = "theirs"
-"""Name under which a database with our schema, whose rows are merged, is attached to the one written to."""
-
-
-@dataclass(frozen=True)
-class AttachedRun:
-    """A run of the attached database, whose tables are copied within SQLite.
-
-    Attributes:
-        rounds: the recorded rounds.
-        class_counts: of its entities, as stored.
-    """
-
-    id: int
-    rounds: list[int]
-    class_counts: list[str | None]
-
-
-Tables = dict[str, Table]
-"""The tables of a run by name."""
-AnyRows = TypeVar("AnyRows", bound=Tables | AttachedRun, covariant=True)
-
-
-@dataclass(frozen=True)
-class ExperimentRecord(Generic[AnyRows]):
-    """Everything that a database holds of one experiment, as columns and values.
-
-    Attributes:
-        runs: the row of each run, with its tables, or where they are.
-    """
-
-    row: dict[str, Any]
-    runs: Sequence[tuple[dict[str, Any], AnyRows]]
+    claims: tuple[Claim, ...] = ()
 
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    _check_columns(table, row)
     names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
     cursor = database.execute(f"INSERT INTO {table}({names}) VALUES ({places})", dict(row))
     return int(cursor.lastrowid or 0)
-
-
-def insert_record(
-    database: sqlite3.Connection, record: ExperimentRecord[Tables | AttachedRun], text: str
-) -> None:
-    """Insert an experiment with its runs and all of their rows.
-
-    Args:
-        text: status text of runs that had not ended; they become ``stopped``, since no process trains them.
-    """
-    experiment_id = insert_row(database, "experiments", record.row)
-    for row, recorded in record.runs:
-        values = row | {"experiment_id": experiment_id}
-        if row["status"] in ("queued", "running", "stopping"):
-            values |= {"status": "stopped", "status_text": text}
-            if values.get("started_at") is not None and values.get("finished_at") is None:
-                values["finished_at"] = time.time()  # or its clock would go on
-        run_id = insert_row(database, "runs", values)
-        if isinstance(recorded, AttachedRun):
-            _insert_attached(database, run_id, recorded.id)
-        else:
-            _insert_tables(database, run_id, recorded)
-        _check_means(database, run_id)
-        update_summary(database, run_id)
-        write_digests(database, run_id, rounds_without(database, run_id))
-        write_identity(database, run_id)
-
-
-def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
-    for name, table in tables.items():
-        _check_columns(name, table.columns)
-        places = ", ".join("?" * (len(table.columns) + 1))
-        database.executemany(
-            f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
-            ([run_id, *values] for values in table.rows),
-        )
-
-
-def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
-    """Copy the rows of a run of the attached database, and the digests that were compared with them."""
-    # the attached database has passed the same CHECK constraints, which take as long as all else here
-    database.execute("PRAGMA ignore_check_constraints=ON")
-    try:
-        for table in RUN_TABLES:
-            names = ", ".join(name for name in columns(table) if name != "run_id")
-            database.execute(
-                f"INSERT INTO main.{table}(run_id, {names}) "
-                f"SELECT ?, {names} FROM {ATTACHED}.{table} WHERE run_id=?",
-                [run_id, theirs],
-            )
-    finally:
-        database.execute("PRAGMA ignore_check_constraints=0")
-    database.execute(
-        "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
-        f"FROM {ATTACHED}.digests d JOIN {ATTACHED}.rounds r USING (run_id, round) WHERE d.run_id=?",
-        [run_id, theirs],
-    )
-
-
-def _check_means(database: sqlite3.Connection, run_id: int) -> None:
-    """Refuse a run whose mean accuracies, which tables show, are not those of its counts."""
-    stored, counted = (
-        {tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(statement, {"run": run_id})}
-        for statement in (
-            f"SELECT {', '.join(columns('scores'))} FROM scores WHERE run_id=:run",
-            _MEANS.format(which=""),
-        )
-    )
-    wrong = stored.keys() ^ counted.keys()
-    for key in stored.keys() & counted.keys():
-        pairs = zip(stored[key], counted[key], strict=True)
-        # other versions of SQLite may add in another order
-        if any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs):
-            wrong.add(key)
-    if wrong:
-        raise ValueError(f"the mean accuracies of round {min(wrong)[2]} are not those of its counts")
-
-
-def _check_columns(table: str, names: Iterable[str]) -> None:
-    """Refuse column names that the table does not have, since they become part of a statement."""
-    if unknown := [name for name in names if name not in columns(table)]:
-        raise ValueError(f"table {table} has no column {reprlib.repr(unknown[0])}")
 
 
 def insert_experiment(
@@ -261,6 +135,136 @@ def insert_runs(
     for run_id in ids:
         write_identity(database, run_id)
     return ids
+
+
+OWN_DATA = "own data"
+"""The data set of results without one; if they join an experiment, they take that of the experiment."""
+OWN_BACKBONE = "own backbone"
+GLOBAL_NAME = "global"
+"""Name of the global model in a script and in a CSV file."""
+
+
+@dataclass(frozen=True)
+class ExistingExperiment:
+    """An experiment of the store; runs that join it take the setting of ``model``, its first run.
+
+    Attributes:
+        namesakes: ids of older experiments with the same name, if it was found by name.
+    """
+
+    id: int
+    name: str
+    model: RunConfig
+    namesakes: tuple[int, ...] = ()
+
+
+def find_experiment(database: sqlite3.Connection, experiment: str | int | None) -> ExistingExperiment | None:
+    """Return the experiment with a name (the newest of several) or an id, which may be given as text."""
+    if experiment is None:
+        return None
+    number = int(experiment) if isinstance(experiment, int) or experiment.isdecimal() else 0
+    rows = database.execute(
+        "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.id = "
+        "(SELECT min(id) FROM runs WHERE experiment_id = e.id) WHERE e.name=:name OR e.id=:id "
+        "ORDER BY e.id DESC",
+        {"name": None if isinstance(experiment, int) else experiment, "id": min(number, LARGEST_INTEGER)},
+    ).fetchall()
+    named = [row for row in rows if row["name"] == experiment]
+    if not rows:
+        if isinstance(experiment, int):
+            raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
+        return None
+    row, older = (named or rows)[0], tuple(other["id"] for other in named[1:])
+    with reading_stored(f"experiment {row['id']}"):
+        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]), older)
+
+
+def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str]:
+    """Return a sentence for each name that may not be the one that the user meant.
+
+    An unknown data set is not refused, because FedLens cannot know the names of the user's own data sets.
+    """
+    found = []
+    if existing is None and dataset is not None and dataset not in (OWN_DATA, *catalog.names()):
+        hint = did_you_mean(dataset, catalog.names(), "`fedlens data list` shows those that it knows")
+        found.append(
+            f"FedLens knows no data set '{dataset}', so these results compare only with others under this "
+            f"name; {hint}"
+        )
+    if existing is not None and existing.namesakes:
+        found.append(
+            f"{len(existing.namesakes) + 1} experiments are called '{existing.name}'; the newest was chosen, "
+            f"number {existing.id} (the others: {', '.join(map(str, existing.namesakes))}). Give a number "
+            "instead of the name to choose another one"
+        )
+    return found
+
+
+def insert_own_runs(
+    database: sqlite3.Connection,
+    existing: ExistingExperiment | None,
+    configs: Sequence[RunConfig],
+    *,
+    name: str | None,
+    origin: Literal["recorder", "import"],
+    identity: str | None = None,
+    tag: str | None = None,
+) -> Created:
+    """Insert runs into an existing experiment, or into a new one.
+
+    Args:
+        configs: see ``own_config``.
+        name, identity, tag: name, uuid and tag of the new experiment.
+    """
+    with named_errors():
+        if existing is None:  # all of its runs have the first one's setting
+            first = configs[0]
+            experiment = Experiment(
+                name=name or f"{first.method.name} on {first.data.name}",
+                data=first.data,
+                partition=first.partition,
+                backbone=first.backbone,
+                methods=tuple({run.method.name: run.method for run in configs}.values()),
+                rounds=max(run.rounds for run in configs),
+                seeds=tuple(dict.fromkeys(run.seed for run in configs)),
+                tags=(tag,) if tag else (),
+            )
+            experiment_id = insert_experiment(database, experiment, identity)
+        else:
+            experiment_id = existing.id
+    ids = insert_runs(database, experiment_id, configs, origin=origin)
+    for run_id in ids:
+        insert_entities(database, run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+    return Created(experiment_id, ids)
+
+
+def own_config(
+    existing: ExistingExperiment | None,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    **given: object,
+) -> RunConfig:
+    """Return the config of a run that was trained elsewhere, with the setting of an existing experiment.
+
+    Args:
+        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
+        given: method, seed, rounds (the last one, or their number) and held-out domain.
+    """
+    if existing is None:
+        data, model = DataConfig(name=dataset or OWN_DATA), BackboneConfig(name=backbone or OWN_BACKBONE)
+        setting = {"data": data, "partition": PartitionConfig(), "backbone": model, "participation": 1.0}
+    else:
+        setting = dict(existing.model)
+        for field, name, default in (("dataset", dataset, OWN_DATA), ("backbone", backbone, OWN_BACKBONE)):
+            needed = existing.model.data.name if field == "dataset" else existing.model.backbone.name
+            if name not in (None, default, needed):
+                raise FedLensError(
+                    f"'{name}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
+                    "leave it out, or name another experiment",
+                    field,
+                )
+    with named_errors():
+        return RunConfig.model_validate({**setting, **given})
 
 
 def claim_new(
@@ -441,13 +445,18 @@ class RunWriter:
             insert_entities(database, self.run_id, event.entities)
 
     def write_round(
-        self, event: RoundFinished, peak_memory: int | None = None, grown: RunConfig | None = None
+        self,
+        event: RoundFinished,
+        peak_memory: int | None = None,
+        grown: RunConfig | None = None,
+        entities: Sequence[Entity] = (),
     ) -> None:
         """Record a round in one transaction, which survives a power failure: older checkpoints may then go.
 
         Args:
             peak_memory: highest memory of this process so far, in bytes.
             grown: the config of a run that was trained elsewhere and has become longer by this round.
+            entities: models and test sets that such a run has named for the first time.
         """
         with self.claim.writing(
             f"rounds_done=max(rounds_done, :round), heartbeat_at=:now, {NO_TEXT}, "
@@ -457,6 +466,8 @@ class RunWriter:
             peak=peak_memory,
             now=time.time(),
         ) as database:
+            if entities:
+                insert_entities(database, self.run_id, entities)
             insert_round(database, self.run_id, event)
             update_summary(database, self.run_id)
             if grown is not None:

@@ -28,7 +28,7 @@ from fedcore.jobs.supervisor import serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.store.queue import QueuedRun
+from fedcore.store.runs import QueuedRun
 from fedlens_ray import choice, connection, nodes
 from fedlens_ray.connection import Node
 from fedlens_ray.node import in_words

@@ -8,7 +8,7 @@ from fedcore.base import devices
 from fedcore.base.progress import counted
 from fedcore.jobs import elsewhere
 from fedcore.results.statistics import group_by
-from fedcore.store.queue import MAX_SLOTS, Move, QueuedRun
+from fedcore.store.runs import MAX_SLOTS, Move, QueuedRun
 from pages.experiments_view.table import selectable_table
 from pages.widgets import session
 

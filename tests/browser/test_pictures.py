@@ -29,9 +29,9 @@ def trained(server: Server) -> tuple[int, int, int]:
     store, experiment = Store(server.db), parse(EXPERIMENT)
     store.prepare()
     owner = new_owner()
-    created, claims = store.experiments.create_claimed(experiment, plan(experiment).runs, owner, "cpu")
+    created = store.experiments.create(experiment, plan(experiment).runs, claimer=(owner, "cpu"))
     with Heartbeat(store) as heartbeat:
-        assert [job.execute(claim, heartbeat) for claim in claims] == ["done", "done"]
+        assert [job.execute(claim, heartbeat) for claim in created.claims] == ["done", "done"]
     first, second = created.run_ids
     return created.experiment_id, first, second
 

@@ -106,7 +106,7 @@ def test_another_setting_is_another_need(db, queued):
 
 
 def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
-    Store(db).experiments.create_claimed(make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
+    Store(db).experiments.create(make(seeds=(1, 2, 3, 4)), claimer=(new_owner(), "cpu"))
     (waiting,) = queued(seeds=(9,))
     measured(db, 1, 5 * GIB)
     assert launcher.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB

@@ -150,7 +150,7 @@ def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued
 
 def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     owner = new_owner()
-    Store(db).experiments.create_claimed(make(), None, owner, "cpu")
+    Store(db).experiments.create(make(), claimer=(owner, "cpu"))
     (waiting,) = queued()
     spawned = []
     refused = ThisMachine(["cpu"], lambda claimed, pool: spawned.append(claimed))

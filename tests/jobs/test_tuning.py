@@ -193,7 +193,7 @@ def test_what_follows_a_search_is_made_once_even_after_it_was_deleted(db):
     assert store.searches.waiting() == [number]
     followed = advance(store, number)
     assert advance(store, number) is None and store.searches.waiting() == []
-    store.experiments.delete(followed[0].experiment_id)
+    store.experiments.delete(followed.experiment_id)
     assert advance(store, number) is None and store.searches.waiting() == []
     assert [e.id for e in store.experiments.all()] == [number]
 
@@ -338,7 +338,7 @@ def test_tpe_proposes_batches_that_follow_from_the_recorded_draws(db):
     first = propose(config.tuning, "fedot", space, draws, 2)
     assert first == propose(config.tuning, "fedot", space, draws, 2)
     followed = advance(store, number)
-    added = store.runs.configs(followed[0].run_ids).values()
+    added = store.runs.configs(followed.run_ids).values()
     assert [run.method.draw for run in added] == [5, 6]
     assert [{"lr": run.method.config["lr"]} for run in added] == first
     assert all(contains(space["lr"], run.method.config["lr"]) for run in added)

@@ -21,7 +21,7 @@ from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
 from fedcore.share.checked import checked_comparison
-from fedcore.store import Recorder, Store, cells
+from fedcore.store import Recorder, Store, rounds
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -80,7 +80,7 @@ def test_rounds_are_the_same_bytes_in_parts_of_any_size(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exported(Store(filled), [2], "rounds")
-    monkeypatch.setattr(cells, "_AT_ONCE", 5)
+    monkeypatch.setattr(rounds, "_AT_ONCE", 5)
     with checked_comparison(Store(filled), [2]) as checked:
         parts = list(tables.rounds_csv(checked.store, checked.comparison))
     assert len(parts) > 200 and max(part.count("\n") for part in parts) == 5

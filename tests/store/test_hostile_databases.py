@@ -196,13 +196,13 @@ def test_an_unreadable_experiment_leaves_the_others_readable(ours, theirs, state
     run_sql(ours, f"UPDATE experiments SET {statement} WHERE id=2")
     store = Store(ours)
     assert [e.name for e in store.experiments.all()] == ["Ours"]
-    (damaged,) = store.experiments.unreadable()
+    (damaged,) = store.experiments.listed()[1]
     assert (damaged.id, damaged.name) == (2, "Theirs") and "cannot be read" in damaged.reason
     assert reason in damaged.reason
     with pytest.raises(FedLensError, match="experiment 2 cannot be read"):
         store.experiments.get(2)
     store.experiments.delete(2)
-    assert store.experiments.unreadable() == []
+    assert store.experiments.listed()[1] == []
 
 
 def test_a_run_with_damaged_texts_stays_listed(ours):

@@ -20,7 +20,6 @@ from tests.support import fake_engine
 QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.all": lambda store: store.experiments.all(),
     "experiments.listed": lambda store: store.experiments.listed(),
-    "experiments.unreadable": lambda store: store.experiments.unreadable(),
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.several": lambda store: store.experiments.several([1]),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
@@ -93,7 +92,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 """A call of every query."""
 
 CHANGES = {
-    "experiments": {"create", "create_claimed", "extend", "edit", "delete", "clone"},
+    "experiments": {"create", "extend", "edit", "delete", "clone"},
     "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
     "queue": {"move", "move_experiments", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},

@@ -24,9 +24,9 @@ from fedcore.base.progress import Progress
 from fedcore.config import expand
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
+from fedcore.store.experiments import Draw, best_draw
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
-from fedcore.store.searches import Draw, best_draw
 from fedcore.store.writer import RunWriter
 from tests.support import fill
 

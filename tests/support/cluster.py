@@ -21,7 +21,7 @@ from fedcore.base.devices import Device
 from fedcore.base.files import PROJECT
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
-from fedcore.store.queue import QueuedRun
+from fedcore.store.runs import QueuedRun
 from tests.support import own_methods
 from tests.support.jobs import wait_for
 

@@ -26,8 +26,8 @@ from fedcore.results.panels.run_panels import Recorded, run_panel
 from fedcore.share.views import ViewSource
 from fedcore.share.views.matrices import figures
 from fedcore.store import Recorder, RunRow, Store
-from fedcore.store.cells import CODED, EntityRow
 from fedcore.store.database import writing
+from fedcore.store.rounds import CODED, EntityRow
 from tests.support import fill
 
 
@@ -68,7 +68,7 @@ def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(db, monkeypatc
     panel = last.panel("matrix", "", "fedot")
     assert panel.rows == some and set(panel.columns) == {*clients, "photo"}
     assert last.panel("clients", "", "fedot").rows == clients
-    monkeypatch.setattr("fedcore.store.cells.MAX_EVALUATED_CLIENTS", 4)
+    monkeypatch.setattr("fedcore.store.rounds.MAX_EVALUATED_CLIENTS", 4)
     panel = last.panel("matrix", "", "fedot")
     assert panel.columns == ("photo", *some) and panel.own_columns == (1, 2)
     assert not np.isnan(panel.values).any()

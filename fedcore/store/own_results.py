@@ -1,13 +1,18 @@
-"""Imports the user's own results from a CSV file."""
+"""Results that FedLens did not compute: what a user's script and a CSV file have in common, and CSV files.
+
+Their runs join an experiment, or make a new one; the names of models and test sets become entities.
+"""
 
 import csv
 import difflib
 import hashlib
 import json
 import logging
+import operator
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,34 +31,141 @@ from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.events import Cell, Entity, RoundFinished
 from fedcore.base.files import read_text
 from fedcore.base.formulas import unguarded
+from fedcore.base.progress import first_few
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.methods.registry import first_error
 from fedcore.store.damage import write_identity
 from fedcore.store.database import DatabaseFile
 from fedcore.store.preparing import prepare_for_writing
-from fedcore.store.recorder import (
+from fedcore.store.writer import (
     GLOBAL_NAME,
-    GLOBAL_TEST_SET,
-    MAX_COUNT,
-    MAX_NAME,
-    MAX_ROUND,
+    Created,
     ExistingExperiment,
-    checked_counts,
     doubts,
     find_experiment,
+    insert_entities,
     insert_own_runs,
+    insert_round,
+    insert_row,
     own_config,
-    unequal_totals,
-    without_own_accuracy,
+    update_summary,
 )
-from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
+
+logger = logging.getLogger(__name__)
+MAX_ROUND = 100_000
+GLOBAL_TEST_SET = (
+    f"a test set cannot be called '{GLOBAL_NAME}', which is the global model's name: the pair would count as "
+    "a client's own model and test set; rename it"
+)
+Counts = Mapping[tuple[str, str], tuple[int, int]]
+"""(model, test set) -> (correct, total) of an evaluation."""
+NAMED = 5
+"""Names that a sentence repeats."""
+MAX_COUNT = 10**12
+"""Highest count of samples: sums over all cells of a database stay within 64 bits."""
+MAX_NAME = 1000
+"""Maximum length of the name of a method, a model or a test set, in characters."""
+
+
+def whole_number(name: str, value: Any, most: int) -> int:
+    """Convert a whole number from 0 to ``most`` to a Python integer; it may be of numpy or a tensor.
+
+    Raises:
+        ValueError: for any other value, also for a float such as 93.0, which may be a percentage.
+    """
+    number = -1
+    if str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.") != "bool":
+        with suppress(TypeError, ValueError):
+            number = operator.index(value)
+    if not 0 <= number <= most:
+        raise ValueError(f"{name} is '{value}'; give a whole number from 0 to {most:,}")
+    return number
+
+
+def checked_counts(correct: Any, total: Any) -> tuple[int, int]:
+    """Return counts of correct samples and all samples as whole numbers.
+
+    Raises:
+        ValueError: unless 0 <= correct <= total and 1 <= total.
+    """
+    right = whole_number("correct", correct, MAX_COUNT)
+    of = whole_number("total", total, MAX_COUNT)
+    if of < 1 or right > of:
+        raise ValueError(f"{right} correct of {of}; total is at least 1, and correct from 0 to total")
+    return right, of
+
+
+def without_own_accuracy(models: Iterable[str], test_sets: Iterable[str]) -> str | None:
+    """Return a sentence if no model can have an accuracy on its own test set; None if one can."""
+    of_models, of_sets = (sorted(set(names)) for names in (models, test_sets))
+    if {GLOBAL_NAME, *of_sets} & set(of_models):
+        return None
+    return (
+        "no model has the name of a test set, so there is no personal accuracy: the models were "
+        f"{first_few(of_models, NAMED)}, the test sets {first_few(of_sets, NAMED)}; '{GLOBAL_NAME}' is the "
+        "name of the global model"
+    )
+
+
+class OwnNames:
+    """The models and test sets of a run that was trained elsewhere, and its cells, whose names they code.
+
+    Args:
+        domain_sets: names of test sets that belong to a domain and not to a client.
+        domains: domain of each client.
+    """
+
+    def __init__(self, domain_sets: Iterable[str], domains: Mapping[str, str]) -> None:
+        self.domain_sets, self.domains = frozenset(domain_sets), domains
+        self.codes = {GLOBAL_NAME: GLOBAL}
+        self.models, self.test_sets = set[str](), set[str]()
+        self._doubted = False
+
+    def add(self, names: Iterable[str]) -> list[Entity]:
+        """Give new names the next entity codes, in order of appearance."""
+        entities = []
+        for name in names:
+            if name in self.codes:
+                continue
+            code = self.codes[name] = len(self.codes)
+            if name in self.domain_sets:
+                entities.append(Entity(code, "domain", name, domain=name))
+            else:
+                entities.append(Entity(code, "client", name, domain=self.domains.get(name)))
+        return entities
+
+    def cells(self, split: str, stage: str, counts: Counts) -> list[Cell]:
+        """Return the cells of an evaluation.
+
+        If there is no other model, every client uses the global one, as in FedLens' own methods.
+        """
+        found = dict(counts)
+        self.models.update(model for model, _ in counts)
+        self.test_sets.update(test_set for _, test_set in counts)
+        if self.models <= {GLOBAL_NAME}:
+            found |= {(t, t): n for (_, t), n in counts.items() if t not in self.domain_sets}
+        place, codes = (SPLITS.index(split), STAGES.index(stage)), self.codes
+        return [Cell(*place, codes[m], codes[t], *numbers, None) for (m, t), numbers in found.items()]
+
+    def unequal_totals(self, round_: int, counts: Counts) -> str | None:
+        """Return a sentence, once, if two models were tested on different numbers of samples."""
+        seen: dict[str, tuple[str, int]] = {}
+        for (model, test_set), (_, total) in counts.items():
+            first, samples = seen.setdefault(test_set, (model, total))
+            if samples != total and not self._doubted:
+                self._doubted = True
+                return (
+                    f"round {round_}: test set '{test_set}' has {samples} samples for model '{first}' and "
+                    f"{total} for '{model}', so their accuracies are of different samples"
+                )
+        return None
+
 
 BEYOND = "beyond the header"
 """Key of surplus values, for which the header has no column."""
 LONGEST_FIELD = 2**17
 MAX_SEED = 2**53
 """Highest seed; above it a float cannot represent every whole number."""
-logger = logging.getLogger(__name__)
 
 
 def _number(text: object) -> object:
@@ -123,7 +235,7 @@ def import_csv(
             content was imported before; for a data set that is not the joined experiment's.
     """
     prepare_for_writing(database_file.path)
-    rows = list(read_rows(Path(file)))
+    rows = read_rows(Path(file))
     content = "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)]))
     identity = hashlib.sha256(content.encode()).hexdigest()[:32]
     by_run: dict[tuple[str, int], list[CsvRow]] = {}
@@ -157,28 +269,13 @@ def import_csv(
             database, existing, runs, name=str(experiment), origin="import", identity=identity, tag=tag
         )
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
-            of_run = _doubts_of_run(its_rows)
-            _write_run(database, run_id, its_rows, notices + of_run)
+            of_run = _write_run(database, run_id, its_rows, notices)
             doubted += [f"{its_rows[0].method}, seed {its_rows[0].seed}: {doubt}" for doubt in of_run]
         first = {"content_hash": identity, "run_id": created.run_ids[0]}
         insert_row(database, "imported_files", first)
     for notice in notices + doubted:
         logger.warning("%s", notice)
     return created
-
-
-def _doubts_of_run(rows: Sequence[CsvRow]) -> list[str]:
-    """Return a sentence for each name or number of a run's rows that does not fit the others."""
-    tested = [row for row in rows if row.split == "test"]
-    found = [without_own_accuracy((r.model for r in tested), (r.test_set for r in tested))] if tested else []
-    evaluations: dict[tuple[int, object, object], list[CsvRow]] = {}
-    for row in rows:
-        evaluations.setdefault((row.round, row.split, row.stage), []).append(row)
-    for (round_, _, _), cells in evaluations.items():
-        if doubt := unequal_totals((r.model, r.test_set, r.total) for r in cells):
-            found.append(f"round {round_}: {doubt}")
-            break
-    return [doubt for doubt in found if doubt is not None]
 
 
 def _refuse_namesakes(
@@ -222,39 +319,35 @@ def _unknown_names(
     )
 
 
-def read_rows(file: Path) -> Iterator[CsvRow]:
-    """Yield the checked rows of a CSV file."""
+def read_rows(file: Path) -> list[CsvRow]:
+    """Return the checked rows of a CSV file."""
     text = read_text(file, "a UTF-8 CSV file")
     csv.field_size_limit(LONGEST_FIELD)  # sqlite-utils lifts it for the whole process
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
-    seen: dict[tuple[str | int, ...], int] = {}
+    rows: dict[tuple[str | int, ...], tuple[CsvRow, int]] = {}
     domains: dict[str, tuple[str, int]] = {}
-    for values in _lines(reader, file):
-        line = reader.line_num
-        try:
-            row = _row(values)
-            if row.key() in seen:
-                raise ValueError(f"repeats line {seen[row.key()]}; give each cell of a round once")
+    try:
+        _check_columns(file, reader.fieldnames or ())
+        for values in reader:
+            row, line = _row(values), reader.line_num
+            if row.key() in rows:
+                raise ValueError(f"repeats line {rows[row.key()][1]}; give each cell of a round once")
             domain, first = domains.setdefault(row.test_set, (row.domain, line)) if row.domain else ("", 0)
             if domain != row.domain:
                 raise ValueError(
                     f"test set '{row.test_set}' is of domain '{row.domain}', and in line {first} of domain "
                     f"'{domain}'; give each test set one domain"
                 )
-        except ValueError as error:
-            raise FedLensError(f"{file}, line {line}: {error}", "file") from error
-        seen[row.key()] = line
-        yield row
-    if not seen:
-        raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
-
-
-def _lines(reader: "csv.DictReader[str]", file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        _check_columns(file, reader.fieldnames or ())
-        yield from reader
+            rows[row.key()] = row, line
     except csv.Error as error:
         raise FedLensError(f"{file}, line {reader.line_num + 1}: {error}; mend that line", "file") from error
+    except FedLensError:
+        raise
+    except ValueError as error:
+        raise FedLensError(f"{file}, line {reader.line_num}: {error}", "file") from error
+    if not rows:
+        raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
+    return [row for row, _ in rows.values()]
 
 
 def _check_columns(file: Path, names: Sequence[str]) -> None:
@@ -297,40 +390,36 @@ def _row(values: dict[str, Any]) -> CsvRow:
         raise ValueError(f"column {found.field} {found}" if found.field else str(found)) from error
 
 
-def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], notices: list[str]) -> None:
-    entities = _entities(rows)
-    codes = {entity.name: entity.code for entity in entities}
-    domains = {entity.name for entity in entities if entity.kind == "domain"}
-    insert_entities(database, run_id, entities)
-    only_global = all(row.model == GLOBAL_NAME for row in rows)
-    by_round: dict[int, list[Cell]] = {}
+def _write_run(
+    database: sqlite3.Connection, run_id: int, rows: list[CsvRow], notices: list[str]
+) -> list[str]:
+    """Write the rows of one run; return a sentence for each name or number that does not fit the others."""
+    models, test_sets = dict.fromkeys(r.model for r in rows), dict.fromkeys(r.test_set for r in rows)
+    domains = {row.test_set: row.domain for row in rows if row.domain}
+    of_domains = [name for name in test_sets if domains.get(name) == name and name not in models]
+    names = OwnNames(of_domains, domains)
+    names.models.update(models)
+    clients = [name for name in (*models, *test_sets) if name not in names.domain_sets]
+    insert_entities(database, run_id, names.add([*clients, *of_domains]))
+    tested = [row for row in rows if row.split == "test"]
+    found = [
+        without_own_accuracy((r.model for r in tested), (r.test_set for r in tested)) if tested else None
+    ]
+    rounds: dict[int, dict[tuple[str, str], dict[tuple[str, str], tuple[int, int]]]] = {}
     for row in rows:
-        models = {row.model} | ({row.test_set} if only_global and row.test_set not in domains else set())
-        place = SPLITS.index(row.split), STAGES.index(row.stage)
-        by_round.setdefault(row.round, []).extend(
-            Cell(*place, codes[m], codes[row.test_set], row.correct, row.total, None) for m in models
-        )
-    for number, cells in sorted(by_round.items()):
+        evaluation = rounds.setdefault(row.round, {}).setdefault((row.split, row.stage), {})
+        evaluation[row.model, row.test_set] = row.correct, row.total
+    for number, evaluations in sorted(rounds.items()):
+        cells = [c for place, counts in evaluations.items() for c in names.cells(*place, counts)]
         insert_round(database, run_id, RoundFinished(round=number, cells=tuple(cells)))
-    now, recorded = time.time(), [{"message": text, "repeats_exactly": True} for text in notices]
+        found += [names.unequal_totals(number, counts) for counts in evaluations.values()]
+    doubted = [doubt for doubt in found if doubt is not None]
+    now = time.time()
+    recorded = [{"message": text, "repeats_exactly": True} for text in (*notices, *doubted)]
     database.execute(
         "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
-        [max(by_round), now, now, json.dumps(recorded), run_id],
+        [max(rounds), now, now, json.dumps(recorded), run_id],
     )
     write_identity(database, run_id)
     update_summary(database, run_id)
-
-
-def _entities(rows: list[CsvRow]) -> tuple[Entity, ...]:
-    """Return the global model (0), then clients, then domains, each in order of appearance."""
-    models = dict.fromkeys(row.model for row in rows if row.model != GLOBAL_NAME)
-    domain_of: dict[str, str | None] = dict.fromkeys(row.test_set for row in rows)
-    domain_of |= {row.test_set: row.domain for row in rows if row.domain}
-    domain_sets = [name for name, domain in domain_of.items() if name == domain and name not in models]
-    clients = [n for n in dict.fromkeys([*models, *domain_of]) if n not in domain_sets and n != GLOBAL_NAME]
-    found = [Entity(GLOBAL, "global", GLOBAL_NAME)]
-    found += [
-        Entity(code, "client", name, domain=domain_of.get(name)) for code, name in enumerate(clients, 1)
-    ]
-    start = len(found)
-    return (*found, *(Entity(start + i, "domain", name, domain=name) for i, name in enumerate(domain_sets)))
+    return doubted
