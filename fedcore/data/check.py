@@ -48,9 +48,10 @@ def check_dataset(
         raise FolderError(f"no folder {root or ''}; give the folder {where}")
     path = user_path(root, "data.root").resolve()
     try:
-        if entry.loader == "hf":
-            images, left_out = hf.read(path, domains=domains, columns=columns)
-            return (yield from _check_hf(path, images, left_out, columns))
+        if entry.loader in ("hf", "femnist"):
+            named = hf.FEMNIST_COLUMNS if entry.loader == "femnist" else columns
+            saved = yield from prepare_then(lambda: loaders.read_saved(entry, path, domains, columns))
+            return (yield from _check_hf(path, *saved, named))
         source = yield from prepare_then(lambda: loaders.read_source(entry, root, domains, columns))
     except FedLensError as error:
         findings = FindingCollector(path)

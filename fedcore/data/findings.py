@@ -134,7 +134,7 @@ class CheckReport(BaseModel, frozen=True):
         return sum(f.count for f in self.findings if f.kind in LEFT_OUT)
 
 
-_HIDDEN = (".", "__MACOSX", "unpacked-", "converted-", "fedlens-")
+_HIDDEN = (".", "__MACOSX", "unpacked-", "fedlens-")
 
 
 class FindingCollector:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
-from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, leaf, manifest, torchvision_sets
+from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, manifest, torchvision_sets
 from fedcore.data.readers.files import NotInFolder, existing_folder
 from fedcore.data.readers.layout import (
     FolderLayout,
@@ -19,7 +19,7 @@ from fedcore.data.readers.layout import (
     folder_layout,
     prompt_names,
 )
-from fedcore.data.readers.listing import Listing, list_images, usable_images, warnings
+from fedcore.data.readers.listing import LeftOut, Listing, list_images, usable_images, warnings
 
 _Result = TypeVar("_Result")
 
@@ -40,7 +40,6 @@ BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Lis
     "domains": _folders,
     "lists": label_files.domainnet,
     "ddr": ddr.load,
-    "leaf": leaf.load,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
 LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet]]] = {
@@ -82,10 +81,8 @@ def read_source(
 
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
-    if entry.loader == "hf":
-        images, left_out = hf.read(
-            root, name=entry.name, template=entry.template, domains=domains, columns=columns
-        )
+    if entry.loader in ("hf", "femnist"):
+        images, left_out = read_saved(entry, root, domains, columns)
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
         return manifest.list_images(manifest.read(root, domains, columns))
@@ -99,6 +96,16 @@ def read_source(
 
     source = search_folder(entry, root, attempt)
     return source if isinstance(source, Listing) else (source, [])
+
+
+def read_saved(
+    entry: Entry, root: str | Path, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
+) -> tuple[ImageSet, list[LeftOut]]:
+    """Return the usable images of a folder that ``save_to_disk`` wrote, and those that are left out."""
+    with _command_in_error(entry, str(root)):
+        if entry.loader == "femnist":
+            return hf.femnist(entry, root, domains)
+        return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
 
 
 def load(
@@ -119,6 +126,8 @@ def names(
     """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
+    if entry.loader == "femnist":
+        return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":
         rows = manifest.read(root, domains, columns)
         return prompt_names(rows.path, rows.classes), rows.domains
@@ -126,8 +135,6 @@ def names(
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if entry.loader in LOADERS and not entry.classes:
             return next(LOADERS[entry.loader](entry, roots)).classes, chosen_domains(entry, domains)
-        if entry.loader == "leaf":
-            return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:
             layout = _layout(entry, roots, domains)
             return prompt_names(layout.root, layout.classes), layout.domains
@@ -167,7 +174,7 @@ def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
     try:
         yield
     except NotPrepared as missing:
-        name = "" if entry.loader in ("folder", "manifest") else f"{entry.name} --root "
+        name = "" if entry.loader in ("folder", "manifest", "hf") else f"{entry.name} --root "
         command = f"data check {name}{shlex.quote(root)}"
         raise NotPrepared(missing.task, missing.work, command) from None
 

@@ -90,7 +90,7 @@ def test_the_upstream_layout_loads_and_every_image_comes_to_its_row(name: str, r
     per_class = np.bincount(images.labels, minlength=classes)
     assert name.startswith("femnist") or len(set(per_class.tolist())) == 1
     for line in warnings:
-        assert "expected" in line or "ungradable" in line, line
+        assert any(text in line for text in ("expected", "ungradable", "no images of all/capital B")), line
     if not name.startswith(("ddr", "femnist")):  # their images have no colour; their own tests follow them
         for row in range(len(images)):
             assert label_of(images.read(row).getpixel((3, 3))) == (images.labels[row], images.domain[row])
