@@ -23,9 +23,8 @@ from fedcore.base.progress import Progress, Work, require_slow_work, result_of
 from fedcore.data.image_files import BROKEN
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.integrity import read_result, write_result
-from fedcore.data.readers.files import damaged, locate, read_lines
+from fedcore.data.readers.files import Listing, damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
-from fedcore.data.readers.listing import Listing
 
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10

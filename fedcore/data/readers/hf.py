@@ -14,9 +14,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.data.image_files import BROKEN, decode_content, reasons_once
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 from fedcore.data.integrity import version_line
-from fedcore.data.readers.files import existing_folder, leaves
+from fedcore.data.readers.files import LeftOut, existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
-from fedcore.data.readers.listing import LeftOut
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.codes import PARTS
+from fedcore.base.codes import PARTS, SPLITS
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,
     SUFFIXES,
+    Listing,
     NotInFolder,
     existing_folder,
     folders_in,
     holds_images,
+    images_in,
 )
 
 WHOLE = "full"
@@ -106,6 +108,30 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     refuse_other_classes(entry, roots[0], (*tops, *unknown))
     folders = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
     return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
+
+
+def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
+    """List the images of a layout, sorted within each class; keys are ``[part/][domain/]class/file``.
+
+    Keys use the data set's names instead of the folders', so that splits, which are keyed by them, are equal
+    for all upstream forms of a data set.
+
+    Args:
+        classes: the class names as they enter a prompt.
+    """
+    listing = Listing(layout.root, classes, layout.domains)
+    marked = all(s.part is not None for folders in layout.folders.values() for s in folders)
+    for d, domain in enumerate(layout.domains):
+        for c, name in enumerate(layout.classes):
+            folders = layout.folders.get((domain, name), ())
+            for folder in sorted(folders, key=lambda s: -1 if s.part is None else s.part):
+                parts = () if folder.part is None else (SPLITS[folder.part],)
+                above = () if domain == ONE_DOMAIN else (domain,)
+                # sorted by name, since the order of a folder's entries differs between file systems
+                for path in sorted(images_in(layout.root, folder.path), key=lambda p: p.name):
+                    key = "/".join((*parts, *above, name, path.name))
+                    listing.add(path, key, c, d, folder.part if marked else None)
+    return listing
 
 
 def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:

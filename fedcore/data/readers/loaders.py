@@ -9,17 +9,17 @@ from typing import TypeVar
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
-from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, manifest, torchvision_sets
-from fedcore.data.readers.files import NotInFolder, existing_folder
+from fedcore.data.readers import archives, ddr, hf, label_files, manifest, torchvision_sets
+from fedcore.data.readers.files import LeftOut, Listing, NotInFolder, existing_folder, usable_images, warnings
 from fedcore.data.readers.layout import (
     FolderLayout,
     catalog_layout,
     chosen_domains,
     class_folder_layout,
     folder_layout,
+    list_images,
     prompt_names,
 )
-from fedcore.data.readers.listing import LeftOut, Listing, list_images, usable_images, warnings
 
 _Result = TypeVar("_Result")
 
@@ -54,9 +54,9 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet
     "ucf": label_files.ucf101,
     "sun": label_files.sun397,
     "tiny": label_files.tiny_imagenet,
-    "imagenet": imagenet.imagenet,
-    "imagenet-v2": imagenet.imagenet_test,
-    "imagenet-test": imagenet.imagenet_test,
+    "imagenet": label_files.imagenet,
+    "imagenet-v2": label_files.imagenet_test,
+    "imagenet-test": label_files.imagenet_test,
     "coop": label_files.coop,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain.

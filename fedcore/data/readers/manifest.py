@@ -10,9 +10,8 @@ from fedcore.base.codes import PARTS
 from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.files import user_path
 from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
-from fedcore.data.readers.files import leaves
+from fedcore.data.readers.files import Listing, leaves
 from fedcore.data.readers.layout import prompt_names
-from fedcore.data.readers.listing import Listing
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""

@@ -25,9 +25,8 @@ from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import DAMAGE
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, squash
 from fedcore.data.integrity import hash_versions
-from fedcore.data.readers.files import damaged, locate, read_lines
-from fedcore.data.readers.layout import class_folder_layout, prompt_names, refuse_other_classes
-from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.readers.files import Listing, damaged, locate, read_lines
+from fedcore.data.readers.layout import class_folder_layout, list_images, prompt_names, refuse_other_classes
 
 _CIFAR = {
     "cifar10": (

@@ -8,7 +8,7 @@ from PIL import Image
 from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
 from fedcore.data.readers import manifest
-from fedcore.data.readers.listing import usable_images
+from fedcore.data.readers.files import usable_images
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 

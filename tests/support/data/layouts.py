@@ -19,8 +19,8 @@ from scipy.io import savemat
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.layout import folder_layout, prompt_names
-from fedcore.data.readers.listing import LeftOut, list_images, usable_images
+from fedcore.data.readers.files import LeftOut, usable_images
+from fedcore.data.readers.layout import folder_layout, list_images, prompt_names
 
 DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
 TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
