@@ -1,7 +1,6 @@
 """The built-in data sets: their facts, loading them, and downloading those that torchvision offers."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import tomllib
@@ -203,8 +202,7 @@ def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
     classes = tuple(filter(None, renamed))
     labels = replace(images, classes=renamed).labels_among(classes)
     rows = np.flatnonzero(labels >= 0)
-    key = hashlib.sha256("\0".join([images.fingerprint, *classes]).encode()).hexdigest()[:16]
-    return replace(images.subset(rows), classes=classes, labels=labels[rows], fingerprint=key)
+    return images.changed(rows, classes, classes=classes, labels=labels[rows])
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:

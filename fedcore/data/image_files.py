@@ -85,15 +85,11 @@ def decode_content(source: Path | bytes, side: int | None) -> Image.Image:
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         if side is not None:
             image.draft(None, (side, side))
-        return to_rgb(ImageOps.exif_transpose(image))
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB; 16-bit grey is scaled to 8 bits, which Pillow would clip to white."""
-    if image.mode.startswith("I"):
-        grey = np.asarray(image, dtype=np.float64)
-        return Image.fromarray((grey / 257 + 0.5).clip(0, 255).astype(np.uint8)).convert("RGB")
-    return image.convert("RGB")
+        upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16 bits, which Pillow would clip to white
+        grey = np.asarray(upright, dtype=np.float64)
+        upright = Image.fromarray((grey / 257 + 0.5).clip(0, 255).astype(np.uint8))
+    return upright.convert("RGB")
 
 
 def unusable_reasons(files: Iterable[Path | bytes]) -> Iterator[str | None]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,19 +150,17 @@ def femnist(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tu
         raise FolderError(
             f"{path}: {len(images.classes)} classes instead of FEMNIST's {_CHARACTERS}. {entry.how_to_get}"
         )
+    in_classes = images.labels < len(entry.classes)
+    if domains is None:
+        rows = np.flatnonzero(in_classes)
+        return images.changed(rows, (entry.name,), classes=entry.classes), left_out
     names, owner = images.owners()
-    used = images.labels < len(entry.classes)
-    domain = images.domain
-    if domains is not None:
-        number = np.full(len(names) + 1, -1, dtype=np.int64)  # the last one: images without a writer
-        number[_writers(entry, names, domains)] = np.arange(len(domains))
-        domain = number[owner]
-    rows = np.flatnonzero(used & (domain >= 0))
-    key = hashlib.sha256("\0".join([images.fingerprint, entry.name, *(domains or ())]).encode())
-    images = replace(images.subset(rows), classes=entry.classes, fingerprint=key.hexdigest()[:16])
-    if domains is not None:
-        images = replace(images, domains=tuple(domains), domain=domain[rows], owner=None)
-    return images, left_out
+    number = np.full(len(names) + 1, -1, dtype=np.int64)  # the last one: images without a writer
+    number[_writers(entry, names, domains)] = np.arange(len(domains))
+    domain = number[owner]
+    rows = np.flatnonzero(in_classes & (domain >= 0))
+    chosen = {"domains": tuple(domains), "domain": domain[rows], "owner": None}
+    return images.changed(rows, (entry.name, *domains), classes=entry.classes, **chosen), left_out
 
 
 def femnist_domains(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tuple[str, ...]:

@@ -212,19 +212,19 @@ def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, lis
                 for name in folders_in(root, root / part):
                     pooled.setdefault(name, []).append(SplitFolder(root / part / name, PARTS[part.lower()]))
             return root, dict(sorted(pooled.items()))
-        if len(names) != 1 or not _holds_domains(root, root / names[0]):
+        if len(names) != 1:
             break
-        root = root / names[0]
+        inner = root / names[0]
+        children = folders_in(root, inner)
+        around_domains = (
+            not holds_images(root, inner)
+            and any(folders_in(root, inner / child) for child in children)
+            and not any(holds_images(root, inner / child) for child in children)
+        )
+        if not around_domains:
+            break
+        root = inner
     return root, {name: [SplitFolder(root / name)] for name in folders_in(root, root)}
-
-
-def _holds_domains(root: Path, folder: Path) -> bool:
-    children = folders_in(root, folder)
-    return (
-        not holds_images(root, folder)
-        and any(folders_in(root, folder / c) for c in children)
-        and not any(holds_images(root, folder / c) for c in children)
-    )
 
 
 def _classes(
@@ -232,17 +232,14 @@ def _classes(
 ) -> dict[str, list[SplitFolder]]:
     """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
     classes: dict[str, list[SplitFolder]] = {}
-
-    def only_folders(folder: Path) -> bool:
-        return bool(folders_in(root, folder)) and not holds_images(root, folder)
-
     for folder in folders:
         names = folders_in(root, folder.path)
+        inner_path = folder.path / names[0] if len(names) == 1 and squash(names[0]) not in spelled else None
         parts = [n for n in names if n.lower() in PARTS]
         if parts and all(n in parts or n.lower() == WHOLE for n in names):
             inner = [SplitFolder(folder.path / n, PARTS[n.lower()]) for n in parts]
-        elif len(names) == 1 and squash(names[0]) not in spelled and only_folders(folder.path / names[0]):
-            inner = [SplitFolder(folder.path / names[0], folder.part)]
+        elif inner_path and folders_in(root, inner_path) and not holds_images(root, inner_path):
+            inner = [SplitFolder(inner_path, folder.part)]
         else:
             for name in names:
                 official = spelled.get(squash(name), name)

@@ -85,7 +85,8 @@ def read_source(
         images, left_out = read_saved(entry, root, domains, columns)
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
-        return manifest.list_images(manifest.read(root, domains, columns))
+        (listing,) = manifest.read(root, domains, columns)
+        return listing
 
     def attempt(roots: Sequence[Path]) -> Listing | ImageSet:
         if entry.loader in BY_DOMAIN:
@@ -129,8 +130,8 @@ def names(
     if entry.loader == "femnist":
         return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":
-        rows = manifest.read(root, domains, columns)
-        return prompt_names(rows.path, rows.classes), rows.domains
+        listing = next(manifest.read(root, domains, columns))
+        return listing.classes, listing.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if entry.loader in LOADERS and not entry.classes:

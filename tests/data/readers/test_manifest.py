@@ -38,7 +38,7 @@ def written(folder: Path, rows: list[str], header: str = "path,label,domain,clie
 
 
 def load(path: Path, **options: object):
-    found = manifest.list_images(manifest.read(path, **options))
+    (found,) = manifest.read(path, **options)
     return usable_images(found, name="manifest", template="a {}.")
 
 
