@@ -47,7 +47,7 @@ class Entry:
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
         descriptions: file with the written descriptions of an embedded set's classes; empty: ``name``.
-        loader: name of its reader, a key of ``loaders.BY_DOMAIN`` or ``loaders.LOADERS``.
+        loader: name of its reader: in ``loaders.BY_DOMAIN`` or ``LOADERS``, or hf, femnist or manifest.
         counts: images of each domain if the literature agrees on them, else empty.
         releases: name of an earlier release that papers used -> its images of each domain.
         class_count: number of classes, if ``classes`` are read from the folder.

@@ -1,6 +1,6 @@
 """Data sets whose images are named in label files (DomainNet, UCF-101, SUN-397, CoOp), and ImageNet's family.
 
-The readers of data sets with one domain yield the listing as ``loaders.LOADERS`` explains.
+The readers yield the listing as ``loaders._reading`` explains.
 """
 
 import json
@@ -39,7 +39,7 @@ _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
 set is that of DomainNet-126, the second one is the split of DomainNet's authors."""
 
 
-def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
     """List the images named in txt files beside the domains' folders, or else all images in the folders.
 
     A line is ``clipart/aircraft_carrier/clipart_001_000001.jpg 0``. A folder may hold the lists of both
@@ -52,8 +52,8 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
             root = locate(entry, roots, *(name for _, name in files))
             break
     else:
-        layout = catalog_layout(entry, roots, domains)
-        return list_images(layout, prompt_names(layout.root, layout.classes))
+        yield from list_images(catalog_layout(entry, roots, domains))
+        return
     folders = {d: _domain_folder(entry, root, roots, d) for d in wanted}
     result = Listing(roots[0], (), wanted)
     rows: list[tuple[int, str, str, int | None]] = []
@@ -76,11 +76,11 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
     classes = entry.classes or tuple(sorted(number))
     refuse_other_classes(entry, root, tuple(number))
     result.classes = prompt_names(root, classes)
+    yield result
     label_of = {name: i for i, name in enumerate(classes)}
     for d, class_name, image, part in sorted(rows, key=lambda row: row[:3]):
         file = folders[wanted[d]] / class_name / image
         result.add(file, f"{wanted[d]}/{class_name}/{image}", label_of[class_name], d, part)
-    return result
 
 
 def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:

@@ -6,7 +6,7 @@ same domains, classes and keys from each, on which its splits depend.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,16 +110,17 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
 
 
-def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
+def list_images(layout: FolderLayout, classes: tuple[str, ...] | None = None) -> Iterator[Listing]:
     """List the images of a layout, sorted within each class; keys are ``[part/][domain/]class/file``.
 
     Keys use the data set's names instead of the folders', so that splits, which are keyed by them, are equal
     for all upstream forms of a data set.
 
     Args:
-        classes: the class names as they enter a prompt.
+        classes: the class names as they enter a prompt, if they are not those of the folders.
     """
-    listing = Listing(layout.root, classes, layout.domains)
+    listing = Listing(layout.root, prompt_names(layout.root, classes or layout.classes), layout.domains)
+    yield listing
     marked = all(s.part is not None for folders in layout.folders.values() for s in folders)
     for d, domain in enumerate(layout.domains):
         for c, name in enumerate(layout.classes):
@@ -131,7 +132,6 @@ def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
                 for path in sorted(images_in(layout.root, folder.path), key=lambda p: p.name):
                     key = "/".join((*parts, *above, name, path.name))
                     listing.add(path, key, c, d, folder.part if marked else None)
-    return listing
 
 
 def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:

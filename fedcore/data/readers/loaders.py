@@ -12,32 +12,26 @@ from fedcore.data.images import Entry, ImageSet
 from fedcore.data.readers import archives, ddr, hf, label_files, manifest, torchvision_sets
 from fedcore.data.readers.files import LeftOut, Listing, NotInFolder, existing_folder, usable_images, warnings
 from fedcore.data.readers.layout import (
-    FolderLayout,
     catalog_layout,
     chosen_domains,
-    class_folder_layout,
     folder_layout,
     list_images,
-    prompt_names,
 )
 
 _Result = TypeVar("_Result")
 
 
-def _layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> FolderLayout:
-    if entry.loader == "folder":
-        return folder_layout(roots[-1], domains)
-    return catalog_layout(entry, roots, domains)
+def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
+    return list_images(folder_layout(roots[-1], domains))
 
 
-def _folders(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    layout = _layout(entry, roots, domains)
-    return list_images(layout, prompt_names(layout.root, layout.classes))
+def _domains(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
+    return list_images(catalog_layout(entry, roots, domains))
 
 
-BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
-    "folder": _folders,
-    "domains": _folders,
+BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Iterator[Listing]]] = {
+    "folder": _folder,
+    "domains": _domains,
     "lists": label_files.domainnet,
     "ddr": ddr.load,
 }
@@ -59,11 +53,20 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet
     "imagenet-test": label_files.imagenet_test,
     "coop": label_files.coop,
 }
-"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain.
+"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain."""
 
-It yields the data set once, as soon as the classes are known, and then adds the images to it. A caller that
-needs only the classes takes this item, and no large folder is listed.
-"""
+
+def _reading(
+    entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
+) -> Iterator[Listing | ImageSet]:
+    """Yield the data set once, as soon as its classes and domains are known, and then add the images to it.
+
+    A caller that needs only those takes this item, and no large folder is listed.
+    """
+    if entry.loader in BY_DOMAIN:
+        return BY_DOMAIN[entry.loader](entry, roots, domains)
+    chosen_domains(entry, domains)
+    return LOADERS[entry.loader](entry, roots)
 
 
 def detect_format(path: str | Path) -> str:
@@ -89,10 +92,7 @@ def read_source(
         return listing
 
     def attempt(roots: Sequence[Path]) -> Listing | ImageSet:
-        if entry.loader in BY_DOMAIN:
-            return BY_DOMAIN[entry.loader](entry, roots, domains)
-        chosen_domains(entry, domains)
-        (found,) = LOADERS[entry.loader](entry, roots)
+        (found,) = _reading(entry, roots, domains)
         return found
 
     source = search_folder(entry, root, attempt)
@@ -134,14 +134,10 @@ def names(
         return listing.classes, listing.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if entry.loader in LOADERS and not entry.classes:
-            return next(LOADERS[entry.loader](entry, roots)).classes, chosen_domains(entry, domains)
-        if entry.loader in ("folder", "domains") or not entry.classes:
-            layout = _layout(entry, roots, domains)
-            return prompt_names(layout.root, layout.classes), layout.domains
-        if entry.loader == "classes":
-            class_folder_layout(entry, roots)
-        return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
+        if entry.classes and entry.loader not in ("domains", "classes"):
+            return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
+        found = next(_reading(entry, roots, domains))
+        return found.classes, found.domains
 
     return search_folder(entry, root, read_names)
 

@@ -5,7 +5,7 @@ files. Those classes are not used themselves. They import torch, which takes a p
 folder that lacks a class and labels of another breed, and call most other damage "Dataset not found or
 corrupted" without naming a file. CIFAR's unpickles its files, which can run any code in them.
 
-Each reader yields the data set as ``loaders.LOADERS`` explains.
+Each reader yields the data set as ``loaders._reading`` explains.
 """
 
 import io
@@ -66,8 +66,7 @@ def prompts(entry: Entry) -> tuple[str, ...]:
 
 def classes(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List EuroSAT or Caltech-101, which are class folders without an official split."""
-    layout = class_folder_layout(entry, roots)
-    yield list_images(layout, prompt_names(layout.root, prompts(entry)))
+    yield from list_images(class_folder_layout(entry, roots), prompts(entry))
 
 
 def pets(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:

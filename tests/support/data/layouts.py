@@ -20,7 +20,7 @@ from scipy.io import savemat
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import LeftOut, usable_images
-from fedcore.data.readers.layout import folder_layout, list_images, prompt_names
+from fedcore.data.readers.layout import folder_layout, list_images
 
 DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
 TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
@@ -69,7 +69,7 @@ def read_folder(
 ) -> tuple[ImageSet, list[LeftOut]]:
     """The usable images of a folder of one's own, and those left out."""
     layout = folder_layout(root, domains)
-    listing = list_images(layout, prompt_names(layout.root, layout.classes))
+    (listing,) = list_images(layout)
     return usable_images(listing, name=name, template="a picture of a {}.")
 
 
