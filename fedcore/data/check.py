@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-from fedcore.base.codes import TEST, TRAIN
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN
 from fedcore.base.files import user_path
 from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.data import catalog, image_files

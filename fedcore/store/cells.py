@@ -7,9 +7,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS
+from fedcore.base.events import AFTER_AGGREGATION, MAX_EVALUATED_CLIENTS, TEST
 from fedcore.store.database import ID_LIST, Queries, as_json
 
 NAMED_CELL = """

@@ -21,9 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.base.errors import FedLensError, first_repeated
-from fedcore.base.events import Cell, Entity, RoundFinished
+from fedcore.base.events import GLOBAL, SPLITS, STAGES, Cell, Entity, RoundFinished, StageName
 from fedcore.base.files import read_text, unguarded
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.methods.registry import first_error

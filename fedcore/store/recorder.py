@@ -24,9 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.base.errors import FedLensError, did_you_mean, first_line, reading_stored
-from fedcore.base.events import Cell, Diagnostic, Entity, RoundFinished
+from fedcore.base.events import GLOBAL, SPLITS, STAGES, Cell, Diagnostic, Entity, RoundFinished, StageName
 from fedcore.base.progress import first_few
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST, VALIDATION
-from fedcore.base.events import RoundMeasures
+from fedcore.base.events import AFTER_AGGREGATION, TEST, VALIDATION, RoundMeasures
 from fedcore.store.database import ID_LIST, Queries, as_json
 from fedcore.store.schema import columns
 

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedcore.base.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.base.errors import reading_stored
+from fedcore.base.events import AFTER_AGGREGATION, VALIDATION
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.tuning import method_label
 from fedcore.store.database import Queries

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN
 from fedcore.data import catalog, descriptions
 from fedcore.data.images import squash
 from fedcore.data.splits import split

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.files import results_folder
 from fedcore.base.progress import Progress, Work, require_slow_work, result_of
 from fedcore.data.image_files import BROKEN

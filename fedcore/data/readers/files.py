@@ -153,7 +153,7 @@ class Listing:
 
     Attributes:
         classes: as they enter a prompt.
-        split: the official split (values as in ``records.codes``), None without one.
+        split: the official split (values as in ``fedcore.base.events``), None without one.
         owner: the clients that the data set names ("" for none), None without clients.
         left_out: (path, reason) of files that cannot be used.
         label_files: the files that the labels and the split were read from.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import PARTS
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import PARTS
 from fedcore.data.image_files import BROKEN, decode_content, reasons_once
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 from fedcore.data.integrity import version_line

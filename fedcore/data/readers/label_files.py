@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import DAMAGE
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.files import ASSETS
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers.files import (

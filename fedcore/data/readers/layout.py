@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.codes import PARTS, SPLITS
+from fedcore.base.events import PARTS, SPLITS
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.codes import PARTS
 from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.events import PARTS
 from fedcore.base.files import user_path
 from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
 from fedcore.data.readers.files import Listing, leaves

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import DAMAGE
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, squash
 from fedcore.data.integrity import hash_versions
 from fedcore.data.readers.files import Listing, damaged, locate, read_lines

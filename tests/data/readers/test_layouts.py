@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.base.codes import SPLITS
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import SPLITS
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import label_files

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.readers import manifest
 from fedcore.data.readers.files import usable_images
 
