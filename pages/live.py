@@ -8,8 +8,8 @@ from typing import cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore.base.codes import NO_VALUE
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles

@@ -1,12 +1,40 @@
-"""The events of a run: a job writes them to SQLite, the command line prints them, a test collects them.
+"""The events of a run, and the codes of models, test sets, splits and stages, wherever one is stored.
 
-They hold plain numbers and need no torch, so that pages and the store can import them.
+A job writes events to SQLite, the command line prints them, a test collects them. They hold plain numbers and
+need no torch, so that pages and the store can import them.
 """
 
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, NamedTuple
 
 from fedcore.base.progress import Progress
+
+GLOBAL = 0
+"""Entity code of the global model.
+
+Clients are 1..C, the further test sets (domains, base and new classes) C+1..C+D; the class set of client c,
+if there is one, is C+D+c."""
+NO_VALUE = "no value "
+"""Beginning of the notice why a run has no accuracy on new classes, or of unseen clients that adapt."""
+CROSS_CLASS_NOT_ANALYSED = (
+    "The clients of this run predict among their own classes only. Analyses of single images show one set of "
+    "classes for all models, so they are not available for it."
+)
+"""Reason why single images of a cross-class run cannot be analysed."""
+TRAIN, VALIDATION, TEST = 0, 1, 2
+SPLITS = ("train", "validation", "test")
+"""Code -> name."""
+PARTS = {
+    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
+    "crossval": VALIDATION, "test": TEST, "testing": TEST,
+}  # fmt: skip
+"""Names of splits in data sets (folders, columns of a list, parts of a saved set) -> code."""
+BEFORE_AGGREGATION, AFTER_AGGREGATION = 0, 1
+"""Stages of a round at which models are evaluated."""
+StageName = Literal["before_aggregation", "after_aggregation"]
+STAGES: tuple[StageName, ...] = ("before_aggregation", "after_aggregation")
+"""Code -> name, as files and the command line have it."""
+
 
 FULL_MATRIX_CLIENTS = 16
 """Up to this many clients, every evaluation computes the full matrix of models by test sets.
@@ -22,7 +50,7 @@ class Entity:
     """A row or column of the accuracy matrix.
 
     Attributes:
-        code: unique within the run, see ``codes.GLOBAL``.
+        code: unique within the run, see ``GLOBAL``.
         kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``; ``base``
             and ``new`` are those of the classes that the run trains on and of the others, see ``LabelSpace``.
             ``unseen`` is a test set of a client that never takes part, and ``adapted`` its own model;
@@ -47,7 +75,7 @@ class Cell(NamedTuple):
     writes it as it is.
 
     Attributes:
-        split, stage, model, test_set: see ``fedcore.base.codes``.
+        split, stage, model, test_set: codes, see above.
         loss: mean cross-entropy; None if it is infinite or was not measured.
     """
 

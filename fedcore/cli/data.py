@@ -20,7 +20,7 @@ from fedcore.engine.plan import Plan, plan
 from fedcore.store import Store
 
 if TYPE_CHECKING:
-    from fedcore.data.findings import CheckReport
+    from fedcore.data.check import CheckReport
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
@@ -40,13 +40,13 @@ def list_data_sets() -> None:
 @common.command("get", data)
 def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
     """Download a built-in data set, and read it as a run does."""
-    from fedcore.data import catalog, downloads
+    from fedcore.data import catalog
 
     entry = catalog.entry(name)
     no_folder = f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)"
     common.refuse_if(root is None and bool(entry.torchvision), no_folder, "root")
     last = ""
-    for step in downloads.download(name, root or "."):  # torchvision draws the bar
+    for step in catalog.download(name, root or "."):  # torchvision draws the bar
         if step.message != last:
             last = step.message
             print(last, file=sys.stderr)

@@ -9,8 +9,7 @@ from typing import TypeVar
 from rich import progress as rich
 from rich.console import Console
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
-from fedcore.base.events import Event, Notice, RoundFinished, Started
+from fedcore.base.events import AFTER_AGGREGATION, TEST, Event, Notice, RoundFinished, Started
 from fedcore.base.progress import Progress, Work, counted, prepare_then, result_of
 from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig

@@ -5,8 +5,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.seeds import numpy_generator
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import apportion, keyed_order

@@ -1,18 +1,19 @@
-"""The built-in data sets: their facts, and loading them."""
+"""The built-in data sets: their facts, loading them, and downloading those that torchvision offers."""
 
-import hashlib
+import contextlib
 import json
 import logging
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcore.base.errors import FedLensError, did_you_mean
-from fedcore.base.files import ASSETS
-from fedcore.base.progress import counted
+from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base.files import ASSETS, user_path
+from fedcore.base.progress import Progress, Work, counted, in_thread
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 
@@ -201,8 +202,7 @@ def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
     classes = tuple(filter(None, renamed))
     labels = replace(images, classes=renamed).labels_among(classes)
     rows = np.flatnonzero(labels >= 0)
-    key = hashlib.sha256("\0".join([images.fingerprint, *classes]).encode()).hexdigest()[:16]
-    return replace(images.subset(rows), classes=classes, labels=labels[rows], fingerprint=key)
+    return images.changed(rows, classes, classes=classes, labels=labels[rows])
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
@@ -237,3 +237,56 @@ def root_of(entry: Entry, root: str | None) -> str:
     if not root:
         raise FolderError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}")
     return root
+
+
+POLL_SECONDS = 0.5
+_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
+
+
+def download(name: str, root: str | Path) -> Work[None]:
+    """Download a data set into a folder and unpack it; call this only when the user asks for it.
+
+    Progress is in bytes, and approximate. Existing files are not downloaded again, since torchvision compares
+    checksums. If this work is stopped early, the download continues until the process ends.
+    """
+    found = entry(name)
+    if not found.torchvision:
+        remedy = "comes with FedLens; there is nothing to download"
+        if not found.embedded:
+            remedy = f"has no automatic download. {found.how_to_get}"
+        raise FedLensError(f"{found.title} {remedy}", "data.name")
+    folder = user_path(root, "data.root")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(
+            f"cannot create the folder {folder} ({error.strerror}); choose another root"
+        ) from error
+    total = (found.megabytes or 0) * 1_000_000
+
+    def fetch() -> None:
+        import torchvision.datasets
+
+        getattr(torchvision.datasets, found.torchvision)(str(folder), download=True)
+
+    yield Progress(f"downloading {found.title}", 0, total)
+    try:
+        for _ in in_thread(fetch, POLL_SECONDS):
+            done = min(_size(folder), total)
+            yield Progress(f"{'downloading' if done < total else 'unpacking'} {found.title}", done, total)
+    except Exception as error:  # of the network library, of checksums, of the disk
+        raise FolderError(
+            f"{found.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
+            "a network connection and enough space, or download it yourself"
+        ) from error
+    yield Progress(f"{found.title} is in {folder}", total, total)
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of archives downloaded so far, which torchvision writes one or two folders down."""
+    size = 0
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        if path.name.endswith(_ARCHIVES):
+            with contextlib.suppress(FileNotFoundError):  # deleted after unpacking
+                size += path.stat().st_size
+    return size

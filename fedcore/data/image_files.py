@@ -85,15 +85,11 @@ def decode_content(source: Path | bytes, side: int | None) -> Image.Image:
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         if side is not None:
             image.draft(None, (side, side))
-        return to_rgb(ImageOps.exif_transpose(image))
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB; 16-bit grey is scaled to 8 bits, which Pillow would clip to white."""
-    if image.mode.startswith("I"):
-        grey = np.asarray(image, dtype=np.float64)
-        return Image.fromarray((grey / 257 + 0.5).clip(0, 255).astype(np.uint8)).convert("RGB")
-    return image.convert("RGB")
+        upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16 bits, which Pillow would clip to white
+        grey = np.asarray(upright, dtype=np.float64)
+        upright = Image.fromarray((grey / 257 + 0.5).clip(0, 255).astype(np.uint8))
+    return upright.convert("RGB")
 
 
 def unusable_reasons(files: Iterable[Path | bytes]) -> Iterator[str | None]:
@@ -172,23 +168,47 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
     Raises:
         NotPrepared: within ``defer_slow_work``, for many files that have not been checked yet.
     """
-    path = _cache_file(files)
-    reasons = _load(path, len(files))
-    if reasons is None and len(files) > MAX_UNDEFERRED and make_writable(path.parent):
-        parent = os.path.commonpath([file.parent for file in files])
-        require_slow_work(f"{len(files):,} images in {parent} have to be checked", lambda: _check_all(files))
-        reasons = _load(path, len(files))
-    if reasons is not None:
+    parent = os.path.commonpath([file.parent for file in files]) if files else ""
+    return reasons_once(_version(files), len(files), parent, lambda: files)
+
+
+def reasons_once(
+    version: str, count: int, where: object, contents: Callable[[], Iterable[Path | bytes]]
+) -> list[str | None]:
+    """Return why each of some images cannot be used, as ``cached_reasons`` does.
+
+    Args:
+        version: identifies the images and changes with them.
+        where: the folder, for the message.
+    """
+    path = _cache_file(version)
+    if (reasons := _load(path, count)) is not None:
         return reasons
-    reasons = list(unusable_reasons(files))
-    if len(files) >= MIN_CACHED:
-        save_reasons(files, reasons)
+
+    def check_all() -> Work[None]:
+        found: list[str | None] = []
+        for reason in unusable_reasons(contents()):
+            if len(found) % MIN_CACHED == 0:
+                yield Progress("checking images", len(found), count)
+            found.append(reason)
+        _save(path, found)
+
+    if count > MAX_UNDEFERRED and make_writable(path.parent):
+        require_slow_work(f"{count:,} images in {where} have to be checked", check_all)
+        if (reasons := _load(path, count)) is not None:
+            return reasons
+    reasons = list(unusable_reasons(contents()))
+    if count >= MIN_CACHED:
+        _save(path, reasons)
     return reasons
 
 
 def save_reasons(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
     """Store why each file cannot be used (None: it can), if the cache folder can be written."""
-    path = _cache_file(files)
+    _save(_cache_file(_version(files)), reasons)
+
+
+def _save(path: Path, reasons: Sequence[str | None]) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         integrity.write_result(path, {str(i): r for i, r in enumerate(reasons) if r})
@@ -199,20 +219,15 @@ def _load(path: Path, count: int) -> list[str | None] | None:
     return None if reasons is None else [reasons.get(str(row)) for row in range(count)]
 
 
-def _check_all(files: Sequence[Path]) -> Work[None]:
-    reasons: list[str | None] = []
-    for reason in unusable_reasons(files):
-        if len(reasons) % MIN_CACHED == 0:
-            yield Progress("checking images", len(reasons), len(files))
-        reasons.append(reason)
-    save_reasons(files, reasons)
-
-
-def _cache_file(files: Sequence[Path]) -> Path:
+def _version(files: Sequence[Path]) -> str:
     content = hashlib.sha256()
     for file in files:
         try:
             content.update(integrity.version_line(file, str(file)))
         except OSError:
             content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
-    return cache_folder() / "verdicts" / f"{content.hexdigest()[:32]}.json"
+    return content.hexdigest()
+
+
+def _cache_file(version: str) -> Path:
+    return cache_folder() / "verdicts" / f"{version[:32]}.json"

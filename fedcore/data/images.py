@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from PIL import Image
@@ -47,7 +47,7 @@ class Entry:
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
         descriptions: file with the written descriptions of an embedded set's classes; empty: ``name``.
-        loader: name of its reader, a key of ``loaders.BY_DOMAIN`` or ``loaders.LOADERS``.
+        loader: name of its reader: in ``loaders.BY_DOMAIN`` or ``LOADERS``, or hf, femnist or manifest.
         counts: images of each domain if the literature agrees on them, else empty.
         releases: name of an earlier release that papers used -> its images of each domain.
         class_count: number of classes, if ``classes`` are read from the folder.
@@ -194,8 +194,13 @@ class ImageSet:
         place = {name: i for i, name in enumerate(domains)}
         domain = np.array([place.get(name, -1) for name in self.domains])[self.domain]
         rows = np.flatnonzero(domain >= 0)
-        key = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode()).hexdigest()[:16]
-        return replace(self.subset(rows), domains=domains, domain=domain[rows], fingerprint=key)
+        return self.changed(rows, domains, domains=domains, domain=domain[rows])
+
+    def changed(self, rows: np.ndarray, key: Iterable[str], **changes: Any) -> Self:
+        """Return some of the images with other attributes; the fingerprint changes with ``key``."""
+        content = "\0".join([self.fingerprint, *key])
+        fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return replace(self.subset(rows), fingerprint=fingerprint, **changes)
 
     def labels_among(self, names: Sequence[str]) -> np.ndarray:
         """Return each sample's label as an index into ``names``, -1 if its class has another name."""

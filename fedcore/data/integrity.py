@@ -55,12 +55,6 @@ def description_with_digest(description: Mapping[str, object], array: xxhash.xxh
     return content | {_DIGEST: both.hexdigest()}
 
 
-def write_described(path: Path, description: Mapping[str, object]) -> Work[None]:
-    """Write the description of a finished array, with the digest of both."""
-    header = _read_header(path)
-    write_description(path, description_with_digest(header | dict(description), (yield from _read(path))))
-
-
 def write_description(path: Path, description: Mapping[str, object]) -> None:
     """Write an array's description, completely or not at all."""
     write_whole(description_file(path), json.dumps(description).encode())

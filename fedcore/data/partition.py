@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.progress import counted
 from fedcore.base.seeds import draw_names
 from fedcore.data.assigners import MARKS, ClientGroup, PartitionSettings, assign

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.seeds import derive, numpy_generator
 from fedcore.data.images import ImageSet
 
@@ -22,7 +22,7 @@ Rounding = Literal["per_domain", "per_class"]
 
 
 def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per_domain") -> np.ndarray:
-    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``records.codes``.
+    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``fedcore.base.events``.
 
     Within a domain the validation and test sets have ``floor(share * samples)`` samples (FedOT's printed
     accuracies on PACS are multiples of 1/785 and 1/409, the floors for Sketch and Art), distributed over the

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.progress import counted
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.base.codes import GLOBAL
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS, Entity
+from fedcore.base.events import GLOBAL, MAX_EVALUATED_CLIENTS, Entity
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.seeds import draw_names
 from fedcore.clip.backbone import Backbone

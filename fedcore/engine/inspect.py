@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, CROSS_CLASS_NOT_ANALYSED, GLOBAL, TEST
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Cell
+from fedcore.base.events import AFTER_AGGREGATION, CROSS_CLASS_NOT_ANALYSED, GLOBAL, TEST, Cell
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.progress import Progress, Work

@@ -16,8 +16,8 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import NO_VALUE
 from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import NotPrepared, defer_slow_work
 from fedcore.clip import encodings, specs, tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source

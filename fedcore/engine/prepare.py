@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.base.codes import TEST
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
 from fedcore.clip.specs import BackboneSpec, backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, TransferConfig, backbones

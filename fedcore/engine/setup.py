@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.base.codes import NO_VALUE
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Entity, Notice
+from fedcore.base.events import NO_VALUE, Entity, Notice
 from fedcore.base.lazy import Tensor
 from fedcore.base.progress import Progress, Work, prepare_then, relay
 from fedcore.clip import backbone as clip_backbone

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedcore.base.codes import CROSS_CLASS_NOT_ANALYSED
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import CROSS_CLASS_NOT_ANALYSED
 from fedcore.base.progress import Work
 from fedcore.engine.checkpoint import newest_intact
 from fedcore.jobs.handlers import Job

@@ -156,9 +156,9 @@ def encode_data(
 
 def download(job: Job) -> Work[dict[str, Any]]:
     """Download a data set through torchvision. args: name, root."""
-    from fedcore.data import downloads
+    from fedcore.data import catalog
 
-    yield from downloads.download(job.args["name"], job.args["root"])
+    yield from catalog.download(job.args["name"], job.args["root"])
     return {"name": job.args["name"], "root": job.args["root"]}
 
 

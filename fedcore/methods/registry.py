@@ -16,9 +16,9 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fedcore.base.built_in import built_in
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import user_path
+from fedcore.base.presentation import built_in
 from fedcore.base.progress import shortened
 from fedcore.methods import consent, declarations
 from fedcore.methods.base import Method

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, registry
 from fedcore.papers import library

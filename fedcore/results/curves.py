@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
+from fedcore.base.events import AFTER_AGGREGATION, TEST
 from fedcore.config import Tuned
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means

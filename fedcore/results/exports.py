@@ -12,10 +12,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS
-from fedcore.base.formulas import guarded
+from fedcore.base.events import (
+    AFTER_AGGREGATION,
+    BEFORE_AGGREGATION,
+    MAX_EVALUATED_CLIENTS,
+    SPLITS,
+    STAGES,
+    TEST,
+    VALIDATION,
+)
+from fedcore.base.files import guarded
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.data.partition import unseen_count

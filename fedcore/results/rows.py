@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fedcore.base.codes import NO_VALUE
+from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted, listed
 from fedcore.config import RunConfig, backbones
 from fedcore.config.field_names import data_title, seeds_text

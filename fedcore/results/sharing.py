@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fedcore
-from fedcore.base.built_in import built_in, references
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import read_text
+from fedcore.base.presentation import built_in, references
 from fedcore.config import backbones
 from fedcore.data import catalog
 from fedcore.methods import registry

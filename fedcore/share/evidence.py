@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.base.events import Entity
-from fedcore.base.formulas import unguarded
+from fedcore.base.files import unguarded
 from fedcore.results import exports
 
 RECIPE, EVIDENCE, COUNTS = "recipe.json", "evidence.json", "counts.csv"

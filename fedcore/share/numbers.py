@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Cell, RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, TEST, Cell, RoundFinished
 from fedcore.config.identity import group_hash
 from fedcore.results import exports
 from fedcore.results.comparison import compare

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcore.base.codes import SPLITS, TEST, TRAIN, VALIDATION
+from fedcore.base.events import SPLITS, TEST, TRAIN, VALIDATION
 from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.config import RunConfig
 from fedcore.data.image_files import map_in_threads

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.base.codes import SPLITS, TRAIN
 from fedcore.base.errors import DAMAGE, FedLensError, first_line
+from fedcore.base.events import SPLITS, TRAIN
 from fedcore.base.progress import Work, counted
 from fedcore.share.archive import Archive
 from fedcore.share.evidence import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from fedcore.base.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.base.errors import FedLensError, check_types, reading_stored
+from fedcore.base.events import AFTER_AGGREGATION, VALIDATION
 from fedcore.base.progress import counted
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.config.tuning import method_label

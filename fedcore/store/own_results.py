@@ -26,11 +26,9 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.base.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.events import Cell, Entity, RoundFinished
-from fedcore.base.files import read_text
-from fedcore.base.formulas import unguarded
+from fedcore.base.files import read_text, unguarded
 from fedcore.base.progress import first_few
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.methods.registry import first_error

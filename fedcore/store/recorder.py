@@ -22,9 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from fedcore.base.codes import SPLITS, STAGES, StageName
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.base.events import Diagnostic, RoundFinished
+from fedcore.base.events import SPLITS, STAGES, Diagnostic, RoundFinished, StageName
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.store.database import DatabaseFile, resolve

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST, VALIDATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS, RoundMeasures
+from fedcore.base.events import AFTER_AGGREGATION, MAX_EVALUATED_CLIENTS, TEST, VALIDATION, RoundMeasures
 from fedcore.store.database import ID_LIST, Queries, as_json
 from fedcore.store.schema import columns
 

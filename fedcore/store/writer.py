@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedcore.base.codes import GLOBAL
 from fedcore.base.errors import FedLensError, did_you_mean, reading_stored
-from fedcore.base.events import MEASURES, Cell, Entity, RoundFinished, Started
+from fedcore.base.events import GLOBAL, MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.base.files import user_path
 from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors

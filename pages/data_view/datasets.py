@@ -11,7 +11,7 @@ from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.findings import CheckReport
+from fedcore.data.check import CheckReport
 from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments

@@ -11,8 +11,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
 from fedcore.data import catalog
-from fedcore.data.check import contact_sheet
-from fedcore.data.findings import CheckReport
+from fedcore.data.check import CheckReport, contact_sheet
 from fedcore.data.images import Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images

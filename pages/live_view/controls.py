@@ -6,7 +6,7 @@ from math import ceil
 
 import streamlit as st
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
 from fedcore.results.charts.theme import Theme
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round

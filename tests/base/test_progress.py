@@ -19,7 +19,7 @@ from fedcore.base.progress import (
 from fedcore.config import Experiment, expand, parse
 from fedcore.data import catalog, image_files, integrity
 from fedcore.data.check import check_dataset
-from fedcore.data.readers import archives, ddr, leaf
+from fedcore.data.readers import archives, ddr
 from fedcore.engine import setup
 from fedcore.engine.plan import plan
 from fedcore.store import Store
@@ -39,7 +39,6 @@ def packed(folder: Path) -> Path:
 
 SLOW = {
     "pacs": (packed, "has to be unpacked into", "unpacking pacs.zip", 56),
-    "femnist": (lambda f: WRITE["femnist"](f / "set"), "LEAF's json in", "reading all_data_2.json", 66),
     "ddr": (lambda f: WRITE["ddr"](f / "set"), "photographs in", "measuring photographs", 20),
 }
 """Name -> writer, what is said, a step, images (at least)."""
@@ -92,7 +91,7 @@ def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
     steps, images_read = collect(prepare_then(lambda: catalog.load(name, root)))
     assert step in {s.message.removesuffix(" into").split(" into ")[0] for s in steps}
     assert len(images_read) >= images
-    for module, does in ((archives, "unpack"), (leaf, "_parse"), (ddr, "measure")):
+    for module, does in ((archives, "unpack"), (ddr, "measure")):
         monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
     with defer_slow_work():
         again = catalog.load(name, root)
@@ -161,23 +160,21 @@ def test_the_form_does_not_unpack_and_looks_again_later(
     assert len(plan.plan_form(values)[1].clients) == 4
 
 
-@pytest.mark.parametrize("name", ["femnist", "ddr"])
 def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    root = SLOW[name][0](tmp_path)
+    root = SLOW["ddr"][0](tmp_path)
     before, real = tree(root), os.access
     monkeypatch.setattr(
         os, "access", lambda place, mode: root not in (place, *Path(place).parents) and real(place, mode)
     )
     with defer_slow_work(), pytest.raises(NotPrepared):
-        catalog.load(name, str(root))
-    steps, images = collect(prepare_then(lambda: catalog.load(name, str(root))))
+        catalog.load("ddr", str(root))
+    steps, images = collect(prepare_then(lambda: catalog.load("ddr", str(root))))
     assert steps
-    for module, does in ((leaf, "_parse"), (ddr, "measure")):
-        monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(ddr, "measure", lambda *_: pytest.fail("done again"))
     with defer_slow_work():
-        assert catalog.load(name, str(root)).fingerprint == images.fingerprint
+        assert catalog.load("ddr", str(root)).fingerprint == images.fingerprint
     assert tree(root) == before
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN
 from fedcore.data import catalog, descriptions
 from fedcore.data.images import squash
 from fedcore.data.splits import split
 from fedcore.papers.experiments import published
-from tests.support.data.layouts import WRITE, leaf_file, leaf_user
+from tests.support.data.layouts import WRITE, femnist_rows
 from tools.docs import data as data_doc
 
 EMBEDDED = ("rotated-digits", "shapes", "shapes-conflict", "shapes-common", "shapes-39")
@@ -175,15 +175,14 @@ def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
 def many_writers(root: Path) -> Path:
     """Writers 0 to 33: FedOT's four have all digits twice, the others have written one."""
     four = (0, 25, 26, 33)
-    users = {f"f{i:04d}": leaf_user([*range(10), *range(10)] if i in four else [7], i) for i in range(34)}
-    leaf_file(root / "all_data_0.json", users)
-    return root
+    wrote = {f"f{i:04d}_00": [*range(10), *range(10)] if i in four else [7] for i in range(34)}
+    return femnist_rows(root / "femnist", [(name, label) for name in wrote for label in wrote[name]])
 
 
 def test_presets_name_domains_and_splits_that_their_data_sets_have():
     for name, experiment in published().items():
         data, entry = experiment.data, catalog.entry(experiment.data.name)
-        assert set(data.domains or ()) <= set(entry.domains) or entry.loader == "leaf", name
+        assert set(data.domains or ()) <= set(entry.domains) or entry.loader == "femnist", name
         assert data.split not in ("official", "swapped") or entry.official_split, name
 
 

@@ -12,7 +12,7 @@ import torchvision.datasets as tv
 
 from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
-from fedcore.data import catalog, downloads
+from fedcore.data import catalog
 from tests.support.data.archives import fit_checksums, md5, pack
 from tests.support.data.layouts import WRITE
 
@@ -54,7 +54,7 @@ def test_what_is_fetched_loads_and_is_not_fetched_twice(cifar_server: Path, tmp_
     assert out == f'70 images of CIFAR-10; in an experiment: name = "cifar10", root = "{root}"\n'
     assert "downloading CIFAR-10" in err and "60,000 images expected, 70 found" in err
     cifar_server.unlink()
-    steps = list(downloads.download("cifar10", root))
+    steps = list(catalog.download("cifar10", root))
     assert steps[0].done == 0 and steps[-1].done == steps[-1].total == 171_000_000
     assert steps[-1].message == f"CIFAR-10 is in {root}"
 
@@ -62,7 +62,7 @@ def test_what_is_fetched_loads_and_is_not_fetched_twice(cifar_server: Path, tmp_
 def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(tv.CIFAR10, "tgz_md5", "0" * 32)
     with pytest.raises(FedLensError, match=r"cannot be downloaded into .*corrupted.*; try again") as caught:
-        list(downloads.download("cifar10", tmp_path / "a"))
+        list(catalog.download("cifar10", tmp_path / "a"))
     assert caught.value.field == "data.root"
     cifar_server.unlink()
     assert cli.main(["data", "get", "cifar10", "--root", str(tmp_path / "b")]) != 0
@@ -72,7 +72,7 @@ def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path:
 def test_a_folder_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(FedLensError, match="cannot create the folder"):
-        list(downloads.download("cifar10", tmp_path / "file" / "below"))
+        list(catalog.download("cifar10", tmp_path / "file" / "below"))
 
 
 @pytest.mark.parametrize("name", ["shapes", "pacs"])

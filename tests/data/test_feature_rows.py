@@ -1,9 +1,9 @@
 """From the disk to the row of the feature, through a reader, the encoder and its cache."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -12,7 +12,7 @@ from PIL import Image
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from tests.support.clip import encoded
-from tests.support.data.layouts import WRITE, WRITERS, colour
+from tests.support.data.layouts import WRITE, colour
 from tests.support.tiny import tiny_backbone
 
 
@@ -21,12 +21,10 @@ def on_disk(name: str, root: Path, images: ImageSet, row: int) -> Image.Image:
     if name == "ddr":
         return Image.open(root / "DR_grading" / images.keys[row]).convert("RGB")
     if name == "femnist":
-        writer, number = images.keys[row].split("/")
-        file = "all_data_10.json" if writer == WRITERS[2] else "all_data_2.json"
-        content = json.loads((root / "femnist" / "data" / "all_data" / file).read_text())
-        pixels = np.array(content["user_data"][writer]["x"][int(number)]).reshape(28, 28)
-        assert content["user_data"][writer]["y"][int(number)] == images.labels[row]
-        return Image.fromarray(np.round(255 * pixels).astype(np.uint8)).convert("RGB")
+        place = int(images.keys[row].rpartition("/")[2])
+        saved = datasets.load_from_disk(str(root))["train"][place]
+        assert saved["character"] == images.labels[row]
+        return saved["image"].convert("RGB")
     return Image.new("RGB", (8, 8), colour(int(images.labels[row]), int(images.domain[row])))
 
 

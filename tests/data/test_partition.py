@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
-from fedcore.base.codes import TEST
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST
 from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy
 from fedcore.data.splits import split
 from tests.support.data.partitions import KINDS, drawn, grid, held, partition

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, few_shot, split
 from tests.support.data.partitions import drawn, grid
 

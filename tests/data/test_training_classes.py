@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.base.codes import TEST
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST
 from fedcore.config import Experiment, expand
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet

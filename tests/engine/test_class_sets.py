@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of

@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION, RoundFinished
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined

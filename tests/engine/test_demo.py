@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL
-from fedcore.base.events import Cell, RoundFinished, Started
+from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, Cell, RoundFinished, Started
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.papers.experiments import preset

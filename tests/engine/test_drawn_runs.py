@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, RoundFinished
 from fedcore.base.progress import result_of
 from fedcore.clip.encodings import parse_reads
 from fedcore.config import Experiment, expand

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.engine.clients import evaluator, executor
 from fedcore.engine.clients.evaluator import evaluated_clients, first_equal, samples_at_once
 from fedcore.methods.base import Models

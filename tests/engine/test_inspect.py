@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.base.lazy import functional as F
 from fedcore.base.progress import result_of
 from fedcore.clip.backbone import load

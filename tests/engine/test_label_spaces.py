@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST
+from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.engine.clients.executor import Chunk
 from fedcore.engine.federations import entities, with_transfer
 from fedcore.engine.loop import Loop

@@ -5,9 +5,8 @@ import time
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Finished, RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, Finished, RoundFinished
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.loop import Loop
 from fedcore.engine.server import traffic

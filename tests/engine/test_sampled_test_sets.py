@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
-from fedcore.base.events import RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, TEST, RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.methods.federation import ClassSets

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.data.partition import withhold
 from fedcore.engine.clients.executor import Chunk, first_adapted_code
 from fedcore.engine.federations import adapted_entities, entities

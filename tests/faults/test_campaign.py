@@ -111,7 +111,7 @@ def test_pages_are_spoilt_as_it_says(kind, tmp_path):
 
 
 def test_damaged_caches_are_noticed(tmp_path):
-    """File checks, LEAF's pixels, DDR's brightness: the whole family runs in this process."""
+    """File checks and DDR's brightness: the whole family runs in this process."""
     lab = Lab(tmp_path / "lab")
     verdicts = [try_once(lab, FAMILIES["caches"], 1, number, tmp_path / "attempt") for number in range(20)]
     assert {verdict.outcome for verdict in verdicts} <= {Outcome.MENDED, Outcome.UNAFFECTED}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import fedcore.methods
-from fedcore.base.built_in import built_in
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import PROJECT
+from fedcore.base.presentation import built_in
 from fedcore.methods import registry
 from tests.support.encoded import DIGITS
 

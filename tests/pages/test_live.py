@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
-from fedcore.base.events import Diagnostic
+from fedcore.base.events import AFTER_AGGREGATION, TEST, Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.results import progress
 from fedcore.store import Store

@@ -7,9 +7,8 @@ import pytest
 from scipy import stats
 
 from fedcore import config
-from fedcore.base.codes import BEFORE_AGGREGATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Diagnostic, Entity, RoundFinished, Started
+from fedcore.base.events import BEFORE_AGGREGATION, Diagnostic, Entity, RoundFinished, Started
 from fedcore.results.specification import Specification
 from fedcore.results.statistics import Stat
 from fedcore.store import Store

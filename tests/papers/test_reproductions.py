@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedcore import config
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, Entity, RoundFinished, Started
 from fedcore.cli import main as cli
 from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry

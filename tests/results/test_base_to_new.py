@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from fedcore.base.codes import NO_VALUE
-from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.events import NO_VALUE, Entity, RoundFinished, Started
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare

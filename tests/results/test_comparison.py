@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.base.codes import VALIDATION
-from fedcore.base.events import Started
+from fedcore.base.events import VALIDATION, Started
 from fedcore.config import Experiment, expand
 from fedcore.methods import registry
 from fedcore.results import curves, settings

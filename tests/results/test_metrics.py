@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcore.base.codes import AFTER_AGGREGATION
-from fedcore.base.events import Cell, Entity, RoundFinished, Started
+from fedcore.base.events import AFTER_AGGREGATION, Cell, Entity, RoundFinished, Started
 from fedcore.papers import published
 from fedcore.papers.equivalents import MEASURES, RunReader, round_shares
 from fedcore.results.comparison import compare

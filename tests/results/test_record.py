@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fedcore.base.built_in import built_in, references
+from fedcore.base.presentation import built_in, references
 from fedcore.data import catalog
 from fedcore.results.comparison import compare
 from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.base.events import (
+    AFTER_AGGREGATION,
     MEASURES,
     Cell,
     ClientRound,

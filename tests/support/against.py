@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.engine.clients.local import batch_positions
 from fedcore.engine.loop import Loop
 from fedcore.methods import registry

@@ -17,8 +17,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from fedcore.base.codes import AFTER_AGGREGATION
 from fedcore.base.events import (
+    AFTER_AGGREGATION,
     Cell,
     ClientRound,
     Diagnostic,

@@ -9,8 +9,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
-from fedcore.base.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.base.events import (
+    AFTER_AGGREGATION,
+    BEFORE_AGGREGATION,
+    Cell,
+    ClientRound,
+    Diagnostic,
+    Entity,
+    RoundFinished,
+    Started,
+)
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.methods import registry

@@ -2,7 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from fedcore.base.built_in import built_in
+from fedcore.base.presentation import built_in
 from fedcore.methods import registry
 
 Case = tuple[str, dict[str, object], set[str], set[str], set[str]]

@@ -29,8 +29,19 @@ from fedlens_ray.on_node import RunRequest, Sent
 from fedlens_ray.reservations import Request, Reservation
 from fedlens_ray.stream import RemoteEngine
 
-from fedcore.base.codes import STAGES, TEST, TRAIN, VALIDATION
-from fedcore.base.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started
+from fedcore.base.events import (
+    STAGES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Cell,
+    Entity,
+    Event,
+    Finished,
+    Notice,
+    RoundFinished,
+    Started,
+)
 from fedcore.config import Experiment, parse
 from fedcore.engine.environment import code
 from fedcore.engine.plan import plan

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.base.codes import BEFORE_AGGREGATION
+from fedcore.base.events import BEFORE_AGGREGATION
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_or_none, spread

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedcore.base.built_in import built_in
+from fedcore.base.presentation import built_in
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 from tools.docs.blocks import FOLDER, fill

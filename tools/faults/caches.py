@@ -1,4 +1,4 @@
-"""Damage to caches that decide which images are trained on: file checks, LEAF's pixels, DDR's brightness."""
+"""Damage to caches that decide which images are trained on: file checks and DDR's brightness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data import catalog, image_files, integrity
-from tests.support.data.layouts import ddr, femnist
+from tests.support.data.layouts import ddr
 from tools.faults.bits import damage
 from tools.faults.family import Family
 from tools.faults.lab import Difference, Lab
@@ -31,7 +31,7 @@ def _pictures(root: Path) -> None:
             file.write_bytes(file.read_bytes()[:-8])
 
 
-SETS = {"folder": _pictures, "femnist": femnist, "ddr": ddr}
+SETS = {"folder": _pictures, "ddr": ddr}
 
 
 @cache
@@ -87,8 +87,4 @@ class _Listener(logging.Handler):
         self._said.append(record.getMessage())
 
 
-FAMILIES = (
-    Family(
-        "caches", "damage to file checks, LEAF's pixels and DDR's measurements; loaded again", 200, attempt
-    ),
-)
+FAMILIES = (Family("caches", "damage to file checks and DDR's measurements; loaded again", 200, attempt),)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.drawn import drawing
 from fedcore.data.images import ImageSet
 

@@ -6,14 +6,13 @@ all, instead of with ``extractall``: unpacking 100 GB shows progress, stops befo
 continues after an interruption. Archives inside archives are unpacked in place; hidden files are skipped.
 """
 
-import contextlib
 import lzma
 import os
 import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -76,12 +75,26 @@ def unpack(archives: Sequence[Path]) -> Work[None]:
 
 
 def _extract(archive: Path, folder: Path) -> Work[None]:
-    """Unpack one archive, with progress in bytes."""
+    """Unpack one archive, with progress in its own bytes; members that are complete already are left."""
+    size, unpacked = archive.stat().st_size, 0
     try:
-        if zipfile.is_zipfile(archive):
-            yield from _unzip(archive, folder)
-        else:
-            yield from _untar(archive, folder)
+        if not any(folder.iterdir()):  # images are compressed already, so that they need about as much
+            _refuse_size(archive, folder, size, size)
+        with archive.open("rb") as raw:
+            for name, member_size, content in _members(raw):
+                path = _destination(archive, folder, name, content is not None)
+                if path is None or content is None or (path.is_file() and path.stat().st_size == member_size):
+                    continue
+                unpacked += member_size
+                _refuse_size(archive, folder, member_size, unpacked)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # another process may unpack the same member, so it gets its name when it is complete
+                part = path.with_name(f".{path.name}.part-{os.getpid()}")
+                with part.open("wb") as out:
+                    shutil.copyfileobj(content, out, _CHUNK)
+                part.replace(path)
+                yield Progress(f"unpacking {archive.name}", raw.tell(), size)
+        yield Progress(f"unpacking {archive.name}", size, size)
     except FedLensError:
         raise
     except _BROKEN as error:
@@ -93,35 +106,20 @@ def _extract(archive: Path, folder: Path) -> Work[None]:
         ) from error
 
 
-def _unzip(archive: Path, folder: Path) -> Work[None]:
-    with zipfile.ZipFile(archive) as content:
-        members = []
-        for member in content.infolist():
-            link = (member.external_attr >> 16) & 0o170000 == 0o120000
-            path = None if member.is_dir() else _destination(archive, folder, member.filename, not link)
-            if path is not None and not _is_complete(path, member.file_size):
-                members.append((member, path))
-        total, done = sum(member.file_size for member, _ in members), 0
-        _refuse_size(archive, total, folder)
-        for member, path in members:
-            with content.open(member) as source:
-                _write(source, path, member.file_size)
-            done += member.file_size
-            yield Progress(f"unpacking {archive.name}", done, total)
-
-
-def _untar(archive: Path, folder: Path) -> Work[None]:
-    size, done = archive.stat().st_size, 0
-    with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:*") as content:
-        for member in content:
-            path = None if member.isdir() else _destination(archive, folder, member.name, member.isreg())
-            if path is not None and not _is_complete(path, member.size):
-                done += member.size
-                _refuse_size(archive, member.size, folder, done)
-                source = content.extractfile(member)
-                assert source is not None, "a regular file"
-                _write(source, path, member.size)
-            yield Progress(f"unpacking {archive.name}", raw.tell(), size)
+def _members(raw: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """Yield name, size and content of an archive's members but folders; links and devices have no content."""
+    if not zipfile.is_zipfile(raw):
+        raw.seek(0)
+        with tarfile.open(fileobj=raw, mode="r:*") as tar:
+            for entry in tar:
+                if not entry.isdir():
+                    yield entry.name, entry.size, tar.extractfile(entry) if entry.isreg() else None
+        return
+    with zipfile.ZipFile(raw) as archive:
+        for member in archive.infolist():
+            is_link = (member.external_attr >> 16) & 0o170000 == 0o120000
+            if not member.is_dir():
+                yield member.filename, member.file_size, None if is_link else archive.open(member)
 
 
 def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path | None:
@@ -139,32 +137,10 @@ def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path 
     return folder.joinpath(*parts)
 
 
-def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) -> None:
+def _refuse_size(archive: Path, folder: Path, wanted: int, unpacked: int) -> None:
     free = shutil.disk_usage(folder).free
-    if max(wanted, sum_so_far) > MAX_BYTES or wanted > free:
+    if unpacked > MAX_BYTES or wanted > free:
         raise FolderError(
-            f"{archive}: unpacked it needs {max(wanted, sum_so_far) / 1e9:,.1f} GB, there is room for "
+            f"{archive}: unpacked it needs {unpacked / 1e9:,.1f} GB, there is room for "
             f"{min(free, MAX_BYTES) / 1e9:,.1f} GB; free space, or unpack it elsewhere and give the folder"
         )
-
-
-def _is_complete(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
-
-
-def _write(source: IO[bytes], path: Path, size: int) -> None:
-    """Write a file that appears under its name only when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    try:
-        with part.open("wb") as out:
-            left = size
-            while left and (chunk := source.read(min(_CHUNK, left))):
-                out.write(chunk)
-                left -= len(chunk)
-        if left:
-            raise EOFError(f"'{path.name}' ends early")
-        part.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()

@@ -11,21 +11,20 @@ bright or dark) and does not give the thresholds. FedLens uses this rule:
 Grade 5, "ungradable", is left out of ``ddr`` and is the sixth class of ``ddr-all``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.base.files import results_folder
 from fedcore.base.progress import Progress, Work, require_slow_work, result_of
 from fedcore.data.image_files import BROKEN
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.integrity import read_result, write_result
-from fedcore.data.readers.files import damaged, locate, read_lines
+from fedcore.data.readers.files import Listing, damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
-from fedcore.data.readers.listing import Listing
 
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10
@@ -38,12 +37,13 @@ Brightness = tuple[int, float]
 """Resolution (width x height, pixels) and brightness (0 to 255) of a photograph."""
 
 
-def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
     """List the images in the chosen domains."""
     wanted = chosen_domains(entry, domains)
     root = locate(entry, roots, *(f"{name}.txt" for name in _LABEL_FILES), *_LABEL_FILES)
     label_files = [root / f"{name}.txt" for name in _LABEL_FILES]
     result = Listing(root, entry.classes, wanted, label_files=label_files)
+    yield result
     rows = []
     for name, part in _LABEL_FILES.items():
         for line in read_lines(root / f"{name}.txt"):
@@ -74,7 +74,6 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
         domain = ("H" if size >= size_threshold else "L") + ("B" if light >= light_threshold else "D")
         if domain in wanted:
             result.add(path, key, label, wanted.index(domain), part)
-    return result
 
 
 def dividing_value(values: np.ndarray) -> float | None:

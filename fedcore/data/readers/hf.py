@@ -1,7 +1,7 @@
 """Read a folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import PARTS
 from fedcore.base.errors import FedLensError
-from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
-from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, select_domains
+from fedcore.base.events import PARTS
+from fedcore.data.image_files import BROKEN, decode_content, reasons_once
+from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 from fedcore.data.integrity import version_line
-from fedcore.data.readers.files import existing_folder, leaves
+from fedcore.data.readers.files import LeftOut, existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
-from fedcore.data.readers.listing import LeftOut
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -91,8 +90,13 @@ def read(
     domain = np.array([domain_of[text] for p in parts for text in _texts(p, "domain")], dtype=np.int64)
     split = np.array([part.split or 0 for part, _ in places], dtype=np.int8)
     owner = [text for part in parts for text in _texts(part, "client")]
+    content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        content.update(version_line(file, str(file.relative_to(path))))
+    reasons = reasons_once(
+        content.hexdigest(), len(places), path, lambda: (image for _, image in _contents(path, parts))
+    )
     rows, left_out = [], []
-    reasons = unusable_reasons(content for _, content in _contents(path, parts))
     for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
         if label < 0 or reason:
             left_out.append(LeftOut(keys[row], "no label" if label < 0 else reason or ""))
@@ -112,9 +116,6 @@ def read(
             ) from error
 
     used_keys = tuple(keys[r] for r in rows)
-    content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        content.update(version_line(file, str(file.relative_to(path))))
     content.update("\0".join(used_keys).encode())
     images = ImageSet(
         name=name,
@@ -131,6 +132,77 @@ def read(
         owner=tuple(owner[r] for r in rows) if any(owner) else None,
     ).restrict(select_domains(path, all_domains, domains))
     return images, left_out
+
+
+FEMNIST_COLUMNS = {"label": "character", "client": "writer_id"}
+_CHARACTERS = 62
+
+
+def femnist(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tuple[ImageSet, list[LeftOut]]:
+    """Read FEMNIST as ``flwrlabs/femnist`` has it; a set of fewer than 62 classes has the first ones only.
+
+    Without ``domains`` all images are one domain, and their writers own them. Otherwise the named writers are
+    the domains: by name (``f0000_14``), or by place among all writers' names, since papers count them.
+    """
+    path = _femnist_folder(entry, root)
+    images, left_out = read(path, name=entry.name, template=entry.template, columns=FEMNIST_COLUMNS)
+    if len(images.classes) != _CHARACTERS:
+        raise FolderError(
+            f"{path}: {len(images.classes)} classes instead of FEMNIST's {_CHARACTERS}. {entry.how_to_get}"
+        )
+    in_classes = images.labels < len(entry.classes)
+    if domains is None:
+        rows = np.flatnonzero(in_classes)
+        return images.changed(rows, (entry.name,), classes=entry.classes), left_out
+    names, owner = images.owners()
+    number = np.full(len(names) + 1, -1, dtype=np.int64)  # the last one: images without a writer
+    number[_writers(entry, names, domains)] = np.arange(len(domains))
+    domain = number[owner]
+    rows = np.flatnonzero(in_classes & (domain >= 0))
+    chosen = {"domains": tuple(domains), "domain": domain[rows], "owner": None}
+    return images.changed(rows, (entry.name, *domains), classes=entry.classes, **chosen), left_out
+
+
+def femnist_domains(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the domains as ``femnist`` would, without opening an image."""
+    parts = _parts(_femnist_folder(entry, root), FEMNIST_COLUMNS)
+    if domains is None:
+        return (ONE_DOMAIN,)
+    names = {name for part in parts for name in part.rows.unique(part.columns["client"])}
+    _writers(entry, sorted(names), domains)
+    return tuple(domains)
+
+
+def _femnist_folder(entry: Entry, root: str | Path) -> Path:
+    path = existing_folder(root)
+    if not is_saved(path):
+        raise FolderError(f"{path}: neither {' nor '.join(MARKERS)} is in it. {entry.how_to_get}")
+    return path
+
+
+def _writers(entry: Entry, names: Sequence[str], domains: Sequence[str]) -> list[int]:
+    """Return the places of the chosen writers."""
+    if not domains:
+        raise FedLensError(f"{entry.name}: no domain chosen; name writers, or omit domains", "data.domains")
+    places: dict[int, str] = {}
+    for wanted in domains:
+        if wanted in names:
+            place = names.index(wanted)
+        elif wanted.isdecimal() and int(wanted) < len(names):
+            place = int(wanted)
+        else:
+            raise FedLensError(
+                f"{entry.name}: no writer '{wanted}'; name one as the data set does ({names[0]}), or by its "
+                f"place from 0 to {len(names) - 1}",
+                "data.domains",
+            )
+        if place in places:
+            raise FedLensError(
+                f"{entry.name}: '{places[place]}' and '{wanted}' are the same writer; drop one",
+                "data.domains",
+            )
+        places[place] = wanted
+    return list(places)
 
 
 def contents(root: str | Path, columns: Mapping[str, str] | None) -> Iterator[tuple[str, Path | bytes]]:

@@ -1,20 +1,35 @@
-"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet, UCF-101, SUN-397, CoOp.
+"""Data sets whose images are named in label files (DomainNet, UCF-101, SUN-397, CoOp), and ImageNet's family.
 
-The readers of data sets with one domain yield the listing as ``loaders.LOADERS`` explains.
+The readers yield the listing as ``loaders._reading`` explains.
 """
 
 import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import DAMAGE
+from fedcore.base.events import TEST, TRAIN, VALIDATION
+from fedcore.base.files import ASSETS
 from fedcore.data.images import Entry, FolderError
-from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
-from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
-from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.readers.files import (
+    Listing,
+    NotInFolder,
+    damaged,
+    folders_in,
+    images_in,
+    locate,
+    read_lines,
+)
+from fedcore.data.readers.layout import (
+    catalog_layout,
+    chosen_domains,
+    list_images,
+    prompt_names,
+    refuse_other_classes,
+)
 
 _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
     {"{}_list.txt": None},
@@ -24,7 +39,7 @@ _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
 set is that of DomainNet-126, the second one is the split of DomainNet's authors."""
 
 
-def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
     """List the images named in txt files beside the domains' folders, or else all images in the folders.
 
     A line is ``clipart/aircraft_carrier/clipart_001_000001.jpg 0``. A folder may hold the lists of both
@@ -37,8 +52,8 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
             root = locate(entry, roots, *(name for _, name in files))
             break
     else:
-        layout = catalog_layout(entry, roots, domains)
-        return list_images(layout, prompt_names(layout.root, layout.classes))
+        yield from list_images(catalog_layout(entry, roots, domains))
+        return
     folders = {d: _domain_folder(entry, root, roots, d) for d in wanted}
     result = Listing(roots[0], (), wanted)
     rows: list[tuple[int, str, str, int | None]] = []
@@ -61,11 +76,11 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
     classes = entry.classes or tuple(sorted(number))
     refuse_other_classes(entry, root, tuple(number))
     result.classes = prompt_names(root, classes)
+    yield result
     label_of = {name: i for i, name in enumerate(classes)}
     for d, class_name, image, part in sorted(rows, key=lambda row: row[:3]):
         file = folders[wanted[d]] / class_name / image
         result.add(file, f"{wanted[d]}/{class_name}/{image}", label_of[class_name], d, part)
-    return result
 
 
 def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:
@@ -235,3 +250,70 @@ def _coop_names(path: Path, rows: list[tuple[int, _CoopRow]]) -> tuple[str, ...]
     if len(set(names)) < len(names):
         raise damaged(path, "two labels have one name", "split")
     return names
+
+
+_FOLDER = "n[0-9]*[0-9]"
+"""Pattern of a folder of ImageNet's, which is named by the WordNet id of its class (in V2 by its label)."""
+
+
+@cache
+def class_names() -> Mapping[str, str]:
+    """Return WordNet id -> name of ImageNet's 1,000 classes, in the order of its labels.
+
+    The names are those of CLIP's authors. Two of them, missile and sunglasses, belong to two classes each;
+    n04008634 and n04355933 get the first of WordNet's words instead, projectile and sunglass.
+    """
+    names: dict[str, str] = json.loads((ASSETS / "imagenet.json").read_text(encoding="utf-8"))
+    return names
+
+
+def imagenet(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
+    """List ``train/n01440764/*.JPEG`` and, as test set, ``val/n01440764/*.JPEG``."""
+    root = locate(entry, roots, f"train/{_FOLDER}", f"val/{_FOLDER}")
+    ids, tested = (_known_ids(root, root / part) for part in ("train", "val"))
+    if ids != tested:
+        other = sorted(set(ids) ^ set(tested))[0]
+        where = "val" if other in ids else "train"
+        raise damaged(root, f"no folder '{other}' in {where}, which the other part has")
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in ids))
+    yield listing
+    for part, mark in (("train", TRAIN), ("val", TEST)):
+        for label, wnid in enumerate(ids):
+            _add(listing, f"{part}/{wnid}", label, mark)
+
+
+def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
+    """List ImageNet-V2, -Sketch, -A or -R: folders of classes, all of whose images are for testing."""
+    root, folder_of = _class_folders(entry, roots)
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
+    yield listing
+    for label, folder in enumerate(folder_of.values()):
+        _add(listing, folder, label, TEST)
+
+
+def _add(listing: Listing, folder: str, label: int, part: int) -> None:
+    for path in sorted(images_in(listing.root, listing.root / folder), key=lambda p: p.name):
+        listing.add(path, f"{folder}/{path.name}", label, part=part)
+
+
+def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
+    """Return a test set's folder, and WordNet id -> the folder of the class in it."""
+    if entry.loader != "imagenet-v2":
+        root = locate(entry, roots, _FOLDER)
+        return root, {wnid: wnid for wnid in _known_ids(root, root)}
+    root = locate(entry, roots, "[0-9]*/*.jpeg")
+    ids = list(class_names())
+    numbered = [name for name in folders_in(root, root) if name.isdecimal()]
+    unknown = [name for name in numbered if name not in map(str, range(len(ids)))]
+    if unknown:
+        raise damaged(root, f"folder '{unknown[0]}' is not a label of ImageNet; labels go from 0 to 999")
+    return root, {ids[label]: str(label) for label in sorted(map(int, numbered))}
+
+
+def _known_ids(root: Path, folder: Path) -> list[str]:
+    """Return the folders that are WordNet ids of ImageNet's classes; refuse other ids."""
+    ids = [name for name in folders_in(root, folder) if name[:1] == "n" and name[1:].isdecimal()]
+    unknown = [wnid for wnid in ids if wnid not in class_names()]
+    if unknown:
+        raise damaged(folder, f"folder '{unknown[0]}' is not a class of ImageNet")
+    return sorted(ids)

@@ -6,19 +6,21 @@ same domains, classes and keys from each, on which its splits depend.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.codes import PARTS
+from fedcore.base.events import PARTS, SPLITS
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,
     SUFFIXES,
+    Listing,
     NotInFolder,
     existing_folder,
     folders_in,
     holds_images,
+    images_in,
 )
 
 WHOLE = "full"
@@ -108,6 +110,30 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
 
 
+def list_images(layout: FolderLayout, classes: tuple[str, ...] | None = None) -> Iterator[Listing]:
+    """List the images of a layout, sorted within each class; keys are ``[part/][domain/]class/file``.
+
+    Keys use the data set's names instead of the folders', so that splits, which are keyed by them, are equal
+    for all upstream forms of a data set.
+
+    Args:
+        classes: the class names as they enter a prompt, if they are not those of the folders.
+    """
+    listing = Listing(layout.root, prompt_names(layout.root, classes or layout.classes), layout.domains)
+    yield listing
+    marked = all(s.part is not None for folders in layout.folders.values() for s in folders)
+    for d, domain in enumerate(layout.domains):
+        for c, name in enumerate(layout.classes):
+            folders = layout.folders.get((domain, name), ())
+            for folder in sorted(folders, key=lambda s: -1 if s.part is None else s.part):
+                parts = () if folder.part is None else (SPLITS[folder.part],)
+                above = () if domain == ONE_DOMAIN else (domain,)
+                # sorted by name, since the order of a folder's entries differs between file systems
+                for path in sorted(images_in(layout.root, folder.path), key=lambda p: p.name):
+                    key = "/".join((*parts, *above, name, path.name))
+                    listing.add(path, key, c, d, folder.part if marked else None)
+
+
 def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
     """Return the chosen domains of a data set of the catalog in its order; all of them for None."""
     return select_domains(entry.name, entry.domains or (ONE_DOMAIN,), domains)
@@ -186,19 +212,19 @@ def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, lis
                 for name in folders_in(root, root / part):
                     pooled.setdefault(name, []).append(SplitFolder(root / part / name, PARTS[part.lower()]))
             return root, dict(sorted(pooled.items()))
-        if len(names) != 1 or not _holds_domains(root, root / names[0]):
+        if len(names) != 1:
             break
-        root = root / names[0]
+        inner = root / names[0]
+        children = folders_in(root, inner)
+        around_domains = (
+            not holds_images(root, inner)
+            and any(folders_in(root, inner / child) for child in children)
+            and not any(holds_images(root, inner / child) for child in children)
+        )
+        if not around_domains:
+            break
+        root = inner
     return root, {name: [SplitFolder(root / name)] for name in folders_in(root, root)}
-
-
-def _holds_domains(root: Path, folder: Path) -> bool:
-    children = folders_in(root, folder)
-    return (
-        not holds_images(root, folder)
-        and any(folders_in(root, folder / c) for c in children)
-        and not any(holds_images(root, folder / c) for c in children)
-    )
 
 
 def _classes(
@@ -206,17 +232,14 @@ def _classes(
 ) -> dict[str, list[SplitFolder]]:
     """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
     classes: dict[str, list[SplitFolder]] = {}
-
-    def only_folders(folder: Path) -> bool:
-        return bool(folders_in(root, folder)) and not holds_images(root, folder)
-
     for folder in folders:
         names = folders_in(root, folder.path)
+        inner_path = folder.path / names[0] if len(names) == 1 and squash(names[0]) not in spelled else None
         parts = [n for n in names if n.lower() in PARTS]
         if parts and all(n in parts or n.lower() == WHOLE for n in names):
             inner = [SplitFolder(folder.path / n, PARTS[n.lower()]) for n in parts]
-        elif len(names) == 1 and squash(names[0]) not in spelled and only_folders(folder.path / names[0]):
-            inner = [SplitFolder(folder.path / names[0], folder.part)]
+        elif inner_path and folders_in(root, inner_path) and not holds_images(root, inner_path):
+            inner = [SplitFolder(inner_path, folder.part)]
         else:
             for name in names:
                 official = spelled.get(squash(name), name)

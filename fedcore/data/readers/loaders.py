@@ -9,38 +9,31 @@ from typing import TypeVar
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
-from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, leaf, manifest, torchvision_sets
-from fedcore.data.readers.files import NotInFolder, existing_folder
+from fedcore.data.readers import archives, ddr, hf, label_files, manifest, torchvision_sets
+from fedcore.data.readers.files import LeftOut, Listing, NotInFolder, existing_folder, usable_images, warnings
 from fedcore.data.readers.layout import (
-    FolderLayout,
     catalog_layout,
     chosen_domains,
-    class_folder_layout,
     folder_layout,
-    prompt_names,
+    list_images,
 )
-from fedcore.data.readers.listing import Listing, list_images, usable_images, warnings
 
 _Result = TypeVar("_Result")
 
 
-def _layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> FolderLayout:
-    if entry.loader == "folder":
-        return folder_layout(roots[-1], domains)
-    return catalog_layout(entry, roots, domains)
+def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
+    return list_images(folder_layout(roots[-1], domains))
 
 
-def _folders(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    layout = _layout(entry, roots, domains)
-    return list_images(layout, prompt_names(layout.root, layout.classes))
+def _domains(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
+    return list_images(catalog_layout(entry, roots, domains))
 
 
-BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
-    "folder": _folders,
-    "domains": _folders,
+BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Iterator[Listing]]] = {
+    "folder": _folder,
+    "domains": _domains,
     "lists": label_files.domainnet,
     "ddr": ddr.load,
-    "leaf": leaf.load,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
 LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet]]] = {
@@ -55,16 +48,25 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Iterator[Listing | ImageSet
     "ucf": label_files.ucf101,
     "sun": label_files.sun397,
     "tiny": label_files.tiny_imagenet,
-    "imagenet": imagenet.imagenet,
-    "imagenet-v2": imagenet.imagenet_test,
-    "imagenet-test": imagenet.imagenet_test,
+    "imagenet": label_files.imagenet,
+    "imagenet-v2": label_files.imagenet_test,
+    "imagenet-test": label_files.imagenet_test,
     "coop": label_files.coop,
 }
-"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain.
+"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain."""
 
-It yields the data set once, as soon as the classes are known, and then adds the images to it. A caller that
-needs only the classes takes this item, and no large folder is listed.
-"""
+
+def _reading(
+    entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
+) -> Iterator[Listing | ImageSet]:
+    """Yield the data set once, as soon as its classes and domains are known, and then add the images to it.
+
+    A caller that needs only those takes this item, and no large folder is listed.
+    """
+    if entry.loader in BY_DOMAIN:
+        return BY_DOMAIN[entry.loader](entry, roots, domains)
+    chosen_domains(entry, domains)
+    return LOADERS[entry.loader](entry, roots)
 
 
 def detect_format(path: str | Path) -> str:
@@ -82,23 +84,29 @@ def read_source(
 
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
-    if entry.loader == "hf":
-        images, left_out = hf.read(
-            root, name=entry.name, template=entry.template, domains=domains, columns=columns
-        )
+    if entry.loader in ("hf", "femnist"):
+        images, left_out = read_saved(entry, root, domains, columns)
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
-        return manifest.list_images(manifest.read(root, domains, columns))
+        (listing,) = manifest.read(root, domains, columns)
+        return listing
 
     def attempt(roots: Sequence[Path]) -> Listing | ImageSet:
-        if entry.loader in BY_DOMAIN:
-            return BY_DOMAIN[entry.loader](entry, roots, domains)
-        chosen_domains(entry, domains)
-        (found,) = LOADERS[entry.loader](entry, roots)
+        (found,) = _reading(entry, roots, domains)
         return found
 
     source = search_folder(entry, root, attempt)
     return source if isinstance(source, Listing) else (source, [])
+
+
+def read_saved(
+    entry: Entry, root: str | Path, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
+) -> tuple[ImageSet, list[LeftOut]]:
+    """Return the usable images of a folder that ``save_to_disk`` wrote, and those that are left out."""
+    with _command_in_error(entry, str(root)):
+        if entry.loader == "femnist":
+            return hf.femnist(entry, root, domains)
+        return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
 
 
 def load(
@@ -119,21 +127,17 @@ def names(
     """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
+    if entry.loader == "femnist":
+        return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":
-        rows = manifest.read(root, domains, columns)
-        return prompt_names(rows.path, rows.classes), rows.domains
+        listing = next(manifest.read(root, domains, columns))
+        return listing.classes, listing.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if entry.loader in LOADERS and not entry.classes:
-            return next(LOADERS[entry.loader](entry, roots)).classes, chosen_domains(entry, domains)
-        if entry.loader == "leaf":
-            return entry.classes, leaf.names(entry, roots, domains)
-        if entry.loader in ("folder", "domains") or not entry.classes:
-            layout = _layout(entry, roots, domains)
-            return prompt_names(layout.root, layout.classes), layout.domains
-        if entry.loader == "classes":
-            class_folder_layout(entry, roots)
-        return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
+        if entry.classes and entry.loader not in ("domains", "classes"):
+            return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
+        found = next(_reading(entry, roots, domains))
+        return found.classes, found.domains
 
     return search_folder(entry, root, read_names)
 
@@ -167,7 +171,7 @@ def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
     try:
         yield
     except NotPrepared as missing:
-        name = "" if entry.loader in ("folder", "manifest") else f"{entry.name} --root "
+        name = "" if entry.loader in ("folder", "manifest", "hf") else f"{entry.name} --root "
         command = f"data check {name}{shlex.quote(root)}"
         raise NotPrepared(missing.task, missing.work, command) from None
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.codes import PARTS
 from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.events import PARTS
 from fedcore.base.files import user_path
 from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
-from fedcore.data.readers.files import leaves
+from fedcore.data.readers.files import Listing, leaves
 from fedcore.data.readers.layout import prompt_names
-from fedcore.data.readers.listing import Listing
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
@@ -32,20 +31,13 @@ class ManifestRow:
     split: str
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """The valid rows of a manifest, with its classes and domains, sorted."""
-
-    path: Path
-    rows: tuple[ManifestRow, ...]
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
-
-
 def read(
     path: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
-) -> Manifest:
-    """Read the rows of a manifest, UTF-8 text with commas and a header line; no image is opened.
+) -> Iterator[Listing]:
+    """Read a manifest, UTF-8 text with commas and a header line; no image is opened.
+
+    Yields the listing once its rows are valid, and then adds the images to it, sorted by path; missing files
+    are left out, with their line.
 
     Args:
         domains: the domains to use, None for all; the classes are those of all domains.
@@ -65,33 +57,28 @@ def read(
         raise FolderError(f"{path}: no rows under its header; add a line for each image")
     classes = tuple(sorted({row.label for row in rows}))
     chosen = select_domains(path, sorted({row.domain for row in rows}), domains)
-    return Manifest(path, tuple(row for row in rows if row.domain in chosen), classes, chosen)
-
-
-def list_images(manifest: Manifest) -> Listing:
-    """List the images of a manifest, sorted by path; missing files are left out, with their line."""
-    root = manifest.path.parent  # relative paths start here
-    names = prompt_names(manifest.path, manifest.classes)
-    result = Listing(root, names, manifest.domains, label_files=[root / manifest.path.name])
-    label = {name: i for i, name in enumerate(manifest.classes)}
-    domain = {name: i for i, name in enumerate(manifest.domains)}
-    marked = all(row.split for row in manifest.rows)
+    root = path.parent  # relative paths start here
+    result = Listing(root, prompt_names(path, classes), chosen, label_files=[path])
+    yield result
+    rows = [row for row in rows if row.domain in chosen]
+    label = {name: i for i, name in enumerate(classes)}
+    domain = {name: i for i, name in enumerate(chosen)}
+    marked = all(row.split for row in rows)
     owners = []
-    for row in sorted(manifest.rows, key=lambda r: r.path):
+    for row in sorted(rows, key=lambda r: r.path):
         file = Path(os.path.normpath(root / row.path))
         if leaves(root, file):
             raise FolderError(
-                f"{manifest.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
+                f"{path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
                 "manifest above its images, or copy them into its folder"
             )
         if not file.is_file():
-            result.left_out.append((file, f"no such file (line {row.line} of {manifest.path.name})"))
+            result.left_out.append((file, f"no such file (line {row.line} of {path.name})"))
             continue
         part = PARTS[row.split.lower()] if marked else None
         result.add(file, file.relative_to(root).as_posix(), label[row.label], domain[row.domain], part)
         owners.append(row.client)
     result.owner = owners if any(owners) else None
-    return result
 
 
 def _existing_file(path: str | Path) -> Path:

@@ -5,7 +5,7 @@ files. Those classes are not used themselves. They import torch, which takes a p
 folder that lacks a class and labels of another breed, and call most other damage "Dataset not found or
 corrupted" without naming a file. CIFAR's unpickles its files, which can run any code in them.
 
-Each reader yields the data set as ``loaders.LOADERS`` explains.
+Each reader yields the data set as ``loaders._reading`` explains.
 """
 
 import io
@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import DAMAGE
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, squash
 from fedcore.data.integrity import hash_versions
-from fedcore.data.readers.files import damaged, locate, read_lines
-from fedcore.data.readers.layout import class_folder_layout, prompt_names, refuse_other_classes
-from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.readers.files import Listing, damaged, locate, read_lines
+from fedcore.data.readers.layout import class_folder_layout, list_images, prompt_names, refuse_other_classes
 
 _CIFAR = {
     "cifar10": (
@@ -67,8 +66,7 @@ def prompts(entry: Entry) -> tuple[str, ...]:
 
 def classes(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List EuroSAT or Caltech-101, which are class folders without an official split."""
-    layout = class_folder_layout(entry, roots)
-    yield list_images(layout, prompt_names(layout.root, prompts(entry)))
+    yield from list_images(class_folder_layout(entry, roots), prompts(entry))
 
 
 def pets(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:

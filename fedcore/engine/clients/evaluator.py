@@ -12,9 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS, Cell
+from fedcore.base.events import (
+    AFTER_AGGREGATION,
+    BEFORE_AGGREGATION,
+    GLOBAL,
+    MAX_EVALUATED_CLIENTS,
+    TEST,
+    VALIDATION,
+    Cell,
+)
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.seeds import draw_names

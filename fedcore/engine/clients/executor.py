@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.base.devices import keep_freed_memory
-from fedcore.base.events import Cell
+from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, Cell
 from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
 from fedcore.engine.clients.contract import FirstStep, GlobalModel, run

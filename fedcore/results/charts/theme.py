@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.base.built_in import built_in
+from fedcore.base.presentation import built_in
 
 _Value = TypeVar("_Value")
 ColourScale = tuple[tuple[float, str], ...]

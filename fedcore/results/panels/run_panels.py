@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.base.codes import AFTER_AGGREGATION, TEST
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import FULL_MATRIX_CLIENTS
+from fedcore.base.events import AFTER_AGGREGATION, FULL_MATRIX_CLIENTS, TEST
 from fedcore.base.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels

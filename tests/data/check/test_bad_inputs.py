@@ -8,8 +8,7 @@ import pytest
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
 from fedcore.data import catalog
-from fedcore.data.check import check_dataset
-from fedcore.data.findings import CheckReport
+from fedcore.data.check import CheckReport, check_dataset
 from tests.support.data import layouts
 from tests.support.data.bad_inputs import BAD, Bad
 from tests.support.data.spoilers import sampled

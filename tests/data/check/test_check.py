@@ -12,8 +12,7 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress
 from fedcore.data import catalog, image_files
-from fedcore.data.check import check_dataset
-from fedcore.data.findings import KINDS, CheckReport, DataFinding
+from fedcore.data.check import KINDS, CheckReport, DataFinding, check_dataset
 from fedcore.data.readers.loaders import detect_format
 from tests.support.data.layouts import WRITE, read_folder
 from tests.support.data.spoilers import bomb, cut, write

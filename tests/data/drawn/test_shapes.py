@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data import catalog
 from fedcore.data.drawn import digits, drawing, shapes
 from fedcore.data.splits import split

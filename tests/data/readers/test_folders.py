@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from fedcore.data import image_files
+from fedcore.data.readers.files import warnings
 from fedcore.data.readers.layout import folder_layout
-from fedcore.data.readers.listing import warnings
 from tests.support.data.layouts import read_folder
 
 

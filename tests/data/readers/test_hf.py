@@ -9,8 +9,8 @@ import pytest
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN
 from fedcore.data.readers import hf
 
 NAMES = ["zebra", "ant", "snow_owl"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data.readers import manifest
-from fedcore.data.readers.listing import usable_images
+from fedcore.data.readers.files import usable_images
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 
@@ -38,7 +38,7 @@ def written(folder: Path, rows: list[str], header: str = "path,label,domain,clie
 
 
 def load(path: Path, **options: object):
-    found = manifest.list_images(manifest.read(path, **options))
+    (found,) = manifest.read(path, **options)
     return usable_images(found, name="manifest", template="a {}.")
 
 

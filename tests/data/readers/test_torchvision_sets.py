@@ -9,8 +9,8 @@ import pytest
 import torchvision.datasets as tv
 from PIL import Image
 
-from fedcore.base.codes import TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import TEST, TRAIN, VALIDATION
 from fedcore.data import catalog
 from fedcore.data.readers import torchvision_sets
 from tests.support.data import layouts

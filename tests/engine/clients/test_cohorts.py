@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import RoundFinished, Started
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, RoundFinished, Started
 from fedcore.config import loads
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import after_aggregation

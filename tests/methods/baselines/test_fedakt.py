@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.methods.baselines.fedakt import ADAPTER, HEADER
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle

@@ -1,6 +1,6 @@
 import torch
 
-from fedcore.base.codes import BEFORE_AGGREGATION
+from fedcore.base.events import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 from tests.support.tiny import run_rounds, tiny_federation

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.base.codes import BEFORE_AGGREGATION
+from fedcore.base.events import BEFORE_AGGREGATION
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
 from fedcore.engine.server import Transport

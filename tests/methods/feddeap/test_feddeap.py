@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.base.seeds import torch_generator
 from fedcore.clip.prompts import class_suffix
 from fedcore.methods.base import Batch

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.methods.base import State
 from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.two_prompts import projectors, removed_directions, subspace_overlap

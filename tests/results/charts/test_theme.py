@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plotly.colors import sequential
 
-from fedcore.base.built_in import built_in
+from fedcore.base.presentation import built_in
 from fedcore.methods import MatrixChart
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.chart import short_name

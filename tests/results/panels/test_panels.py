@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.base.built_in import built_in
 from fedcore.base.errors import FedLensError
+from fedcore.base.presentation import built_in
 from fedcore.papers import experiments
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps

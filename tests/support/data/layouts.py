@@ -7,19 +7,20 @@ its row: red and green hold the class number, blue the domain.
 import io
 import json
 import pickle
+import string
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
+import datasets
 import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.layout import folder_layout, prompt_names
-from fedcore.data.readers.listing import LeftOut, list_images, usable_images
+from fedcore.data.readers.files import LeftOut, usable_images
+from fedcore.data.readers.layout import folder_layout, list_images
 
 DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
 TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
@@ -68,7 +69,7 @@ def read_folder(
 ) -> tuple[ImageSet, list[LeftOut]]:
     """The usable images of a folder of one's own, and those left out."""
     layout = folder_layout(root, domains)
-    listing = list_images(layout, prompt_names(layout.root, layout.classes))
+    (listing,) = list_images(layout)
     return usable_images(listing, name=name, template="a picture of a {}.")
 
 
@@ -148,26 +149,38 @@ def ddr(root: Path, grades: int = 5) -> Path:
     return root
 
 
-def leaf_user(labels: Sequence[int], writer: int) -> dict[str, list[Any]]:
-    """Every image is one grey; its first pixel says who wrote it."""
-    x = [[(writer + 1) / 255] + [label / 255] * 783 for label in labels]
-    return {"x": x, "y": list(labels)}
-
-
-def leaf_file(path: Path, users: dict[str, dict[str, list[Any]]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    counts = [len(u["y"]) for u in users.values()]
-    path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}))
+def femnist_rows(folder: Path, rows: Sequence[tuple[str, int]]) -> Path:
+    """Save (writer, label) rows as flwrlabs/femnist has them: a label's grey, the writer in its corner."""
+    writers = sorted({writer for writer, _ in rows})
+    images = []
+    for writer, label in rows:
+        grey = np.full((28, 28), label, dtype=np.uint8)
+        grey[0, 0] = writers.index(writer) + 1
+        content = io.BytesIO()
+        Image.fromarray(grey).save(content, "PNG")
+        images.append({"bytes": content.getvalue(), "path": None})
+    names = list(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+    features = {
+        "image": datasets.Image(),
+        "writer_id": datasets.Value("string"),
+        "hsf_id": datasets.Value("int64"),
+        "character": datasets.ClassLabel(names=names),
+    }
+    content = {
+        "image": images,
+        "writer_id": [writer for writer, _ in rows],
+        "hsf_id": [0] * len(rows),
+        "character": [label for _, label in rows],
+    }
+    saved = datasets.Dataset.from_dict(content, features=datasets.Features(features))
+    datasets.DatasetDict({"train": saved}).save_to_disk(str(folder))
+    return folder
 
 
 def femnist(root: Path) -> Path:
-    """Three writers in two files: digits twice, a capital and a small letter."""
+    """Three writers: digits twice, a capital and a small letter."""
     labels = [*range(10), 10, 61, *range(10)]
-    users = {name: leaf_user(labels, i) for i, name in enumerate(WRITERS)}
-    folder = root / "femnist" / "data" / "all_data"
-    leaf_file(folder / "all_data_10.json", {WRITERS[2]: users[WRITERS[2]]})  # sorts before 2 as text
-    leaf_file(folder / "all_data_2.json", {name: users[name] for name in WRITERS[:2]})
-    return root
+    return femnist_rows(root, [(name, label) for name in WRITERS for label in labels])
 
 
 def as_python_2(content: object) -> bytes:

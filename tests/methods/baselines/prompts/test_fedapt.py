@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.base.codes import BEFORE_AGGREGATION
+from fedcore.base.events import BEFORE_AGGREGATION
 from fedcore.methods import tensors
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle

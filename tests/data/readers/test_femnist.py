@@ -1,0 +1,98 @@
+"""FEMNIST as Flower publishes it: writers by name and place, digits, and the conversion of LEAF's json."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import PROJECT
+from fedcore.base.progress import NotPrepared, defer_slow_work, prepare_then
+from fedcore.data import catalog, image_files
+from fedcore.data.images import ImageSet
+from tests.support.data.layouts import WRITERS, femnist
+from tests.support.work import collect
+
+
+def follow(images: ImageSet) -> list[str]:
+    """Every image is of its row's class; hands back who wrote each."""
+    found = []
+    for row in range(len(images)):
+        image = np.asarray(images.read(row))
+        assert image.shape == (28, 28, 3) and (image[5, 5] == images.labels[row]).all()
+        found.append(WRITERS[image[0, 0, 0] - 1])
+    return found
+
+
+def test_all_writers_own_their_images(tmp_path: Path):
+    images = catalog.load("femnist", str(femnist(tmp_path)))
+    assert images.domains == ("all",)
+    assert tuple(follow(images)) == images.owner
+    names, owner = images.owners()
+    assert names == WRITERS and np.bincount(owner).tolist() == [22, 22, 22]
+
+
+def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
+    root = str(femnist(tmp_path))
+    images = catalog.load("femnist-digits", root, ["2", "f0000_14"])
+    assert images.domains == ("2", "f0000_14")
+    wrote = follow(images)
+    assert {images.domains[d]: w for d, w in zip(images.domain, wrote, strict=True)} == {
+        "2": WRITERS[2],
+        "f0000_14": WRITERS[0],
+    }
+    assert images.owner is None and len(images) == 40
+
+
+@pytest.mark.parametrize("domains", [None, ["f0002_12", "0"], ["f9999_99"], ["0", "f0000_14"], []])
+def test_facts_say_what_loading_will(domains, tmp_path: Path):
+    root = str(femnist(tmp_path))
+
+    def outcome(read) -> object:
+        try:
+            found = read("femnist", root, domains)
+        except FedLensError as error:
+            return str(error), error.field
+        return found.classes, found.domains
+
+    assert outcome(catalog.facts) == outcome(catalog.load)
+
+
+def test_the_keys_of_digits_do_not_change_with_what_else_is_used(tmp_path: Path):
+    root = str(femnist(tmp_path))
+    everything = catalog.load("femnist", root)
+    row = {key: i for i, key in enumerate(everything.keys)}
+    for name, chosen in (("femnist-digits", None), ("femnist-digits", ["1"]), ("femnist", ["2", "0"])):
+        images = catalog.load(name, root, chosen)
+        for i, key in enumerate(images.keys):
+            assert everything.labels[row[key]] == images.labels[i]
+            assert everything.read(row[key]).tobytes() == images.read(i).tobytes()
+
+
+def test_many_images_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
+    root = str(femnist(tmp_path / "set"))
+    with defer_slow_work(), pytest.raises(NotPrepared, match=r"66 images in .*data check femnist --root"):
+        catalog.load("femnist", root)
+    steps, images = collect(prepare_then(lambda: catalog.load("femnist", root)))
+    assert [step.message for step in steps] == ["checking images"]
+    monkeypatch.setattr(image_files, "unusable_reasons", lambda _: pytest.fail("looked at again"))
+    with defer_slow_work():
+        assert catalog.load("femnist", root).fingerprint == images.fingerprint
+
+
+def test_json_of_leaf_is_converted_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = (PROJECT / "docs" / "data.md").read_text(encoding="utf-8")
+    (script,) = (part for part in page.split("```") if part.startswith("python\nimport json, string"))
+    users = {
+        name: {"x": [[(i + 1) / 255] + [label / 255] * 783 for label in (3, 61)], "y": [3, 61]}
+        for i, name in enumerate(WRITERS)
+    }
+    (tmp_path / "all_data").mkdir()
+    (tmp_path / "all_data" / "all_data_0.json").write_text(json.dumps({"user_data": users}))
+    monkeypatch.chdir(tmp_path)
+    exec(script.removeprefix("python\n"), {"__name__": "conversion"})
+    images = catalog.load("femnist", "femnist")
+    assert tuple(follow(images)) == images.owner and images.labels.tolist() == [3, 61] * 3
