@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -156,6 +156,21 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
     )
+
+
+Wanted = tuple[str, str | None, str, str]
+"""Name, pretrained, device and precision of a backbone, as ``load`` takes them."""
+_LOADED: dict[Wanted, Backbone] = {}
+
+
+def load_backbones(wanted: Sequence[Wanted]) -> list[Backbone]:
+    """Load the backbones of a run; they stay in memory for the next run of the process, others are freed."""
+    for key in set(_LOADED) - set(wanted):
+        del _LOADED[key]  # an unused ViT-L would only take memory
+    for key in wanted:
+        if key not in _LOADED or _LOADED[key].files.changed():
+            _LOADED[key] = load(*key)
+    return [_LOADED[key] for key in wanted]
 
 
 def _create(name: str, pretrained: str | None) -> Any:

@@ -42,6 +42,8 @@ def build_federation(
     root: str | None,
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
+    if inputs.cross_class is not None:
+        return federation_of_all(images, inputs.cross_class, values, backbone, seed)
     assignment, split = inputs.assignment, inputs.halves
 
     def pool(classes: tuple[str, ...]) -> Pool:

@@ -31,7 +31,7 @@ from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, 
 from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
-from fedcore.engine.setup import set_up_again
+from fedcore.engine.train import Spread, set_up_again
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""
@@ -240,27 +240,6 @@ def processes(
             pool.shutdown(wait=False, cancel_futures=True)
             for process in running:
                 process.terminate()  # it can only be training a round that is discarded
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The processes that train the clients of a run.
-
-    Attributes:
-        start: starts them, from the run's config, the folder of the encodings, the recorded environment and
-            the device for results; they end with the block.
-        device: torch's name of the devices.
-        sharers: largest number of processes that share the memory of one machine.
-        memory: bytes of the machine with the least memory; None: this one's.
-        waits_for: completes the text "waiting for 2 ..." before the first round.
-    """
-
-    width: int
-    start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Parallel]]
-    device: str
-    sharers: int = 1
-    memory: int | None = None
-    waits_for: str = "processes of this machine"
 
 
 def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:

@@ -19,9 +19,9 @@ from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
 from fedcore.engine.federations import cohorts_of_one, entities, federation_of_all, federation_of_client
 from fedcore.engine.inspect import restore
-from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.prepare import bound_to_one_label_space, prepare_inputs, resolve
+from fedcore.engine.server import Server
 from fedcore.engine.train import train
 from fedcore.methods import registry
 from fedcore.methods.federation import Federation
@@ -82,7 +82,7 @@ def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tup
     return whole, cohorts_of_one(registry.get(name), made, whole, images, protocol), protocol
 
 
-def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Loop:
+def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Server:
     return tiny.run_rounds(of_clients[0].method, whole, rounds, cohorts=of_clients)
 
 

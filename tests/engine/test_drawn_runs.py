@@ -18,10 +18,11 @@ from fedcore.base.progress import result_of
 from fedcore.clip.encodings import parse_reads
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
-from fedcore.engine import checkpoint, prepare, setup
+from fedcore.engine import checkpoint, prepare, train
 from fedcore.engine.clients import cohorts, memory
-from fedcore.engine.loop import Loop
-from fedcore.engine.setup import RunSetup
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
+from fedcore.engine.train import RunSetup
 from fedcore.methods import registry
 from tests.support.data.partitions import drawn
 from tests.support.method_cases import CASES
@@ -146,11 +147,11 @@ def made(draw: Draw, shuffle: bool = False, method: str = "", **changes: object)
     (run,) = expand(Experiment(**draw.experiment, **draw.loop, methods=[entry]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "read_images", read)
-        patch.setattr(setup, "prepare_inputs", prepared)
-        patch.setattr(setup, "_encode", encode)
-        patch.setattr(setup, "load_backbones", lambda wanted, *_: {b: clips[b.name] for b in wanted})
+        patch.setattr(train, "prepare_inputs", prepared)
+        patch.setattr(train, "_encode", encode)
+        patch.setattr(train, "load_backbones", lambda wanted: [clips[name] for name, *_ in wanted])
         patch.setattr(cohorts, "backbone_spec", lambda name: clips[name].spec)
-        return result_of(setup.set_up(run, Path(), "cpu"))
+        return result_of(train.set_up(run, Path(), "cpu"))
 
 
 def accepted(seed: int) -> tuple[Draw, RunSetup]:
@@ -164,10 +165,10 @@ def accepted(seed: int) -> tuple[Draw, RunSetup]:
 
 def ran(draw: Draw, held: RunSetup, after: str | None = None, **options: object) -> list[RoundFinished]:
     """Train a run, or what is left of it after a checkpoint."""
-    loop = Loop(held.method, held.federation, cohorts=held.cohorts, **draw.loop, **options)
+    loop = Server(held.method, held.federation, cohorts=held.cohorts, **draw.loop, **options)
     if after is not None:
         loop.resume(after)
-    return [event for event in loop.events() if isinstance(event, RoundFinished)]
+    return [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
 
 
 def records(held: RunSetup, events: list[RoundFinished]) -> Records:

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.base.events import RoundFinished
 from fedcore.engine.clients import evaluator, memory
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import State, Uploads
 from fedcore.methods.baselines.fedclip import FedCLIP
@@ -52,8 +53,8 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 def rows_of_all_clients(method, federation, monkeypatch) -> set[str]:
     """Return what a round of three clients makes for all clients; the evaluation is before and after it."""
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
-    loop = Loop(method, federation, 2, participation=3 / CLIENTS, evaluate_every=2)
-    events = (event for event in loop.events() if isinstance(event, RoundFinished))
+    loop = Server(method, federation, 2, participation=3 / CLIENTS, evaluate_every=2)
+    events = (event for event in all_rounds(loop) if isinstance(event, RoundFinished))
     next(events)
     with RowsOfAllClients() as made:
         assert len(next(events).clients) == 3

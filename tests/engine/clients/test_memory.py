@@ -14,9 +14,9 @@ from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator, memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
-from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Spread
-from fedcore.engine.train import _choose_chunk
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
+from fedcore.engine.train import Spread, _choose_chunk
 from fedcore.methods import registry, tensors
 from fedcore.methods.base import STATE_PARTS
 from fedcore.methods.fedot import FedOT, FedOTConfig
@@ -32,9 +32,9 @@ def federation():
     return tiny_federation(samples=(9, 5, 7))
 
 
-def loop_of(federation, name: str = "promptfl", **fields: object) -> Loop:
+def loop_of(federation, name: str = "promptfl", **fields: object) -> Server:
     method = registry.get(name)(registry.build_config(name, fields), federation.problem)
-    return Loop(method, federation, 1)
+    return Server(method, federation, 1)
 
 
 def test_as_many_clients_as_fit_and_at_least_one(federation, monkeypatch):
@@ -48,7 +48,7 @@ def test_as_many_clients_as_fit_and_at_least_one(federation, monkeypatch):
 def test_what_is_measured_grows_with_the_batch_and_leaves_the_run_as_it_was(federation):
     def floats(samples: int) -> int:
         method = FedOT(FedOTConfig(batch_size=samples), federation.problem)
-        state = Loop(method, federation, 1).state
+        state = Server(method, federation, 1).state
         before = state.local["matrix"].clone(), torch.get_rng_state()
         size = bytes_of_client(method, federation, state)
         assert torch.equal(state.local["matrix"], before[0]) and torch.equal(torch.get_rng_state(), before[1])
@@ -184,9 +184,9 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished
     ]
-    again = Loop(mapped.method, five, 3, participation=0.6, folder=tmp_path / "mapped")
+    again = Server(mapped.method, five, 3, participation=0.6, folder=tmp_path / "mapped")
     again.resume(tmp_path / "mapped" / "round-2.safetensors")
-    (third,) = [event for event in again.events() if isinstance(event, RoundFinished)]
+    (third,) = [event for event in all_rounds(again) if isinstance(event, RoundFinished)]
     assert (third.cells, third.diagnostics) == (mapped.finished[3].cells, mapped.finished[3].diagnostics)
     taken = again.state.rounds_trained > 0
     for part in STATE_PARTS:
