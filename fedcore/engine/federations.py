@@ -21,8 +21,7 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.training_classes import CrossClass
-from fedcore.engine.clients.cohorts import Cohort, differing_start, entries_by_class
-from fedcore.engine.clients.executor import first_adapted_code
+from fedcore.engine.clients.executor import Cohort, differing_start, entries_by_class, first_adapted_code
 from fedcore.engine.clients.hooks import make
 from fedcore.engine.prepare import RunInputs, TransferInputs
 from fedcore.methods.base import Method

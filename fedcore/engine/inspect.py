@@ -24,9 +24,9 @@ from fedcore.clip.encodings import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.evaluator import Evaluator, samples_at_once
 from fedcore.engine.clients.executor import (
+    Cohort,
     EvaluationPart,
     GlobalPasses,
     InProcess,

@@ -3,7 +3,8 @@
 A plan stops here; a run's job continues in ``setup``. Importing this module does not load torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,16 @@ import numpy as np
 from fedcore.base.codes import TEST
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import NotPrepared
-from fedcore.clip.specs import BackboneSpec, backbone_spec
-from fedcore.config import DataConfig, Experiment, RunConfig, TransferConfig, backbones
+from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
+from fedcore.config import (
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    RunConfig,
+    TransferConfig,
+    backbones,
+)
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
@@ -20,7 +29,6 @@ from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
-from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.engine.clients.hooks import planned
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Method, RunContext, overrides
@@ -319,3 +327,89 @@ def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) 
             f"{method.about.title}: written descriptions belong to one data set; set class_text = template",
             f"{field}.config.class_text",
         )
+
+
+def check_backbones(run: RunConfig) -> BackboneSpec:
+    """Check all backbones of a run, and return the sizes of the first one, which is the server's."""
+    for i, cohort in enumerate(run.cohorts):
+        if cohort.backbone is not None:
+            with _error_of_cohort(i):
+                weights_source(cohort.backbone.name, cohort.backbone.pretrained)
+    first = backbones(run)[0]
+    weights_source(first.name, first.pretrained)
+    return backbone_spec(first.name)
+
+
+def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:
+    """Return the method's config with the fields that a cohort overrides.
+
+    A method that trains nothing ignores the budget, so that it can be compared with methods that train.
+    """
+    method = registry.get(run.method.name)
+    overrides = cohort.overrides if method.trains else {}
+    for name in overrides:
+        if name not in method.Config.model_fields:
+            raise FedLensError(
+                f"{method.about.title} has no {name}; leave it out of the cohort", f"{field}.{name}"
+            )
+    return registry.build_config(run.method.name, {**run.method.config, **overrides}, field)
+
+
+def check_cohorts(run: RunConfig, context: RunContext) -> None:
+    """Refuse cohorts that do not fit the partition, or that the method cannot train together."""
+    if not run.cohorts:
+        return
+    held = sum(c.clients for c in run.cohorts)
+    if held != context.clients:
+        raise FedLensError(
+            f"the cohorts hold {held} clients, the partition makes {context.clients}; "
+            "make the cohorts' clients add up to the partition's",
+            "cohorts",
+        )
+    method = registry.get(run.method.name)
+    sizes = [backbone_spec((c.backbone or run.backbone).name) for c in run.cohorts]
+    _check_together(method, run, sizes)
+    for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
+        config = cohort_config(run, cohort, f"cohorts.{i}")
+        with _error_of_cohort(i):
+            planned(method, "check", config, replace(context, spec=size))
+
+
+@contextmanager
+def _error_of_cohort(cohort: int) -> Iterator[None]:
+    """Add this cohort to the field of an error about a backbone or a budget; other fields stay."""
+    try:
+        yield
+    except FedLensError as error:
+        if (error.field or "").partition(".")[0] not in CohortConfig.model_fields:
+            raise
+        raise FedLensError(str(error), f"cohorts.{cohort}.{error.field}") from error
+
+
+def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSpec]) -> None:
+    """Refuse different backbones for a method whose parameters belong to one backbone."""
+    chosen = [c.backbone or run.backbone for c in run.cohorts]
+    other = next((i for i, b in enumerate(chosen) if b != chosen[0]), None)
+    if other is None or method.backbones == "any":
+        return
+    field = f"cohorts.{other}.backbone.name"
+    if method.backbones == "one":
+        able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
+        raise FedLensError(
+            f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
+            f"{_name(chosen[0])} and {_name(chosen[other])}; give all cohorts one backbone, or use a method "
+            f"that does not depend on it: {', '.join(able)}",
+            field,
+        )
+    wider = next((i for i, s in enumerate(sizes) if s.token_width != sizes[0].token_width), None)
+    if wider is not None:
+        raise FedLensError(
+            f"{method.about.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
+            f"{sizes[0].name}, {sizes[wider].token_width} in {sizes[wider].name}; choose backbones of one "
+            "token width, e.g. ViT-B-16 and RN50",
+            f"cohorts.{wider}.backbone.name",
+        )
+
+
+def _name(backbone: BackboneConfig) -> str:
+    return f"{backbone.name} ({backbone.pretrained})" if backbone.pretrained else backbone.name

@@ -21,12 +21,10 @@ from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.config.identity import stable_config
 from fedcore.data import integrity
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.cohorts import Cohort, cohort_config, entries_by_class
 from fedcore.engine.clients.contract import initial_state
-from fedcore.engine.clients.executor import Executor
+from fedcore.engine.clients.executor import Cohort, Executor, entries_by_class
 from fedcore.engine.clients.hooks import faults_named, make, planned
-from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.memory import CHUNK, clients_at_once
+from fedcore.engine.clients.local import CHUNK, Stopped, clients_at_once
 from fedcore.engine.environment import (
     arithmetic_notices,
     check_content,
@@ -42,7 +40,7 @@ from fedcore.engine.federations import (
     placed,
     with_transfer,
 )
-from fedcore.engine.prepare import load_images, prepare_inputs, prepare_transfer, resolve
+from fedcore.engine.prepare import cohort_config, load_images, prepare_inputs, prepare_transfer, resolve
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods import registry

@@ -14,7 +14,6 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.checkpoint import RunState, due_rows
-from fedcore.engine.clients import memory
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods.base import STATE_PARTS, State
@@ -166,7 +165,7 @@ def measured(events: list[RoundFinished]) -> list[object]:
 @pytest.fixture
 def in_files(monkeypatch):
     monkeypatch.setattr(checkpoint, "LARGE", 0)
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
 
 
 def test_a_run_resumed_from_row_files_has_the_rows_of_one_without(federation, tmp_path, in_files):

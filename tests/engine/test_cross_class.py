@@ -15,8 +15,7 @@ from fedcore.base.events import RoundFinished
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.clients.executor import Chunk, Cohort, Worker
 from fedcore.engine.federations import cohorts_of_one, entities, federation_of_all, federation_of_client
 from fedcore.engine.inspect import restore
 from fedcore.engine.plan import plan

@@ -19,7 +19,6 @@ from fedcore.clip.encodings import parse_reads
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.engine import checkpoint, prepare, train
-from fedcore.engine.clients import cohorts, memory
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.engine.train import RunSetup
@@ -150,7 +149,7 @@ def made(draw: Draw, shuffle: bool = False, method: str = "", **changes: object)
         patch.setattr(train, "prepare_inputs", prepared)
         patch.setattr(train, "_encode", encode)
         patch.setattr(train, "load_backbones", lambda wanted: [clips[name] for name, *_ in wanted])
-        patch.setattr(cohorts, "backbone_spec", lambda name: clips[name].spec)
+        patch.setattr(prepare, "backbone_spec", lambda name: clips[name].spec)
         return result_of(train.set_up(run, Path(), "cpu"))
 
 
@@ -211,7 +210,7 @@ def check(draw: Draw, held: RunSetup, folder: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if draw.in_files:
             patch.setattr(checkpoint, "LARGE", 0)
-            patch.setattr(memory, "IN_MEMORY", 0)
+            patch.setattr(checkpoint, "IN_MEMORY", 0)
         events, again = ran(draw, held, folder=folder), made(draw)
         rest = records(again, ran(draw, again, events[draw.stop].checkpoint))
     yield from differences("resume", records(held, events[draw.stop + 1 :]), rest, 0)

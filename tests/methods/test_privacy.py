@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcore.base.events import RoundFinished
-from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.executor import Cohort
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server, Transport
 from fedcore.methods import registry

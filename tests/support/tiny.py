@@ -14,7 +14,7 @@ from fedcore.base.events import RoundFinished
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
-from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.executor import Cohort
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods.base import Method

@@ -25,7 +25,7 @@ import typer
 from fedcore.base.devices import CPU, environment_for
 from fedcore.base.events import RoundFinished
 from fedcore.engine.clients.executor import Worker
-from fedcore.engine.clients.memory import CHUNK, clients_at_once
+from fedcore.engine.clients.local import CHUNK, clients_at_once
 from fedcore.engine.parallel import Parallel, Serving, processes
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server

@@ -7,7 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.base.events import RoundFinished
-from fedcore.engine.clients import evaluator, memory
+from fedcore.engine import checkpoint
+from fedcore.engine.clients import evaluator
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods import registry
@@ -73,7 +74,7 @@ SENT = {"fedapt": "(13, 16)"}
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_round_makes_no_rows_of_absent_clients(name, monkeypatch):
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     monkeypatch.setattr(pfedmoap, "COMPARED", CLIENTS - 1)
     federation = federation_for(name)
     method = build(name, federation, batch_size=4, **SMALL.get(name, {}))

@@ -10,9 +10,9 @@ from fedcore import config
 from fedcore.base.errors import FedLensError
 from fedcore.config import expand
 from fedcore.config.identity import group_hash
-from fedcore.engine.clients.cohorts import is_mixed, without_samples
+from fedcore.engine.clients.executor import is_mixed
 from fedcore.engine.plan import plan
-from fedcore.engine.server import Server
+from fedcore.engine.server import Server, without_samples
 from fedcore.methods import About, registry
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig

@@ -9,8 +9,7 @@ from fedcore.base.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import RoundFinished, Started
 from fedcore.config import loads
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import after_aggregation
+from fedcore.engine.clients.executor import Cohort, after_aggregation
 from fedcore.engine.plan import plan
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server

@@ -15,8 +15,7 @@ import torch
 
 from fedcore.base.errors import FedLensError
 from fedcore.engine.clients import contract, hooks
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.executor import Cohort, Worker
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server

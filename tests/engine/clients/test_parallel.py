@@ -21,10 +21,9 @@ from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
-from fedcore.engine.clients import memory
+from fedcore.engine.clients import local
 from fedcore.engine.clients.executor import GlobalPasses, OwnModels, Worker
-from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.memory import clients_at_once
+from fedcore.engine.clients.local import Stopped, clients_at_once
 from fedcore.engine.environment import MIXED_CODE, code, numerics, resolve_environment, unlike_processes
 from fedcore.engine.parallel import Parallel, Serving, pack, processes, unpack
 from fedcore.engine.plan import plan
@@ -233,7 +232,7 @@ def test_a_run_that_loses_a_node_goes_back_to_the_queue_and_finds_other_places()
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     loop = new_loop("fedot")
     given = loop.method, loop.federation, loop.state
-    monkeypatch.setattr(memory, "bytes_of_client", lambda *_: 2**20)
+    monkeypatch.setattr(local, "bytes_of_client", lambda *_: 2**20)
     of_machine = [clients_at_once(*given, 32, sharers, 64 * 2**20) for sharers in (1, 2, 16)]
     assert of_machine == [16, 8, 1]
 
