@@ -13,9 +13,8 @@ operating system would kill the process instead, so what a client takes is measu
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError
@@ -24,7 +23,6 @@ from fedcore.engine.clients.contract import FirstStep, phases_of, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import Batch, Method, Params, Phase, State, Step
 from fedcore.methods.federation import Federation, LocalData
-from fedcore.methods.hyperparameters import Arithmetic
 from fedcore.methods.tensors import saved_storages
 
 CHUNK = 32
@@ -120,41 +118,28 @@ class StepSchedule:
 
     def __iter__(self) -> Iterator[Turn]:
         """Yield the steps in order; a step's samples are read only now."""
-        pool = self.data.pool
-        rows, clients, samples, masks = self._tables
-        sources, targets = self._records
-        host = self._samples if pool.values.device != pool.device else samples
-        for i, (active, positions) in enumerate(zip(self._active, self._positions, strict=True)):
-            everyone = len(active) == len(self.data.clients)
-            batch = Batch(pool.x(host[i]), pool.y(samples[i]), masks[i].view(positions.shape), clients[i])
-            yield Turn(everyone, rows[i], batch, (sources[i], targets[i]))
-
-    @cached_property
-    def _samples(self) -> list[Tensor]:
-        """Rows of the pool for each step, on the CPU; padding repeats a client's first sample."""
-        index = self.data.rows.index
-        pairs = zip(self._active, self._positions, strict=True)
-        return [index[rows].gather(1, positions.clamp(min=0)) for rows, positions in pairs]
-
-    @cached_property
-    def _tables(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """For each step, on the device: the clients' positions and numbers, rows of the pool, and mask."""
-        clients = [self.data.clients[rows] for rows in self._active]
-        numbers = self._on_device([*self._active, *clients, *self._samples])
+        pool, index, n = self.data.pool, self.data.rows.index, len(self._active)
+        # Rows of the pool for each step; padding repeats a client's first sample.
+        samples = [
+            index[rows].gather(1, positions.clamp(min=0))
+            for rows, positions in zip(self._active, self._positions, strict=True)
+        ]
+        numbers = self._on_device(
+            [*self._active, *(self.data.clients[rows] for rows in self._active), *samples]
+        )
         masks = self._on_device([positions >= 0 for positions in self._positions])
-        n = len(self._active)
-        return numbers[:n], numbers[n : 2 * n], numbers[2 * n :], masks
-
-    @cached_property
-    def _records(self) -> tuple[list[Tensor], list[Tensor]]:
-        """For each step, on the device: the positions from which and to which records are copied."""
-        width, sources, targets = self.data.rows.index.shape[1], [], []
+        sources, targets = [], []
         for rows, positions, last in zip(self._active, self._positions, self._last, strict=True):
             row, place = ((positions >= 0) & last[:, None]).nonzero(as_tuple=True)
             sources.append(row * positions.shape[1] + place)
-            targets.append(rows[row] * width + positions[row, place])
-        both = self._on_device([*sources, *targets])
-        return both[: len(sources)], both[len(sources) :]
+            targets.append(rows[row] * index.shape[1] + positions[row, place])
+        recorded = self._on_device([*sources, *targets])
+        host = samples if pool.values.device != pool.device else numbers[2 * n :]
+        for i, positions in enumerate(self._positions):
+            rows, clients, taken = numbers[i], numbers[n + i], numbers[2 * n + i]
+            batch = Batch(pool.x(host[i]), pool.y(taken), masks[i].view(positions.shape), clients)
+            everyone = len(rows) == len(self.data.clients)
+            yield Turn(everyone, rows, batch, (recorded[i], recorded[n + i]))
 
     def _on_device(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Return tensors of one type on the device, moved there in one copy."""
@@ -243,20 +228,8 @@ def tf32(wanted: bool) -> Iterator[None]:
         products.allow_tf32, convolutions.allow_tf32 = before
 
 
-def autocast(arithmetic: Arithmetic, device: "torch.device") -> AbstractContextManager[object]:
-    """Return the context of a forward pass; its backward pass has the same types."""
-    if arithmetic != "bf16":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def _in_single_precision(step: Step) -> Step:
-    """Widen the records and moved parameters of a step from bf16, as they outlive it."""
-
-    def wide(values: Params) -> Params:
-        return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
-
-    return replace(step, record=wide(step.record), moved=wide(step.moved))
+def _widened(values: Params) -> Params:
+    return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
 
 
 _ANCHOR = "received/"
@@ -294,8 +267,11 @@ def _step(
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
     constants = const if everyone else {n: c[rows] for n, c in const.items()}
-    with autocast(optimiser.config.arithmetic, rows.device):
-        step = _in_single_precision(phase(leaves, constants, turn.batch))
+    # The backward pass has the types of the forward pass.
+    with torch.autocast(rows.device.type, torch.bfloat16, enabled=optimiser.config.arithmetic == "bf16"):
+        step = phase(leaves, constants, turn.batch)
+    # The records and moved parameters of a step in bf16 outlive it.
+    step = replace(step, record=_widened(step.record), moved=_widened(step.moved))
     # All gradients are taken before anything moves: the losses of one step must see the same parameters.
     gradients = _gradients(step.losses, leaves, keep_graph=bool(step.guides))
     guides = _gradients(step.guides, leaves)
