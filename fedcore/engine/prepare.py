@@ -19,7 +19,6 @@ from fedcore.config import (
     DataConfig,
     Experiment,
     RunConfig,
-    TransferConfig,
     backbones,
 )
 from fedcore.data import catalog
@@ -72,15 +71,12 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
-    if run.data.training_classes == "own":
-        return _load_several(run, read)
-    # Outside of ``read``: the error of a wrong backbone must name the backbone's field.
-    side = max(backbone_spec(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
-    return (read or read_images)(run.data, side)
-
-
-def _load_several(run: RunConfig, read: Reader | None) -> tuple[ImageSet, list[str]]:
-    """Load the data sets that clients have classes of, joined to one."""
+    if run.data.training_classes != "own":
+        side = 0
+        if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
+            side = max(backbone_spec(b.name).image_size for b in backbones(run))
+        return (read or read_images)(run.data, side)
+    # Clients have classes of several data sets, which are joined to one.
     parts, lines = [], []
     for i, data in enumerate((run.data, *(other.data for other in run.further_data))):
         data = data.model_copy(update={"decode": run.data.decode, "training_classes": "all"})
@@ -237,7 +233,13 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
     found = []
     for i, other in enumerate(run.transfer):
         try:
-            _refuse_training_images(run, other)
+            for trained in (run.data, *run.further_data):
+                if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
+                    raise FedLensError(
+                        f"the models train on this data set with split {trained.split}, so images that "
+                        f"{other.split} tests may have been training images; give split = "
+                        f'"{trained.split}", or another data set'
+                    )
             data = other.data.model_copy(update={"decode": run.data.decode})
             images, _ = load_images(run.model_copy(update={"data": data}), read)
             marks = split(images, other.split, run.seed)
@@ -257,17 +259,6 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
     return found
 
 
-def _refuse_training_images(run: RunConfig, other: TransferConfig) -> None:
-    """Refuse to test on a data set that is trained on, with a split whose test images are training ones."""
-    sets: tuple[DataConfig | TransferConfig, ...] = (run.data, *run.further_data)
-    for trained in sets:
-        if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
-            raise FedLensError(
-                f"the models train on this data set with split {trained.split}, so images that {other.split} "
-                f'tests may have been training images; give split = "{trained.split}", or another data set'
-            )
-
-
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """Return the run with its method's defaults resolved, so that it can be repeated from its config.
 
@@ -275,16 +266,27 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    title = method.about.title
     if run.data.training_classes == "own":
-        _check_label_spaces(method, config, field)
+        if reason := bound_to_one_label_space(method, config):
+            raise FedLensError(
+                f"{title} cannot train clients that each predict among their own classes only: {reason}; "
+                "leave it out, or choose another protocol",
+                field,
+            )
+        if getattr(config, "class_text", "template") == "description":
+            raise FedLensError(
+                f"{title}: written descriptions belong to one data set; set class_text = template",
+                f"{field}.config.class_text",
+            )
     try:
         check_cohorts(run, context)
         try:
             planned(method, "check", config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
-            if method.about.title in str(error):
+            if title in str(error):
                 raise
-            raise FedLensError(f"{method.about.title}: {error}", error.field) from error
+            raise FedLensError(f"{title}: {error}", error.field) from error
         frozen = class_texts.with_texts(config, context)
     except FedLensError as error:
         place = field if error.field is None else f"{field}.config.{error.field}"
@@ -295,7 +297,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     entry = run.method.model_copy(
         update={
             "config": frozen.model_dump(mode="json"),
-            "label": run.method.label or method.about.title,
+            "label": run.method.label or title,
             "file": file,
             "sha256": registry.file_hash(file) if file else None,
         }
@@ -312,21 +314,6 @@ def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
     if not reason and (method.class_axes or overrides(method, "retarget")):
         return "it has parameters for each class"
     return reason
-
-
-def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) -> None:
-    """Refuse a method that cannot train clients which predict among different classes."""
-    if reason := bound_to_one_label_space(method, config):
-        raise FedLensError(
-            f"{method.about.title} cannot train clients that each predict among their own classes only: "
-            f"{reason}; leave it out, or choose another protocol",
-            field,
-        )
-    if getattr(config, "class_text", "template") == "description":
-        raise FedLensError(
-            f"{method.about.title}: written descriptions belong to one data set; set class_text = template",
-            f"{field}.config.class_text",
-        )
 
 
 def check_backbones(run: RunConfig) -> BackboneSpec:
