@@ -37,7 +37,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.data.splits import SHARES
-from fedcore.engine.clients.hooks import planned
+from fedcore.engine.clients.contract import planned
 from fedcore.engine.prepare import (
     Reader,
     RunInputs,

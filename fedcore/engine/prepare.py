@@ -28,7 +28,7 @@ from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
-from fedcore.engine.clients.hooks import planned
+from fedcore.engine.clients.contract import planned
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Method, RunContext, overrides
 from fedcore.methods.hyperparameters import MethodConfig

@@ -21,9 +21,9 @@ from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.config.identity import stable_config
 from fedcore.data import integrity
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.contract import initial_state
+from fedcore.engine.clients.contract import initial_state, planned
 from fedcore.engine.clients.executor import Cohort, Executor, entries_by_class
-from fedcore.engine.clients.hooks import faults_named, make, planned
+from fedcore.engine.clients.hooks import faults_named, make
 from fedcore.engine.clients.local import CHUNK, Stopped, clients_at_once
 from fedcore.engine.environment import (
     arithmetic_notices,

@@ -15,6 +15,7 @@ in ``Method.backbones`` whether its clients may have different ones. If so, its 
 on any of them. Importing this module does not load torch.
 """
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,9 +26,9 @@ from fedcore.base.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.base.devices import keep_freed_memory
 from fedcore.base.events import Cell
 from fedcore.base.lazy import Tensor, torch
-from fedcore.engine.clients.contract import FirstStep, GlobalModel, initial_state, run
+from fedcore.engine.clients.contract import FirstStep, initial_state, run
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
-from fedcore.engine.clients.hooks import make
+from fedcore.engine.clients.hooks import make, place_of, quoted
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, Params, Ragged, State
@@ -208,6 +209,19 @@ class Executor(Protocol):
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
         """Compute parts of the evaluation after aggregation."""
+
+
+class GlobalModel(dict[str, "Tensor"]):
+    """The parameters of the global model; a missing one is reported with the remedy."""
+
+    def __missing__(self, name: str) -> Tensor:
+        frame = sys._getframe(1)
+        raise FedLensMethodError(
+            f"{place_of(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
+            f"{quoted(self)}: what is local stays with its client. Predict without it there "
+            f'(if "{name}" in params: ...), or declare that there is no global model: def models(self, '
+            "state): return Models(None, {**self.repeat(state.shared), **state.local})"
+        )
 
 
 @dataclass

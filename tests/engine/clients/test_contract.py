@@ -794,7 +794,7 @@ def test_an_error_in_planning_does_not_load_torch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(hooks, "torch", None)
     with pytest.raises(FedLensMethodError, match=r"in check: the method 'test-bias' raised KeyError"):
-        hooks.planned(PlansWithADict, "check", BiasConfig(), None)
+        contract.planned(PlansWithADict, "check", BiasConfig(), None)
 
 
 class ForgetsTheSamples(BiasMethod):
