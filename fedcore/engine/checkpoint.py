@@ -231,19 +231,16 @@ class RunState:
         self.need((self._written >= 0).nonzero()[:, 0])
         for round_ in sorted(set(self._written[self._written >= 0].tolist())):
             # One file at a time is read and copied: together they may not fit into memory twice.
-            self._put_rows(round_, load(row_file(path.parent, round_), run, device)[0])
-
-    def _put_rows(self, round_: int, content: Params) -> None:
-        """Copy the rows of a row file that no later one has."""
-        clients = content.pop("clients").cpu()
-        current = self._written[clients] == round_
-        content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
-        moments = _parts(content)["optimiser"]
-        for name in self._rows.values.keys() & content.keys():
-            rows = self._rows.values[name]
-            rows[clients[current].to(rows.device)] = content[name]
-        optimiser = ClientOptimiser(self.optimiser.config, int(current.sum()), moments)
-        self.optimiser.put(clients[current], optimiser)
+            content, _ = load(row_file(path.parent, round_), run, device)
+            clients = content.pop("clients").cpu()
+            current = self._written[clients] == round_  # no later file has their rows
+            clients = clients[current]
+            content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
+            for name in self._rows.values.keys() & content.keys():
+                rows = self._rows.values[name]
+                rows[clients.to(rows.device)] = content[name]
+            moments = _parts(content)["optimiser"]
+            self.optimiser.put(clients, ClientOptimiser(self.optimiser.config, len(clients), moments))
 
 
 def due_rows(written: Tensor, trained: Tensor, round_: int) -> Tensor:

@@ -40,13 +40,21 @@ from fedcore.engine.federations import (
     placed,
     with_transfer,
 )
-from fedcore.engine.prepare import cohort_config, load_images, prepare_inputs, prepare_transfer, resolve
+from fedcore.engine.prepare import (
+    RunInputs,
+    cohort_config,
+    load_images,
+    prepare_inputs,
+    prepare_transfer,
+    resolve,
+)
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import Method, overrides
 from fedcore.methods.class_texts import Described
 from fedcore.methods.federation import Federation
+from fedcore.methods.hyperparameters import MethodConfig
 
 
 @dataclass(frozen=True)
@@ -75,15 +83,6 @@ class RunSetup:
     @property
     def weights_digest(self) -> str:
         return "+".join(b.files.digest for b in self.backbones)
-
-    def check_encodings(self) -> None:
-        """Refuse to continue if the files of the encodings have changed since they were checked."""
-        for path, seen in self.encodings.items():
-            if what := integrity.changed_since(path, seen):
-                raise FedLensError(
-                    f"the encoding {path.stem} changed while the run was reading it: {what}; the current "
-                    "round is discarded; resume the run, which checks the encoding or makes it again"
-                )
 
 
 class Processes(Executor, Protocol):
@@ -220,7 +219,12 @@ def _watched_rounds(run: RunConfig, setup: RunSetup, server: Server) -> Iterator
         if not isinstance(event, RoundFinished):
             yield event
             continue
-        setup.check_encodings()
+        for path, seen in setup.encodings.items():
+            if what := integrity.changed_since(path, seen):
+                raise FedLensError(
+                    f"the encoding {path.stem} changed while the run was reading it: {what}; the current "
+                    "round is discarded; resume the run, which checks the encoding or makes it again"
+                )
         yield event
         if not warned and any(b.files.changed() for b in setup.backbones):
             warned = True
@@ -355,21 +359,36 @@ def set_up(
             values = yield from relay(_encode(backbone, other.images, reads, folder, files), continues)
             made = with_transfer(made, other, values, config_of_other.root)
         federations[name] = replace(made, test_sample=run.test_sample)
-    first = federations[backbones(run)[0]]
-    if inputs.cross_class is not None:
-        cohorts = cohorts_of_one(cls, config, first, images, inputs.cross_class)
-        method, federation = cohorts[0].method, first
-    else:
-        method = make(cls, config, first.problem)
-        yield from _drawn_texts_notice(method)
-        federations = yield from _with_values(method, federations)
-        federation = federations[backbones(run)[0]]
-        cohorts = (Cohort(method, federation, range(len(federation.problem.clients))),)
-        if run.cohorts:
-            cohorts = _cohorts(run, federations)
-    # The columns of dropped tests stay, without values; the models of unseen clients do not.
-    listed = entities(first) + adapted_entities(federation)
+    listed = entities(federations[backbones(run)[0]])
+    method, federation, cohorts = yield from _make_cohorts(run, config, inputs, images, federations)
+    # The columns of tests without values stay; the models of unseen clients do not.
+    listed += adapted_entities(federation)
     return RunSetup(method, federation, cohorts, listed, images, tuple(loaded.values()), files, content)
+
+
+def _make_cohorts(
+    run: RunConfig,
+    config: MethodConfig,
+    inputs: RunInputs,
+    images: ImageSet,
+    federations: dict[BackboneConfig, Federation],
+) -> Generator[Notice, None, tuple[Method, Federation, tuple[Cohort, ...]]]:
+    """Return the server's method and federation, and all cohorts; tests without a value are left out."""
+    cls, first = registry.get(run.method.name), backbones(run)[0]
+    if inputs.cross_class is not None:
+        of_clients = cohorts_of_one(cls, config, federations[first], images, inputs.cross_class)
+        return of_clients[0].method, federations[first], of_clients
+    method = make(cls, config, federations[first].problem)
+    yield from _drawn_texts_notice(method)
+    federations = yield from _with_values(method, federations)
+    cohorts, start = [], 0
+    for i, cohort in enumerate(run.cohorts):
+        federation = federations[cohort.backbone or run.backbone]
+        own = make(cls, cohort_config(run, cohort, f"cohorts.{i}"), federation.problem)
+        members = range(start, start := start + cohort.clients)
+        cohorts.append(Cohort(own, federation, members, cohort.max_steps))
+    everyone = range(len(inputs.assignment.clients))
+    return method, federations[first], tuple(cohorts) or (Cohort(method, federations[first], everyone),)
 
 
 def set_up_again(
@@ -456,17 +475,6 @@ def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
             f"{method.about.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
             detail="\n".join(["", *rest]) if rest else "",
         )
-
-
-def _cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
-    """Return the run's cohorts, each with a method that is made for its backbone and budget."""
-    cls, cohorts, start = registry.get(run.method.name), [], 0
-    for i, cohort in enumerate(run.cohorts):
-        federation = federations[cohort.backbone or run.backbone]
-        config = cohort_config(run, cohort, f"cohorts.{i}")
-        members = range(start, start := start + cohort.clients)
-        cohorts.append(Cohort(make(cls, config, federation.problem), federation, members, cohort.max_steps))
-    return tuple(cohorts)
 
 
 def content_hash(images: ImageSet) -> str:

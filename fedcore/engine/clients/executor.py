@@ -364,7 +364,7 @@ def after_aggregation(
     for cohort, home in enumerate(evaluators):
         for space, whole in enumerate(home.spaces):
             evaluator = whole.in_between if between else whole
-            if not evaluator.has_samples:
+            if not len(evaluator.federation.test.flat) + len(evaluator.federation.validation.flat):
                 continue
             place = cohort, space
             with torch.no_grad():

@@ -13,7 +13,7 @@ operating system would kill the process instead, so what a client takes is measu
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from fedcore.base import devices
@@ -267,8 +267,10 @@ def _step(
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
     constants = const if everyone else {n: c[rows] for n, c in const.items()}
-    # The backward pass has the types of the forward pass.
-    with torch.autocast(rows.device.type, torch.bfloat16, enabled=optimiser.config.arithmetic == "bf16"):
+    arithmetic: AbstractContextManager[object] = nullcontext()
+    if optimiser.config.arithmetic == "bf16":  # the backward pass has the types of the forward pass
+        arithmetic = torch.autocast(rows.device.type, torch.bfloat16)
+    with arithmetic:
         step = phase(leaves, constants, turn.batch)
     # The records and moved parameters of a step in bf16 outlive it.
     step = replace(step, record=_widened(step.record), moved=_widened(step.moved))
