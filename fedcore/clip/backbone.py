@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -113,23 +113,12 @@ class Backbone:
         return self.image.regions(self.image.activations(pixels, 0), 0)
 
 
-def weights_fingerprint(name: str, pretrained: str | None) -> str:
-    """Identify a backbone's weights without loading them, by the content of files or the name of a tag."""
-    source = weights_source(name, pretrained)
-    if isinstance(source, str):
-        return f"{name}:{source}"
-    digest = hashlib.sha256()
-    for path in source:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return f"{name}:{digest.hexdigest()[:16]}"
-
-
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
     """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
     open_clip = lazy.open_clip()
-    files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
-    source = weights_source(name, pretrained)
+    source, files = weights_source(name, pretrained), WeightsFiles.of(name, pretrained)
+    # Weights are identified by the name of a tag, or by the content of files.
+    identity = source if isinstance(source, str) else _content(source)
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
     if not files.paths:
         files = WeightsFiles.of(name, pretrained)  # downloaded just now
@@ -151,11 +140,34 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
             open_clip.transform.PreprocessCfg(**settings), is_train=False
         ),
         device=torch.device(device),
-        fingerprint=f"{fingerprint}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
+        fingerprint=f"{name}:{identity}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
     )
+
+
+def _content(paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+Wanted = tuple[str, str | None, str, str]
+"""Name, pretrained, device and precision of a backbone, as ``load`` takes them."""
+_LOADED: dict[Wanted, Backbone] = {}
+
+
+def load_backbones(wanted: Sequence[Wanted]) -> list[Backbone]:
+    """Load the backbones of a run; they stay in memory for the next run of the process, others are freed."""
+    for key in set(_LOADED) - set(wanted):
+        del _LOADED[key]  # an unused ViT-L would only take memory
+    for key in wanted:
+        if key not in _LOADED or _LOADED[key].files.changed():
+            _LOADED[key] = load(*key)
+    return [_LOADED[key] for key in wanted]
 
 
 def _create(name: str, pretrained: str | None) -> Any:

@@ -198,7 +198,7 @@ def encode(
     progress. Close the iterator when you leave it early: it holds a lock.
 
     Args:
-        workers: decoding threads, 0 for none; None: one per core for larger sets. They do not change a bit.
+        workers: decoding threads, see ``batches``. They do not change a bit.
         note: called with a sentence if the cached file is damaged.
     """
     if not len(images):
@@ -339,13 +339,6 @@ _PIECE = 8
 _MAX_THREADS = 16
 
 
-def default_workers(images: int) -> int:
-    """Return the number of decoding threads: one per core, or 0 (no threads) for a few batches."""
-    if images <= 2 * BATCH:
-        return 0
-    return min(usable_cpus(), _MAX_THREADS)
-
-
 def batches(
     read: Callable[[int], Image.Image],
     preprocess: Callable[[Image.Image], Tensor],
@@ -362,44 +355,31 @@ def batches(
 
     Args:
         read: safe to be called from several threads.
-        workers: decoding threads, 0 for none; None: by the number of images.
+        workers: decoding threads, at least one; None: one per core.
 
     Shape: -> (number of images in the batch, (BATCH, 3, side, side)).
     """
     if first >= images:
         return
-    workers = default_workers(images - first) if workers is None else workers
     sample = preprocess(read(first).convert("RGB"))
+    waiting: deque[tuple[int, Tensor, list[Future[None]]]] = deque()
 
     def decode(buffer: Tensor, slots: range, row: int) -> None:
         for slot in slots:
             buffer[slot] = preprocess(read(row + slot).convert("RGB"))
 
-    def buffer() -> Tensor:
-        return torch.zeros((BATCH, *sample.shape), dtype=sample.dtype)
+    def begin(start: int, pixels: Tensor) -> None:
+        count = min(BATCH, images - start)
+        pixels[count:] = 0
+        pieces = [range(i, min(i + _PIECE, count)) for i in range(0, count, _PIECE)]
+        waiting.append((count, pixels, [pool.submit(decode, pixels, piece, start) for piece in pieces]))
 
-    starts = range(first, images, BATCH)
-    if not workers:
-        pixels = buffer()
-        for start in starts:
-            count = min(BATCH, images - start)
-            decode(pixels, range(count), start)
-            pixels[count:] = 0
-            yield count, pixels
-        return
-    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        waiting: deque[tuple[int, Tensor, list[Future[None]]]] = deque()
-
-        def begin(start: int, pixels: Tensor) -> None:
-            count = min(BATCH, images - start)
-            pixels[count:] = 0
-            pieces = [range(i, min(i + _PIECE, count)) for i in range(0, count, _PIECE)]
-            waiting.append((count, pixels, [pool.submit(decode, pixels, piece, start) for piece in pieces]))
-
-        left = iter(starts)
+    threads = min(usable_cpus(), _MAX_THREADS) if workers is None else max(1, workers)
+    with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
+        left = iter(range(first, images, BATCH))
         try:
             for _, start in zip(range(_AHEAD + 1), left, strict=False):
-                begin(start, buffer())
+                begin(start, torch.zeros((BATCH, *sample.shape), dtype=sample.dtype))
             while waiting:
                 count, pixels, pieces = waiting.popleft()
                 for piece in pieces:

@@ -14,10 +14,6 @@ from fedcore.clip.prefixed import TokenOrder
 from fedcore.clip.specs import BackboneSpec, no_room, spoken
 from fedcore.clip.towers import Packing
 
-_PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
-"""Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.
-Otherwise nothing is saved, and the other shape would change the last bits of the products for nothing."""
-
 
 @dataclass(frozen=True)
 class Suffix:
@@ -107,14 +103,14 @@ def encode_context(
     context: Tensor,
     suffix: Suffix,
     lengths: Tensor | None = None,
-    packed: bool | None = None,
+    packed: bool = False,
     deep: Tensor | None = None,
 ) -> Tensor:
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Args:
-        packed: whether to leave out the padding of shorter class names; None: as is fastest, which may also
-            be client by client.
+        packed: leave out the padding of shorter class names; otherwise as is fastest, which may be client
+            by client.
         deep: contexts that replace the first one at the entry of layers 1, 2, ....
 
     Shape: context (clients, L, m), lengths (clients,) rows of each context that are used (default: all),
@@ -127,24 +123,12 @@ def encode_context(
     prefix = torch.cat([_sos(backbone).expand(context.shape[0], 1, -1), context], 1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
-    if packed is None and deep is None and prefixed.pays(backbone.text, suffix.order, prefix):
+    if not packed and deep is None and prefixed.pays(backbone.text, suffix.order, prefix):
         return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.order, lengths)
-    packing = suffix.packing() if packed else None
-    if packed is None:
-        packing = _packing_that_pays(suffix, len(context))
+    packing = suffix.packing() if packed else suffix.packing().if_it_pays(len(context))
     return backbone.text.encode(
         prefix, suffix.embeddings[None], suffix.eot, lengths, packing=packing, deep=deep
     )
-
-
-def _packing_that_pays(suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
-    """Return the packing of some clients' suffixes, or None if it saves too little."""
-    packing = suffix.packing(context)
-    return packing if _pays(packing, clients) else None
-
-
-def _pays(packing: Packing, clients: int) -> bool:
-    return packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
@@ -156,7 +140,7 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     check_room(backbone, length, suffix, "context")
     sos = _sos(backbone).expand(clients, 1, -1)
     after = torch.cat([context, suffix.embeddings.expand(clients, -1, -1, -1)], dim=2)
-    packing = _packing_that_pays(suffix, clients, length)
+    packing = suffix.packing(length).if_it_pays(clients)
     return backbone.text.encode(sos, after, suffix.eot + length, packing=packing)
 
 
@@ -190,7 +174,7 @@ def encode_around(backbone: Backbone, context: Tensor, suffix: Suffix, names: Te
     )
     after = rest + (chosen @ context[:, None, before:] if behind else 0)
     prefix = torch.cat([_sos(backbone).expand(clients, 1, -1), context[:, :before]], 1)
-    packing = _packing_that_pays(suffix, clients, behind)
+    packing = suffix.packing(behind).if_it_pays(clients)
     return backbone.text.encode(
         prefix, after.expand(clients, -1, -1, -1), suffix.eot + behind, packing=packing
     )
@@ -252,7 +236,7 @@ def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredText
 
 def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) -> Tensor:
     """Return unnormalised text features of each client's adapters. Shape: -> (clients, texts, d)."""
-    packing = texts.packing if _pays(texts.packing, len(adapters.up[0])) else None
+    packing = texts.packing.if_it_pays(len(adapters.up[0]))
     return backbone.text.tail((texts.prefix, texts.suffix), texts.eot, texts.start, adapters, packing)
 
 

@@ -57,7 +57,15 @@ class BackboneSpec:
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
     backbone_spec(name)  # refuses unknown names
-    _check_library(name)
+    text = json.loads(config_files()[name].read_text())["text_cfg"]
+    needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
+    if needed and importlib.util.find_spec("transformers") is None:
+        part = "text tower" if "hf_model_name" in needed else "tokenizer"
+        raise FedLensError(
+            f"{name} has a Hugging Face {part} ({text[needed[0]]}), which needs a library that is not "
+            "installed: `pip install transformers sentencepiece`",
+            "backbone.name",
+        )
     if name in MINI_MODELS:
         files = ASSETS / "mini-text.safetensors", ASSETS / f"{name}.safetensors"
         for path in files:
@@ -113,18 +121,6 @@ class WeightsFiles:
 
 def _digest(paths: tuple[Path, ...]) -> str:
     return "+".join(map(file_digest, paths))
-
-
-def _check_library(name: str) -> None:
-    text = json.loads(config_files()[name].read_text())["text_cfg"]
-    needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
-    if needed and importlib.util.find_spec("transformers") is None:
-        part = "text tower" if "hf_model_name" in needed else "tokenizer"
-        raise FedLensError(
-            f"{name} has a Hugging Face {part} ({text[needed[0]]}), which needs a library that is not "
-            "installed: `pip install transformers sentencepiece`",
-            "backbone.name",
-        )
 
 
 @cache

@@ -15,6 +15,10 @@ from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import Adapters, Lora
 
+_PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
+"""Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.
+Otherwise nothing is saved, and the other shape would change the last bits of the products for nothing."""
+
 
 def _project(
     block: Any, layer: int, x: Tensor, lora: Lora | None, packing: "Packing | None" = None
@@ -397,6 +401,11 @@ class Packing:
         self._place = real.flatten().cumsum(0) - 1
         self.tokens = len(self.index)
         self.share = self.tokens / max(1, len(eot) * steps)
+
+    def if_it_pays(self, clients: int) -> "Packing | None":
+        """Return itself, or None if it saves too little for so many clients."""
+        pays = self.share <= _PACKED_SHARE and self.tokens * clients >= _PACKED_TOKENS
+        return self if pays else None
 
     def pack(self, x: Tensor) -> Tensor:
         """Shape: (clients, classes, S, ...) -> (clients, 1, real tokens, ...)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -214,7 +214,7 @@ def _read_archive(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-_TEXT_FILE = "mini-text.safetensors"
+TEXT_FILE = "mini-text.safetensors"
 _VOCABULARY = 49_408
 _UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words in no caption are drawn as open_clip initialises them
 
@@ -229,7 +229,7 @@ def register_embedded() -> None:
 def embedded_state_dict(name: str) -> dict[str, Tensor]:
     """Return the full float32 state dict of ``open_clip.create_model(name)``."""
     state: dict[str, Tensor] = {}
-    for file in (_TEXT_FILE, f"{name}.safetensors"):
+    for file in (TEXT_FILE, f"{name}.safetensors"):
         state |= load_file(ASSETS / file)
     ids, rows = state.pop("token_ids").long(), state.pop("token_rows").float()
     generator = torch.Generator().manual_seed(_UNSEEN_SEED)
@@ -238,25 +238,3 @@ def embedded_state_dict(name: str) -> dict[str, Tensor]:
     # BatchNorm counts batches in int64; everything else is stored in half precision and computed in single
     full = {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
     return full | {"token_embedding.weight": table}
-
-
-def save_embedded(
-    name: str,
-    full: dict[str, Tensor],
-    ids: Tensor,
-    rows: Tensor,
-    folder: Path,
-    with_text: bool = True,
-) -> None:
-    """Write one image tower and the shared text tower in half precision, for ``embedded_state_dict``.
-
-    Shape: ids (words,), the BPE ids of the stored token rows (words, width).
-    """
-    text = {k: v for k, v in full.items() if not k.startswith("visual.") and k != "logit_scale"}
-    text |= {"token_rows": rows, "token_ids": ids.int()}
-    image = {k: v for k, v in full.items() if k.startswith("visual.") or k == "logit_scale"}
-    files = {f"{name}.safetensors": image} | ({_TEXT_FILE: text} if with_text else {})
-    for file, part in files.items():
-        half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in part.items()}
-        save_file(half, folder / file)
-        (folder / file).chmod(0o644)

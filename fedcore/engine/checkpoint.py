@@ -12,7 +12,10 @@ the same numbers after a restart as without one. Files are written whole or not 
 of all their bytes.
 """
 
+import os
 import re
+import sys
+import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
@@ -26,12 +29,94 @@ from fedcore.base.files import make_folder, publish
 from fedcore.base.lazy import Tensor, torch
 from fedcore.data.integrity import new_digest
 from fedcore.engine.clients.contract import initial_state
-from fedcore.engine.clients.memory import ClientRows, size_of, zero_rows
+from fedcore.engine.clients.local import size_of
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import STATE_PARTS, Method, Params, State
 
 LARGE = 2**28
 """Bytes of clients' rows and optimiser states from which on a round writes only the rows that changed."""
+IN_MEMORY = 2**28
+"""Bytes of clients' rows that stay in memory; larger ones are mapped from a file."""
+
+
+class ClientRows:
+    """Parameters with a row for each client, in tensors whose rows are written in place.
+
+    A round writes its participants' rows only, so it costs as much with 10,000 clients as with 1,000. In a
+    file, if all clients begin with the same row, each row is written when it is first needed: of 10,000
+    clients with a megabyte each, a run of 20 rounds writes those that take part or are evaluated.
+
+    Attributes:
+        values: the parameters; rows that were never needed may be zeros. Shape: (clients, ...).
+    """
+
+    def __init__(self, first: Params, folder: Path | None) -> None:
+        """Copy parameters.
+
+        Args:
+            folder: where a file is made if they are large; the file has no name, so it disappears with the
+                process. None: the folder of temporary files.
+
+        Shape: first (clients, ...).
+        """
+        self._first: Params = {}
+        self._missing = torch.ones(max((len(v) for v in first.values()), default=0), dtype=torch.bool)
+        if size_of(first) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
+            self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in first.items()}
+            return
+        self.values = {name: _mapped(value, folder) for name, value in first.items()}
+        for name, value in first.items():
+            if value.stride(0) == 0:  # ``Method.repeat`` has broadcast one row to all clients
+                self._first[name] = value[0].clone()
+            else:
+                self.values[name].copy_(value)
+
+    def need(self, clients: Tensor) -> None:
+        """Write the initial rows of clients that have none yet. Shape: clients (some,)."""
+        if not self._first:
+            return
+        new = clients[self._missing[clients]]
+        for name, first in self._first.items():
+            self.values[name][new.to(first.device)] = first
+        self._missing[new] = False
+
+    def write(self, clients: Tensor, trained: Params) -> None:
+        """Write the rows of the clients that have trained. Shape: clients (some,), trained (some, ...)."""
+        for name, rows in self.values.items():
+            rows.index_copy_(0, clients.to(rows.device), trained[name])
+
+
+def zero_rows(like: Tensor, clients: int, folder: Path | None) -> Tensor:
+    """Return a row of zeros for each client; in a file, if they are large, a row takes memory once written.
+
+    Args:
+        folder: see ``ClientRows``.
+
+    Shape: like (any, ...) -> (clients, ...).
+    """
+    row_bytes = like[:1].numel() * like.element_size()
+    if clients * row_bytes <= IN_MEMORY or sys.platform == "win32":
+        return like.new_zeros(clients, *like.shape[1:])
+    return _mapped(like[:1].expand(clients, *like.shape[1:]), folder)
+
+
+def _mapped(like: Tensor, folder: Path | None) -> Tensor:
+    """Return a contiguous tensor of this shape and type, in a file that only this process can reach."""
+    if like.device.type != "cpu":
+        return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    if folder is not None:
+        make_folder(folder)
+    handle, name = tempfile.mkstemp(prefix=".local-", dir=folder)
+    try:
+        size = like.numel() * like.element_size()
+        if sys.platform == "linux":
+            os.posix_fallocate(handle, 0, size)  # so that a full disk is an error here, not a SIGBUS later
+        else:
+            os.truncate(handle, size)
+        return torch.from_file(name, shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+    finally:
+        os.close(handle)
+        Path(name).unlink()
 
 
 class RunState:
@@ -146,19 +231,16 @@ class RunState:
         self.need((self._written >= 0).nonzero()[:, 0])
         for round_ in sorted(set(self._written[self._written >= 0].tolist())):
             # One file at a time is read and copied: together they may not fit into memory twice.
-            self._put_rows(round_, load(row_file(path.parent, round_), run, device)[0])
-
-    def _put_rows(self, round_: int, content: Params) -> None:
-        """Copy the rows of a row file that no later one has."""
-        clients = content.pop("clients").cpu()
-        current = self._written[clients] == round_
-        content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
-        moments = _parts(content)["optimiser"]
-        for name in self._rows.values.keys() & content.keys():
-            rows = self._rows.values[name]
-            rows[clients[current].to(rows.device)] = content[name]
-        optimiser = ClientOptimiser(self.optimiser.config, int(current.sum()), moments)
-        self.optimiser.put(clients[current], optimiser)
+            content, _ = load(row_file(path.parent, round_), run, device)
+            clients = content.pop("clients").cpu()
+            current = self._written[clients] == round_  # no later file has their rows
+            clients = clients[current]
+            content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
+            for name in self._rows.values.keys() & content.keys():
+                rows = self._rows.values[name]
+                rows[clients.to(rows.device)] = content[name]
+            moments = _parts(content)["optimiser"]
+            self.optimiser.put(clients, ClientOptimiser(self.optimiser.config, len(clients), moments))
 
 
 def due_rows(written: Tensor, trained: Tensor, round_: int) -> Tensor:

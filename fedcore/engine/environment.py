@@ -21,7 +21,7 @@ from fedcore.base.lazy import functional as F
 from fedcore.base.lazy import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
-from fedcore.engine.clients.memory import CHUNK
+from fedcore.engine.clients.local import CHUNK
 from fedcore.methods import consent, registry
 
 THREADS = "FEDLENS_THREADS"

@@ -20,8 +20,7 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.training_classes import CrossClass
-from fedcore.engine.clients.cohorts import Cohort, differing_start, entries_by_class
-from fedcore.engine.clients.executor import first_adapted_code
+from fedcore.engine.clients.executor import Cohort, differing_start, entries_by_class, first_adapted_code
 from fedcore.engine.clients.hooks import make
 from fedcore.engine.prepare import RunInputs, TransferInputs
 from fedcore.methods.base import Method
@@ -41,10 +40,9 @@ def build_federation(
     root: str | None,
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
+    if inputs.cross_class is not None:
+        return federation_of_all(images, inputs.cross_class, values, backbone, seed)
     assignment, split = inputs.assignment, inputs.halves
-
-    def pool(classes: tuple[str, ...]) -> Pool:
-        return Pool(values, _labels(images, classes, backbone), backbone.device, backbone.dtype)
 
     sets = [
         TestSet(n, "client", images.domains[d] if d >= 0 else None)
@@ -65,17 +63,18 @@ def build_federation(
     if split is not None:
         sets += [TestSet("base classes", "base"), TestSet("new classes", "new")]
         test += [split.base_test, np.array([], dtype=np.int64)]
-    train = Rows.of(assignment.train)
     classes = inputs.trained_classes
+    pool = Pool(values, _labels(images, classes, backbone), backbone.device, backbone.dtype)
     descriptions = LazyDescriptions(images.name, root, images.classes)
     problem = _problem(images, assignment, classes, backbone, seed, descriptions)
     spaces = []
     if split is not None:
         rows = Rows.only(len(sets), len(sets) - 1, split.new_test)
-        spaces.append(LabelSpace(pool(split.new), rows, problem.among(split.new)))
+        there = replace(pool, labels=_labels(images, split.new, backbone))
+        spaces.append(LabelSpace(there, rows, problem.among(split.new)))
     federation = Federation(
-        pool(classes),
-        train,
+        pool,
+        Rows.of(assignment.train),
         Rows.of(assignment.validation),
         Rows.of(test),
         tuple(sets),
@@ -192,12 +191,10 @@ def adapted_entities(federation: Federation) -> tuple[Entity, ...]:
     new = federation.newcomers
     if new is None:
         return ()
-    counts = new.problem.class_counts.tolist()
+    pairs = zip(new.problem.clients, new.problem.class_counts.tolist(), strict=True)
     return tuple(
         Entity(code, "adapted", f"{name}, adapted", samples=sum(held), class_counts=tuple(held))
-        for code, (name, held) in enumerate(
-            zip(new.problem.clients, counts, strict=True), start=first_adapted_code(federation)
-        )
+        for code, (name, held) in enumerate(pairs, start=first_adapted_code(federation))
     )
 
 
@@ -206,11 +203,10 @@ def entities(federation: Federation) -> tuple[Entity, ...]:
     tested = sum((space.test.counts for space in federation.label_spaces), federation.test.counts)
     listed = [Entity(GLOBAL, "global", "global")]
     for code, test_set in enumerate(federation.test_sets, start=1):
+        counts, samples = None, int(tested[code - 1])
         if test_set.kind == "client":
             counts = tuple(federation.problem.class_counts[code - 1].tolist())
             samples = sum(counts)
-        else:
-            counts, samples = None, int(tested[code - 1])
         entity = Entity(code, test_set.kind, test_set.name, domain=test_set.domain, samples=samples)
         listed.append(replace(entity, class_counts=counts))
     if (sets := federation.class_sets) is not None:
@@ -260,16 +256,13 @@ def federation_of_all(
         problem,
     )
     spaces = []
-    for half in ("base", "new"):
-        for place, of_part in enumerate(dealt.halves):
-            names, rows = (
-                (of_part.base, of_part.base_test) if half == "base" else (of_part.new, of_part.new_test)
-            )
-            column = len(domains) + place + (len(dealt.halves) if half == "new" else 0)
-            labels = _labels(images, _listed(images, place, names), backbone)
-            there = problem.among(names, template=images.parts[place].template)
-            test = Rows.only(len(sets), column, rows)
-            spaces.append(LabelSpace(replace(whole.pool, labels=labels), test, there))
+    halves = [(of.base, of.base_test) for of in dealt.halves] + [(of.new, of.new_test) for of in dealt.halves]
+    for column, (names, rows) in enumerate(halves, start=len(domains)):
+        place = (column - len(domains)) % len(dealt.halves)
+        labels = _labels(images, _listed(images, place, names), backbone)
+        there = problem.among(names, template=images.parts[place].template)
+        test = Rows.only(len(sets), column, rows)
+        spaces.append(LabelSpace(replace(whole.pool, labels=labels), test, there))
     return replace(whole, label_spaces=tuple(spaces))
 
 
@@ -294,27 +287,25 @@ def federation_of_client(whole: Federation, images: ImageSet, dealt: CrossClass,
 def cohorts_of_one(
     cls: type[Method], config: MethodConfig, whole: Federation, images: ImageSet, dealt: CrossClass
 ) -> tuple[Cohort, ...]:
-    """Return each client with the method that is made for its classes."""
+    """Return each client with the method that is made for its classes.
+
+    Raises:
+        FedLensError: if parameters have entries for classes, or start from values that depend on them.
+    """
     cohorts = []
     for client in range(len(whole.problem.clients)):
         federation = federation_of_client(whole, images, dealt, client)
         cohorts.append(Cohort(make(cls, config, federation.problem), federation, range(client, client + 1)))
-    _check_shared(cohorts)
-    return tuple(cohorts)
-
-
-def _check_shared(cohorts: Sequence[Cohort]) -> None:
-    """Refuse a method whose parameters have entries for classes, or start from values that depend on them."""
     most = max(cohorts, key=lambda c: len(c.federation.problem.classes))
     found = entries_by_class(most.method) if len(most.federation.problem.classes) > 1 else ()
     found = found or tuple(name for _, name, *_ in differing_start(cohorts[0], cohorts[-1]))
     if found:
         raise FedLensError(
-            f"{type(most.method).about.title} cannot train clients that each predict among their own classes "
-            f"only: its parameter '{found[0]}' depends on the classes; leave it out, or choose another "
-            "protocol",
+            f"{cls.about.title} cannot train clients that each predict among their own classes only: its "
+            f"parameter '{found[0]}' depends on the classes; leave it out, or choose another protocol",
             "method.name",
         )
+    return tuple(cohorts)
 
 
 def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> Tensor:

@@ -23,9 +23,9 @@ from fedcore.clip.encodings import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.evaluator import Evaluator, samples_at_once
 from fedcore.engine.clients.executor import (
+    Cohort,
     EvaluationPart,
     GlobalPasses,
     InProcess,
@@ -35,8 +35,7 @@ from fedcore.engine.clients.executor import (
 )
 from fedcore.engine.environment import resolve_environment
 from fedcore.engine.server import is_full
-from fedcore.engine.setup import set_up_again
-from fedcore.engine.train import make_loop
+from fedcore.engine.train import make_server, set_up_again
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.methods.federation import Federation
 
@@ -158,10 +157,10 @@ def restore(
         raise FedLensError(CROSS_CLASS_NOT_ANALYSED)
     resolved = resolve_environment(run, device, environment)
     setup = yield from set_up_again(run, artifacts, device, environment)
-    loop = make_loop(run, setup, int(resolved["chunk"]))
-    loop.resume(checkpoint)
-    loop.run_state.need()
-    return RunSnapshot(loop.cohorts, loop.state, setup.images, loop.run_state.done)
+    server = make_server(run, setup, int(resolved["chunk"]))
+    server.resume(checkpoint)
+    server.run_state.need()
+    return RunSnapshot(server.cohorts, server.state, setup.images, server.run_state.done)
 
 
 def predictions(snapshot: RunSnapshot) -> Work[Arrays]:

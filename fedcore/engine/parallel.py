@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedcore.base.errors import SystemFault
 from fedcore.base.lazy import Tensor, torch
@@ -31,7 +31,7 @@ from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, 
 from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
-from fedcore.engine.setup import set_up_again
+from fedcore.engine.train import Spread, set_up_again
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""
@@ -44,7 +44,7 @@ _POLL_SECONDS = 0.2
 
 Order = Chunk | EvaluationPart | None
 """To a process; None asks for its ``environment.numerics``."""
-Reply = ChunkResult | PartResult | dict[str, str]
+Reply = TypeVar("Reply", ChunkResult, PartResult, dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _OnDevice:
     value: Tensor
 
 
-def pack(value: Order | Reply) -> bytes:
+def pack(value: Order | ChunkResult | PartResult | dict[str, str]) -> bytes:
     """Return the bytes of a message; a tensor broadcast to all clients is sent once."""
 
     def outgoing(tensor: Any) -> Any:
@@ -104,15 +104,15 @@ class Serving:
         """Answer a packed request; returns the packed reply, or the pickled error."""
         try:
             with faults_named(self.worker.cohorts[0].method.name):
-                return pack(self._answer(unpack(content, self.worker.device)))
+                request: Order = unpack(content, self.worker.device)
+                if request is None:
+                    return pack(self.worker.numerics)
+                if isinstance(request, Chunk):
+                    return pack(self.worker.train(request))
+                return pack(self.worker.evaluate(request))
         except Exception as error:  # noqa: BLE001 - the sender raises it again
             error.add_note(traceback.format_exc())  # pickle drops the traceback
             return pickle.dumps(error)
-
-    def _answer(self, request: Order) -> Reply:
-        if request is None:
-            return self.worker.numerics
-        return self.worker.train(request) if isinstance(request, Chunk) else self.worker.evaluate(request)
 
 
 class Parallel:
@@ -143,34 +143,31 @@ class Parallel:
             Stopped: if ``should_stop`` says so; the round is discarded.
             SystemFault: if a process is gone.
         """
-        for result in self._replies(chunks, should_stop):
-            assert isinstance(result, ChunkResult), "a process answers a chunk with its result"
-            yield result
+        return self._replies(chunks, should_stop, ChunkResult)
 
     def evaluate(
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
         """Compute parts of the evaluation after aggregation; raises as ``train`` does."""
-        for result in self._replies(parts, should_stop):
-            assert isinstance(result, PartResult), "a process answers a part with its result"
-            yield result
+        return self._replies(parts, should_stop, PartResult)
 
     def numerics(self, should_stop: Callable[[], bool]) -> list[dict[str, str]]:
         """Wait until all processes are ready, and return their numeric environments."""
-        replies = self._replies([None] * self.width, should_stop)
-        return [reply for reply in replies if isinstance(reply, dict)]
+        return list(self._replies([None] * self.width, should_stop, dict))
 
-    def _replies(self, requests: Iterable[Order], should_stop: Callable[[], bool]) -> Iterator[Reply]:
+    def _replies(
+        self, requests: Iterable[Order], should_stop: Callable[[], bool], of: type[Reply]
+    ) -> Iterator[Reply]:
         """Send requests to the processes in turn, few at a time, and yield the replies in order."""
         waiting: deque[Future[bytes]] = deque()
         for number, request in enumerate(requests):
             waiting.append(self._submits[number % self.width](pack(request)))
             if len(waiting) == _AHEAD * self.width:
-                yield self._result(waiting.popleft(), should_stop)
+                yield self._result(waiting.popleft(), should_stop, of)
         while waiting:
-            yield self._result(waiting.popleft(), should_stop)
+            yield self._result(waiting.popleft(), should_stop, of)
 
-    def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> Reply:
+    def _result(self, future: Future[bytes], should_stop: Callable[[], bool], of: type[Reply]) -> Reply:
         while True:
             if should_stop():
                 raise Stopped
@@ -185,9 +182,7 @@ class Parallel:
                 ) from error
             if isinstance(result, Exception):
                 raise result
-            assert isinstance(result, (ChunkResult, PartResult, dict)), (
-                "a process answers with a result or an error"
-            )
+            assert isinstance(result, of), "a process answers with a result or an error"
             return result
 
 
@@ -240,27 +235,6 @@ def processes(
             pool.shutdown(wait=False, cancel_futures=True)
             for process in running:
                 process.terminate()  # it can only be training a round that is discarded
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The processes that train the clients of a run.
-
-    Attributes:
-        start: starts them, from the run's config, the folder of the encodings, the recorded environment and
-            the device for results; they end with the block.
-        device: torch's name of the devices.
-        sharers: largest number of processes that share the memory of one machine.
-        memory: bytes of the machine with the least memory; None: this one's.
-        waits_for: completes the text "waiting for 2 ..." before the first round.
-    """
-
-    width: int
-    start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Parallel]]
-    device: str
-    sharers: int = 1
-    memory: int | None = None
-    waits_for: str = "processes of this machine"
 
 
 def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:

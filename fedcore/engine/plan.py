@@ -37,7 +37,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.data.splits import SHARES
-from fedcore.engine.clients.hooks import planned
+from fedcore.engine.clients.contract import planned
 from fedcore.engine.prepare import (
     Reader,
     RunInputs,
@@ -128,6 +128,54 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     Raises:
         FedLensError: for the first problem that would stop a run, with its field.
     """
+    _check_names(experiment)
+    searched, positions = experiment, list(range(len(experiment.methods)))
+    if experiment.tuning is not None:
+        searched, positions = tuning.search_of(experiment)
+    variants = sweeps.variants(searched)
+    without_sweep = searched.model_copy(update={"held_out": (), "sweep": {}})
+    images, left_out = load_images(expand(without_sweep)[0], read)
+    held_out = images.domains if searched.held_out == ("each",) else searched.held_out
+    unknown = [d for d in held_out if d not in images.domains]
+    if unknown:
+        raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
+    runs: list[RunConfig] = []
+    inputs: dict[str, RunInputs] = {}
+    warnings: list[str] = []
+    for draft, variant in zip(expand(searched, images.domains), itertools.cycle(variants)):
+        try:
+            context = _context(draft, images, searched.data, inputs, read)
+            warnings += specs.template_note(context.spec, context.classes, context.template)
+            runs.append(resolve(draft, context, f"methods.{positions[variant.index]}"))
+            try:
+                prepare_transfer(draft, context, read)
+            except NotPrepared as error:  # pages offer the check of the run's own data only
+                raise FedLensError(str(error), "transfer") from error
+        except FedLensError as error:
+            raise variant.located(error) from error
+        if draft.method.draw in (None, 1):  # the method as written has the warnings
+            warnings += _method_warnings(draft, context)
+    first, *_ = inputs.values()
+    of_experiment = _experiment_warnings(experiment, [i.assignment for i in inputs.values()])
+    of_storage = storage_warnings(runs, len(images))
+    return Plan(
+        runs=tuple(runs),
+        clients=tuple(first.assignment.clients),
+        classes=first.trained_classes,
+        domains=images.domains,
+        counts=first.assignment.counts,
+        warnings=(*left_out, *of_experiment, *dict.fromkeys(warnings), *of_storage),
+        encodings=tuple(dict.fromkeys(file for _, file in _encodings(runs, images.name, len(images)))),
+        later=_later_runs(experiment, runs),
+        spaces=tuple(
+            tuning.space_text(entry, tuning.space_of(experiment, i))
+            for i, entry in enumerate(experiment.methods if experiment.tuning else ())
+        ),
+    )
+
+
+def _check_names(experiment: Experiment) -> None:
+    """Load the methods' files, and refuse names that are empty or repeated."""
     for i, entry in enumerate(experiment.methods):
         if entry.file:
             registry.load_agreed(entry.file)
@@ -136,76 +184,31 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 "a label of spaces cannot be seen in a table; give a name, or leave it out",
                 f"methods.{i}.label",
             )
-    _refuse_repeated(experiment.data.domains or (), "data.domains")
-    _refuse_repeated(experiment.held_out, "held_out")
-    written, positions = experiment, list(range(len(experiment.methods)))
-    if experiment.tuning is not None:
-        experiment, positions = tuning.search_of(experiment)
-    variants = sweeps.variants(experiment)
-    without_sweep = experiment.model_copy(update={"held_out": (), "sweep": {}})
-    images, left_out = load_images(expand(without_sweep)[0], read)
-    held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
-    unknown = [d for d in held_out if d not in images.domains]
-    if unknown:
-        raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
-    prepared: dict[str, RunInputs] = {}
-    runs, warnings = [], []
-    for draft, variant in zip(expand(experiment, images.domains), itertools.cycle(variants)):
-        key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
-        try:
-            if key not in prepared:
-                unchanged = all(
-                    getattr(draft.data, name) == getattr(experiment.data, name)
-                    for name in ("template", "split", "classes", "training_classes")
-                )
-                prepared[key] = prepare_inputs(draft, images if unchanged else load_images(draft, read)[0])
-                context = prepared[key].context
-                warnings += specs.template_note(context.spec, context.classes, context.template)
-            context = prepared[key].context
-            run = resolve(draft, context, f"methods.{positions[variant.index]}")
-            try:
-                prepare_transfer(draft, context, read)
-            except NotPrepared as error:  # pages offer the check of the run's own data only
-                raise FedLensError(str(error), "transfer") from error
-        except FedLensError as error:
-            raise variant.located(error) from error
-        runs.append(run)
-        if draft.method.draw not in (None, 1):  # the method as written has the warnings
-            continue
-        warnings += _method_warnings(draft, context)
-    (first_inputs, *_), count = prepared.values(), len(images)
-    assignments = [inputs.assignment for inputs in prepared.values()]
-    first = assignments[0]
-    if written.tuning is not None and not any(len(rows) for a in assignments for rows in a.validation):
-        raise FedLensError(
-            f"a search selects by validation accuracy, and {written.data.split} has no validation samples; "
-            "choose a split with some, such as 60/20/20",
-            "data.split",
-        )
-    return Plan(
-        runs=tuple(runs),
-        clients=tuple(first.clients),
-        classes=first_inputs.trained_classes,
-        domains=images.domains,
-        counts=first.counts,
-        warnings=(
-            *left_out,
-            *_experiment_warnings(written, assignments),
-            *dict.fromkeys(warnings),
-            *storage_warnings(runs, count),
-        ),
-        encodings=tuple(
-            EncodingFile(
-                images.name, name, reads, count, encodings.estimate(backbone_spec(name), count, reads)
-            )
-            for name, reads in dict.fromkeys((b.name, reads) for b, reads in _encodings(runs))
-        ),
-        later=_later_runs(written, runs),
-        spaces=tuple(
-            tuning.space_text(entry, tuning.space_of(written, i))
-            for i, entry in enumerate(written.methods if written.tuning else ())
-        ),
-    )
+    for field, names in (("data.domains", experiment.data.domains or ()), ("held_out", experiment.held_out)):
+        if (twice := first_repeated(names)) is not None:
+            raise FedLensError(f"'{twice}' is named twice; name each once", field)
+
+
+def _context(
+    draft: RunConfig,
+    images: ImageSet,
+    written: DataConfig,
+    inputs: dict[str, RunInputs],
+    read: Reader | None,
+) -> RunContext:
+    """Return the context of a run, whose inputs are prepared unless an earlier run has the same.
+
+    Args:
+        images: as the experiment's own data are ``written``; a run that sweeps them has others.
+        inputs: of earlier runs, to which new ones are added.
+    """
+    key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
+    if key not in inputs:
+        fields = ("template", "split", "classes", "training_classes")
+        if any(getattr(draft.data, name) != getattr(written, name) for name in fields):
+            images, _ = load_images(draft, read)
+        inputs[key] = prepare_inputs(draft, images)
+    return inputs[key].context
 
 
 def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:
@@ -234,16 +237,19 @@ def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[Run
     return (*searched * missing, *finals)
 
 
-def _refuse_repeated(names: Sequence[str], field: str) -> None:
-    if (twice := first_repeated(names)) is not None:
-        raise FedLensError(f"'{twice}' is named twice; name each once", field)
-
-
-def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
+def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> list[str]:
+    """Return warnings about the data and names of an experiment; refuse a search that cannot select."""
     warnings = []
     splits = (experiment.data.split, *experiment.sweep.get("data.split", ()))
     without = "80/20" if "80/20" in splits else experiment.data.split
-    if "80/20" in splits or not any(len(rows) for a in assignments for rows in a.validation):
+    validated = any(len(rows) for a in assignments for rows in a.validation)
+    if experiment.tuning is not None and not validated:
+        raise FedLensError(
+            f"a search selects by validation accuracy, and {experiment.data.split} has no validation "
+            "samples; choose a split with some, such as 60/20/20",
+            "data.split",
+        )
+    if "80/20" in splits or not validated:
         warnings.append(f"{without} has no validation split: the last round is reported, none is selected")
     if experiment.tuning is not None and experiment.data.split in SHARES:
         warnings.append(
@@ -258,7 +264,15 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):
         warnings.append("two methods have the same name; give them labels to tell them apart")
-    warnings += _unused_fields(experiment)
+    part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
+    warnings += [
+        f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
+        for name, info in PartitionConfig.model_fields.items()
+        if name != "kind" and getattr(part, name) != info.default and not set(kinds_using(name)) & set(kinds)
+        if (name, part.kind) != ("clients", "domain")  # compared with the number of domains
+    ]
+    mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]
+    warnings += [f"{name} brings its own weights; pretrained is not used" for name in mini]
     few = min(int(assignment.counts.sum(1).min()) for assignment in assignments)
     if few < 5:
         warnings.append(f"the smallest client has {few} training samples")
@@ -268,44 +282,35 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
             experiment.partition.kind, "their clients are too small, not named or not chosen"
         )
         warnings.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")
-    return tuple(warnings)
-
-
-def _unused_fields(experiment: Experiment) -> list[str]:
-    """Return a warning for each field that is set although nothing reads it."""
-    part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
-    unused = [
-        f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
-        for name, info in PartitionConfig.model_fields.items()
-        if name != "kind" and getattr(part, name) != info.default and not set(kinds_using(name)) & set(kinds)
-        if (name, part.kind) != ("clients", "domain")  # compared with the number of domains
-    ]
-    mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]
-    return unused + [f"{name} brings its own weights; pretrained is not used" for name in mini]
+    return warnings
 
 
 def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
     """Return warnings about downloads and large encodings; an encoding over the limit is refused."""
-    warnings = []
-    for backbone, reads in _encodings(runs):
-        size = encodings.estimate(backbone_spec(backbone.name), images, reads)
-        what = f"{images:,} images with {backbone.name} ('{reads}')"
-        encodings.check_limit(size, what)
-        if isinstance(weights_source(backbone.name, backbone.pretrained), str):
-            warnings.append(tags.download_note(backbone.name, str(backbone.pretrained)))
-        if size > _LARGE_ENCODING:
-            warnings.append(f"encoding {what} writes {size / 1e9:.1f} GB, unless it is cached already")
-    return [warning for warning in dict.fromkeys(warnings) if warning is not None]
+    warnings: list[str] = []
+    for backbone, file in _encodings(runs, "", images):
+        what = f"{images:,} images with {backbone.name} ('{file.reads}')"
+        encodings.check_limit(file.size, what)
+        source = weights_source(backbone.name, backbone.pretrained)
+        if isinstance(source, str) and (note := tags.download_note(backbone.name, source)):
+            warnings.append(note)
+        if file.size > _LARGE_ENCODING:
+            warnings.append(f"encoding {what} writes {file.size / 1e9:.1f} GB, unless it is cached already")
+    return list(dict.fromkeys(warnings))
 
 
-def _encodings(runs: Sequence[RunConfig]) -> dict[tuple[BackboneConfig, str], None]:
+def _encodings(
+    runs: Sequence[RunConfig], data: str, images: int
+) -> dict[tuple[BackboneConfig, EncodingFile], None]:
     """Return each pair of a backbone and an encoding that the runs read, once and in order."""
-    found: dict[tuple[BackboneConfig, str], None] = {}
+    found: dict[tuple[BackboneConfig, EncodingFile], None] = {}
     for run in runs:
         config = registry.build_config(run.method.name, run.method.config)
         for backbone in backbones(run):
-            reads = planned(registry.get(run.method.name), "reads", config, backbone_spec(backbone.name))
-            found[backbone, reads] = None
+            spec = backbone_spec(backbone.name)
+            reads = planned(registry.get(run.method.name), "reads", config, spec)
+            size = encodings.estimate(spec, images, reads)
+            found[backbone, EncodingFile(data, backbone.name, reads, images, size)] = None
     return found
 
 

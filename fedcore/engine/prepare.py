@@ -3,7 +3,8 @@
 A plan stops here; a run's job continues in ``setup``. Importing this module does not load torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,15 @@ import numpy as np
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
-from fedcore.clip.specs import BackboneSpec, backbone_spec
-from fedcore.config import DataConfig, Experiment, RunConfig, TransferConfig, backbones
+from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
+from fedcore.config import (
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    RunConfig,
+    backbones,
+)
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
@@ -20,8 +28,7 @@ from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
-from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
-from fedcore.engine.clients.hooks import planned
+from fedcore.engine.clients.contract import planned
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Method, RunContext, overrides
 from fedcore.methods.hyperparameters import MethodConfig
@@ -64,15 +71,12 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
-    if run.data.training_classes == "own":
-        return _load_several(run, read)
-    # Outside of ``read``: the error of a wrong backbone must name the backbone's field.
-    side = max(backbone_spec(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
-    return (read or read_images)(run.data, side)
-
-
-def _load_several(run: RunConfig, read: Reader | None) -> tuple[ImageSet, list[str]]:
-    """Load the data sets that clients have classes of, joined to one."""
+    if run.data.training_classes != "own":
+        side = 0
+        if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
+            side = max(backbone_spec(b.name).image_size for b in backbones(run))
+        return (read or read_images)(run.data, side)
+    # Clients have classes of several data sets, which are joined to one.
     parts, lines = [], []
     for i, data in enumerate((run.data, *(other.data for other in run.further_data))):
         data = data.model_copy(update={"decode": run.data.decode, "training_classes": "all"})
@@ -229,7 +233,13 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
     found = []
     for i, other in enumerate(run.transfer):
         try:
-            _refuse_training_images(run, other)
+            for trained in (run.data, *run.further_data):
+                if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
+                    raise FedLensError(
+                        f"the models train on this data set with split {trained.split}, so images that "
+                        f"{other.split} tests may have been training images; give split = "
+                        f'"{trained.split}", or another data set'
+                    )
             data = other.data.model_copy(update={"decode": run.data.decode})
             images, _ = load_images(run.model_copy(update={"data": data}), read)
             marks = split(images, other.split, run.seed)
@@ -249,17 +259,6 @@ def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = 
     return found
 
 
-def _refuse_training_images(run: RunConfig, other: TransferConfig) -> None:
-    """Refuse to test on a data set that is trained on, with a split whose test images are training ones."""
-    sets: tuple[DataConfig | TransferConfig, ...] = (run.data, *run.further_data)
-    for trained in sets:
-        if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
-            raise FedLensError(
-                f"the models train on this data set with split {trained.split}, so images that {other.split} "
-                f'tests may have been training images; give split = "{trained.split}", or another data set'
-            )
-
-
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """Return the run with its method's defaults resolved, so that it can be repeated from its config.
 
@@ -267,16 +266,27 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    title = method.about.title
     if run.data.training_classes == "own":
-        _check_label_spaces(method, config, field)
+        if reason := bound_to_one_label_space(method, config):
+            raise FedLensError(
+                f"{title} cannot train clients that each predict among their own classes only: {reason}; "
+                "leave it out, or choose another protocol",
+                field,
+            )
+        if getattr(config, "class_text", "template") == "description":
+            raise FedLensError(
+                f"{title}: written descriptions belong to one data set; set class_text = template",
+                f"{field}.config.class_text",
+            )
     try:
         check_cohorts(run, context)
         try:
             planned(method, "check", config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
-            if method.about.title in str(error):
+            if title in str(error):
                 raise
-            raise FedLensError(f"{method.about.title}: {error}", error.field) from error
+            raise FedLensError(f"{title}: {error}", error.field) from error
         frozen = class_texts.with_texts(config, context)
     except FedLensError as error:
         place = field if error.field is None else f"{field}.config.{error.field}"
@@ -287,7 +297,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     entry = run.method.model_copy(
         update={
             "config": frozen.model_dump(mode="json"),
-            "label": run.method.label or method.about.title,
+            "label": run.method.label or title,
             "file": file,
             "sha256": registry.file_hash(file) if file else None,
         }
@@ -306,16 +316,87 @@ def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
     return reason
 
 
-def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) -> None:
-    """Refuse a method that cannot train clients which predict among different classes."""
-    if reason := bound_to_one_label_space(method, config):
+def check_backbones(run: RunConfig) -> BackboneSpec:
+    """Check all backbones of a run, and return the sizes of the first one, which is the server's."""
+    for i, cohort in enumerate(run.cohorts):
+        if cohort.backbone is not None:
+            with _error_of_cohort(i):
+                weights_source(cohort.backbone.name, cohort.backbone.pretrained)
+    first = backbones(run)[0]
+    weights_source(first.name, first.pretrained)
+    return backbone_spec(first.name)
+
+
+def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:
+    """Return the method's config with the fields that a cohort overrides.
+
+    A method that trains nothing ignores the budget, so that it can be compared with methods that train.
+    """
+    method = registry.get(run.method.name)
+    overrides = cohort.overrides if method.trains else {}
+    for name in overrides:
+        if name not in method.Config.model_fields:
+            raise FedLensError(
+                f"{method.about.title} has no {name}; leave it out of the cohort", f"{field}.{name}"
+            )
+    return registry.build_config(run.method.name, {**run.method.config, **overrides}, field)
+
+
+def check_cohorts(run: RunConfig, context: RunContext) -> None:
+    """Refuse cohorts that do not fit the partition, or that the method cannot train together."""
+    if not run.cohorts:
+        return
+    held = sum(c.clients for c in run.cohorts)
+    if held != context.clients:
         raise FedLensError(
-            f"{method.about.title} cannot train clients that each predict among their own classes only: "
-            f"{reason}; leave it out, or choose another protocol",
+            f"the cohorts hold {held} clients, the partition makes {context.clients}; "
+            "make the cohorts' clients add up to the partition's",
+            "cohorts",
+        )
+    method = registry.get(run.method.name)
+    sizes = [backbone_spec((c.backbone or run.backbone).name) for c in run.cohorts]
+    _check_together(method, run, sizes)
+    for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
+        config = cohort_config(run, cohort, f"cohorts.{i}")
+        with _error_of_cohort(i):
+            planned(method, "check", config, replace(context, spec=size))
+
+
+@contextmanager
+def _error_of_cohort(cohort: int) -> Iterator[None]:
+    """Add this cohort to the field of an error about a backbone or a budget; other fields stay."""
+    try:
+        yield
+    except FedLensError as error:
+        if (error.field or "").partition(".")[0] not in CohortConfig.model_fields:
+            raise
+        raise FedLensError(str(error), f"cohorts.{cohort}.{error.field}") from error
+
+
+def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSpec]) -> None:
+    """Refuse different backbones for a method whose parameters belong to one backbone."""
+    chosen = [c.backbone or run.backbone for c in run.cohorts]
+    other = next((i for i, b in enumerate(chosen) if b != chosen[0]), None)
+    if other is None or method.backbones == "any":
+        return
+    field = f"cohorts.{other}.backbone.name"
+    if method.backbones == "one":
+        able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
+        raise FedLensError(
+            f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
+            f"{_name(chosen[0])} and {_name(chosen[other])}; give all cohorts one backbone, or use a method "
+            f"that does not depend on it: {', '.join(able)}",
             field,
         )
-    if getattr(config, "class_text", "template") == "description":
+    wider = next((i for i, s in enumerate(sizes) if s.token_width != sizes[0].token_width), None)
+    if wider is not None:
         raise FedLensError(
-            f"{method.about.title}: written descriptions belong to one data set; set class_text = template",
-            f"{field}.config.class_text",
+            f"{method.about.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
+            f"{sizes[0].name}, {sizes[wider].token_width} in {sizes[wider].name}; choose backbones of one "
+            "token width, e.g. ViT-B-16 and RN50",
+            f"cohorts.{wider}.backbone.name",
         )
+
+
+def _name(backbone: BackboneConfig) -> str:
+    return f"{backbone.name} ({backbone.pretrained})" if backbone.pretrained else backbone.name

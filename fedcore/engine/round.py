@@ -1,4 +1,6 @@
-"""One round of a run from beginning to end; what it calls is explained where that is defined.
+"""The rounds of a run as a stream of events, each from beginning to end; it does not know who reads them.
+
+What a round calls is explained where that is defined.
 
 A round can be repeated after it ran out of memory, as nothing in the server changes until all of its chunks
 have been gathered. The checkpoint is on the disk before ``RoundFinished`` is yielded, so a round that the
@@ -11,12 +13,31 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fedcore.base.events import ClientRound, Event, Notice, RoundFinished
+from fedcore.base.events import ClientRound, Event, Finished, Notice, RoundFinished
 from fedcore.base.lazy import Tensor
 from fedcore.engine.clients.contract import run
+from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import adapted_cells
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.server import Server, Traffic, traffic
+
+
+def all_rounds(server: Server) -> Iterator[Event]:
+    """Run round 0 (the evaluation before training) unless resumed, then every round.
+
+    Raises:
+        Stopped: between two steps, if ``should_stop`` says so; the current round is discarded.
+    """
+    problem = server.federation.problem
+    evaluated, clients = len(evaluated_clients(problem)), len(problem.clients)
+    if evaluated < clients:
+        yield Notice(
+            f"{evaluated} of the {clients:,} clients are evaluated, drawn once for all rounds; "
+            "means over clients are means over these"
+        )
+    for round_ in range(server.run_state.done + 1, server.rounds + 1):
+        yield from train_round(server, round_) if round_ else before_training(server)
+    yield Finished(server.rounds)
 
 
 def before_training(server: Server) -> Iterator[Event]:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -11,22 +12,21 @@ from fedcore.base.events import FULL_MATRIX_CLIENTS, Cell, Diagnostic, Notice
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.seeds import draw_names
 from fedcore.engine.checkpoint import RunState
-from fedcore.engine.clients.cohorts import Cohort, without_samples
 from fedcore.engine.clients.contract import run
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import (
     Chunk,
     ChunkResult,
+    Cohort,
     Executor,
     InProcess,
     Worker,
     after_aggregation,
 )
-from fedcore.engine.clients.local import Trained
-from fedcore.engine.clients.memory import CHUNK
+from fedcore.engine.clients.local import CHUNK, Trained
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
-from fedcore.methods.federation import Federation
+from fedcore.methods.federation import Federation, LocalData
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import compared, weighted_mean
 
@@ -404,6 +404,29 @@ class Server:
 def is_full(round_: int, rounds: int, clients: int) -> bool:
     """Return whether the evaluation of a round computes the full matrix, see ``FULL_MATRIX_CLIENTS``."""
     return round_ in (0, rounds) or clients <= FULL_MATRIX_CLIENTS
+
+
+@dataclass(frozen=True)
+class WithoutSamples(LocalData):
+    """Some clients' data without their images; labels and counts are the same through every backbone."""
+
+    method: str = ""
+
+    @property
+    def x(self) -> NoReturn:
+        """Refuse to return the samples."""
+        raise FedLensMethodError(
+            f"the diagnostics of {self.method} read samples, but its clients have different backbones or "
+            "classes, and the server's method is the first client's; measure in a phase (Step.terms) or in "
+            "upload, which run through each client's own, or declare backbones = 'one'"
+        )
+
+
+def without_samples(data: LocalData, method: object) -> LocalData:
+    """Return the data without samples, for diagnostics over clients of different backbones."""
+    values = {f.name: getattr(data, f.name) for f in fields(LocalData)}
+    values["pool"] = replace(data.pool, values=data.pool.values[:0])
+    return WithoutSamples(**values, method=type(method).__name__)
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fedcore.base.errors import FedLensError
 
 if TYPE_CHECKING:
-    from fedcore.engine.parallel import Spread
+    from fedcore.engine.train import Spread
     from fedcore.store import Store
 
 GROUP = "fedlens.cluster"

@@ -135,12 +135,12 @@ def encode_data(
     """Encode a data set, as the task does and ``fedlens data encode``; returns its images and the file.
 
     Args:
-        model: the arguments of ``setup.load_backbone``.
+        model: name, pretrained, device and precision of the backbone.
         note: called with each remark, for example about images that are left out.
     """
     from fedcore.clip import encodings
+    from fedcore.clip.backbone import load_backbones
     from fedcore.clip.specs import backbone_spec
-    from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
 
     yield Progress(f"reading {data.name}", 0, 0)
@@ -148,7 +148,7 @@ def encode_data(
     for line in left_out:
         note(line)
     yield Progress(f"loading {model[0]}", 0, 0)
-    backbone = setup.load_backbone(*model)
+    (backbone,) = load_backbones([model])
     yield Progress(f"encoding {images.name}", 0, len(images))
     path = yield from encodings.encode(backbone, images, reads, store.artifacts / "encodings", note=note)
     return images, path

@@ -1,12 +1,14 @@
-"""The declarations of a method, such as ``batch_order``, are checked before anything reads them.
+"""What is wrong with a method class: its hooks and declarations are checked before anything reads them.
 
-The engine compares them with other values, or asks only whether they are true, so that a wrong one would
-change what a run does without a word.
+The engine calls hooks by their names, and compares a declaration such as ``batch_order`` with other values or
+asks only whether it is true, so that a wrong one would change what a run does without a word.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
+from types import FunctionType
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -55,16 +57,54 @@ _DECLARATIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
 """What each declaration may be: a test of a value, and the same in words."""
 _LONGEST_VALUE = 80
 """Characters of a refused value that an error repeats."""
+_MEMBERS = frozenset(name for name in (*vars(Method), *Method.__annotations__) if not name.startswith("_"))
+"""Public members of a method class: the hooks and declarations of ``Method``."""
 
 
 def fault_of_class(cls: type[Method]) -> str:
-    """Return what is wrong with the declarations of a method class; empty if nothing is.
+    """Return what is wrong with the hooks and declarations of a method class; empty if nothing is.
 
     A property has its value when the method has been made (``fault_of_object``).
     """
     values = {name: getattr(cls, name, None) for name in _DECLARATIONS}
     fixed = {name: value for name, value in values.items() if not isinstance(value, property)}
-    return _fault(cls, fixed) or _fault_of_about(cls) or _fault_of_config(cls)
+    return _fault_of_members(cls) or _fault(cls, fixed) or _fault_of_about(cls) or _fault_of_config(cls)
+
+
+def _fault_of_members(cls: type[Method]) -> str:
+    """Return which public member of a method class FedLens would ignore or call otherwise; else empty."""
+    for base in (base for base in cls.__mro__ if base not in Method.__mro__):
+        for name in (name for name in vars(base) if not name.startswith("_")):
+            if name not in _MEMBERS:
+                hint = did_you_mean(name, _MEMBERS, "fedcore/methods/base.py lists the hooks")
+                hint = f"{hint} (the name of a helper begins with an underscore)"
+                return f"FedLens would never use {base.__name__}.{name}; {hint}"
+            is_replaced = vars(base)[name] is not inspect.getattr_static(cls, name)  # by a subclass
+            if not is_replaced and (fault := _called_otherwise(base, name)):
+                return f"FedLens {fault.format(base.__name__)}"
+    return ""
+
+
+def _called_otherwise(base: type, name: str) -> str:
+    """Return how FedLens calls a hook, if a class defines it for other arguments; else an empty text."""
+    given, hook = vars(base)[name], getattr(Method, name, None)
+    if not isinstance(given, FunctionType | classmethod):
+        return ""
+    if not callable(hook):
+        return f"reads {{}}.{name} as a value, but it is defined as a function"
+    of_class = inspect.ismethod(hook)
+    wanted = [part for part in inspect.signature(hook).parameters if part != "self"]
+    function = given.__func__ if isinstance(given, classmethod) else given
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(None, *wanted)
+        fits = isinstance(given, classmethod) or not of_class
+    except TypeError:
+        fits = False
+    if fits:
+        return ""
+    arguments = ", ".join(["cls" if of_class else "self", *wanted])
+    kind = "as a class method (@classmethod)" if of_class else "as a method"
+    return f"calls {{}}.{name}({arguments}) {kind}, but it is defined otherwise"
 
 
 def fault_of_object(method: Method) -> str:

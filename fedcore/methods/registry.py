@@ -3,14 +3,13 @@
 import builtins
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -42,8 +41,6 @@ PLAIN = {
 """Our words for pydantic's errors, by the beginning of their type."""
 LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
-_MEMBERS = frozenset(name for name in (*vars(Method), *Method.__annotations__) if not name.startswith("_"))
-"""Public members of a method class: the hooks and declarations of ``Method``."""
 _INSTALLED = (Path(os.__file__).parent, Path(sys.base_prefix, "DLLs"), Path(__file__).parents[1])
 """Folders of Python's modules and of fedcore."""
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
@@ -68,7 +65,7 @@ def method(cls: type[Method] | None = None) -> type[Method]:
             f"@method takes no arguments and stands above a subclass of Method with a name; this is {cls!r}",
             "methods",
         )
-    if fault := _fault_of_members(cls) or declarations.fault_of_class(cls):
+    if fault := declarations.fault_of_class(cls):
         raise FedLensError(f"method '{cls.name}' does not keep the contract: {fault}", "methods")
     ours, other = built_in().get(cls.name), _METHODS.get(cls.name)  # ours need not be loaded
     taken = ours.module if ours is not None else cls.__module__ if other is None else other.__module__
@@ -76,45 +73,6 @@ def method(cls: type[Method] | None = None) -> type[Method]:
         raise FedLensError(f"two methods are called '{cls.name}' ({taken}, {cls.__module__}); rename one")
     _METHODS[cls.name] = cls
     return cls
-
-
-def _fault_of_members(cls: type[Method]) -> str:
-    """Return which public member of a method class FedLens would ignore or call otherwise; else empty."""
-    for base in (base for base in cls.__mro__ if base not in Method.__mro__):
-        for name in (name for name in vars(base) if not name.startswith("_")):
-            if name not in _MEMBERS:
-                return f"FedLens {_misspelt(name).format(base.__name__)}"
-            is_replaced = vars(base)[name] is not inspect.getattr_static(cls, name)  # by a subclass
-            if not is_replaced and (fault := _called_otherwise(base, name)):
-                return f"FedLens {fault.format(base.__name__)}"
-    return ""
-
-
-def _misspelt(name: str) -> str:
-    hint = did_you_mean(name, _MEMBERS, "fedcore/methods/base.py lists the hooks")
-    return f"would never use {{}}.{name}; {hint} (the name of a helper begins with an underscore)"
-
-
-def _called_otherwise(base: type, name: str) -> str:
-    """Return how FedLens calls a hook, if a class defines it for other arguments; else an empty text."""
-    given, hook = vars(base)[name], getattr(Method, name, None)
-    if not isinstance(given, FunctionType | classmethod):
-        return ""
-    if not callable(hook):
-        return f"reads {{}}.{name} as a value, but it is defined as a function"
-    of_class = inspect.ismethod(hook)
-    wanted = [part for part in inspect.signature(hook).parameters if part != "self"]
-    function = given.__func__ if isinstance(given, classmethod) else given
-    try:
-        inspect.signature(function, follow_wrapped=False).bind(None, *wanted)
-        fits = isinstance(given, classmethod) or not of_class
-    except TypeError:
-        fits = False
-    if fits:
-        return ""
-    arguments = ", ".join(["cls" if of_class else "self", *wanted])
-    kind = "as a class method (@classmethod)" if of_class else "as a method"
-    return f"calls {{}}.{name}({arguments}) {kind}, but it is defined otherwise"
 
 
 def load_file(path: str | Path) -> list[str]:

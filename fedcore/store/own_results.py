@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from fedcore.base.errors import FedLensError, first_repeated
-from fedcore.base.events import Cell, Entity, RoundFinished
+from fedcore.base.events import GLOBAL, SPLITS, STAGES, Cell, Entity, RoundFinished, StageName
 from fedcore.base.files import read_text, unguarded
 from fedcore.base.progress import first_few
 from fedcore.config import MethodEntry, RunConfig

@@ -37,7 +37,8 @@ from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
-from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
+from fedcore.engine.parallel import Parallel, Serving, worker_of
+from fedcore.engine.train import Spread
 from fedcore.methods import FedLensMethodError, registry
 from fedlens_ray import transit
 from fedlens_ray.connection import connect, list_nodes

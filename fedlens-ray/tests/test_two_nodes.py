@@ -12,7 +12,7 @@ import pytest
 from fedlens_ray.nodes import ClusterWatch
 
 from fedcore.config import parse
-from fedcore.engine.clients.memory import CHUNK
+from fedcore.engine.clients.local import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import handlers

@@ -20,8 +20,8 @@ from fedcore.config import Experiment, expand, parse
 from fedcore.data import catalog, image_files, integrity
 from fedcore.data.check import check_dataset
 from fedcore.data.readers import archives, ddr
-from fedcore.engine import setup
 from fedcore.engine.plan import plan
+from fedcore.engine.train import set_up
 from fedcore.store import Store
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
@@ -133,7 +133,7 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
     with defer_slow_work(), pytest.raises(NotPrepared):
         plan(wanted)
     run = expand(wanted)[0]
-    for event in setup.set_up(run, tmp_path, "cpu"):
+    for event in set_up(run, tmp_path, "cpu"):
         assert isinstance(event, Progress) and event.message.startswith("unpacking")
         if event.done and event.done == event.total:
             break

@@ -98,10 +98,12 @@ def test_missing_file_says_how_to_make_it(tmp_path, monkeypatch):
 
 
 def test_save_and_load_round_trip(tmp_path, monkeypatch, name):
+    from tools.pretraining.model import save_embedded  # it loads the whole of open_clip
+
     state = weights.embedded_state_dict(name)
     ids = load_file(weights.ASSETS / "mini-text.safetensors")["token_ids"].long()
     rows = state.pop("token_embedding.weight")[ids]
-    weights.save_embedded(name, state, ids, rows, tmp_path)
+    save_embedded(name, state, ids, rows, tmp_path)
     monkeypatch.setattr(weights, "ASSETS", tmp_path)
     again = weights.embedded_state_dict(name)
     assert all(torch.equal(again[k], v) for k, v in state.items())

@@ -359,7 +359,7 @@ def test_padding_is_left_out_where_that_pays(monkeypatch):
         value.requires_grad_()
         found = [function(backbone, value, suffix)]
         with monkeypatch.context() as patch:
-            patch.setattr(prompts, "_PACKED_SHARE", 0.0)
+            patch.setattr(towers, "_PACKED_SHARE", 0.0)
             found.append(function(backbone, value, suffix))
         assert packed[-2] is not None and packed[-1] is None
         torch.testing.assert_close(found[0], found[1], atol=1e-12, rtol=0)

@@ -14,8 +14,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.checkpoint import RunState, due_rows
-from fedcore.engine.clients import memory
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.base import STATE_PARTS, State
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from tests.support.against import build
@@ -147,15 +147,15 @@ def federation():
     return tiny_federation(samples=(3, 2, 4, 3, 2, 3))
 
 
-def new_loop(federation, folder=None, **options) -> Loop:
+def new_loop(federation, folder=None, **options) -> Server:
     """Two of six clients take part in a round; momentum is kept."""
     config = FedOTConfig(lr=0.01, optimiser_state="kept", momentum=0.9)
     method = FedOT(config, federation.problem)
-    return Loop(method, federation, ROUNDS, participation=0.34, folder=folder, run_key="k", **options)
+    return Server(method, federation, ROUNDS, participation=0.34, folder=folder, run_key="k", **options)
 
 
-def finished(loop: Loop) -> list[RoundFinished]:
-    return [event for event in loop.events() if isinstance(event, RoundFinished)]
+def finished(loop: Server) -> list[RoundFinished]:
+    return [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
 
 
 def measured(events: list[RoundFinished]) -> list[object]:
@@ -165,7 +165,7 @@ def measured(events: list[RoundFinished]) -> list[object]:
 @pytest.fixture
 def in_files(monkeypatch):
     monkeypatch.setattr(checkpoint, "LARGE", 0)
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
 
 
 def test_a_run_resumed_from_row_files_has_the_rows_of_one_without(federation, tmp_path, in_files):
@@ -182,7 +182,7 @@ def test_row_files_hold_optimisers_of_clients_without_parameters_of_their_own(fe
     method = build("clip-fc", federation, optimiser_state="kept", momentum=0.9)
     options = {"participation": 0.34, "run_key": "k"}
     events = run_rounds(method, federation, ROUNDS, folder=tmp_path, **options).finished
-    resumed = Loop(method, federation, ROUNDS, **options)
+    resumed = Server(method, federation, ROUNDS, **options)
     resumed.resume(events[ROUNDS - 2].checkpoint)
     assert measured(finished(resumed)) == measured(events[ROUNDS - 1 :])
 
@@ -191,7 +191,7 @@ def test_a_round_writes_its_participants_and_what_no_checkpoint_needs_is_deleted
     federation, tmp_path, in_files
 ):
     loop, sizes = new_loop(federation, tmp_path), []
-    for event in loop.events():
+    for event in all_rounds(loop):
         if isinstance(event, RoundFinished):
             checkpoint.prune(tmp_path, {event.round - 1, event.round})
             rows = {round_: path.stat().st_size for round_, path in checkpoint.row_files(tmp_path).items()}

@@ -11,7 +11,8 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of
 from fedcore.engine.federations import class_sets, unlabelled_rows
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.federation import ClassSets
 from tests.support.data.partitions import partition
@@ -56,8 +57,8 @@ def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbon
             trained.update({n: v.clone() for n, v in params.items()})
             return super().upload(params, record, data)
 
-    loop = Loop(Keeping(method.config, federation.problem), federation, 2)
-    finished = [e for e in loop.events() if hasattr(e, "cells")]
+    loop = Server(Keeping(method.config, federation.problem), federation, 2)
+    finished = [e for e in all_rounds(loop) if hasattr(e, "cells")]
     trained_in_two = dict(trained)
     cells = {(c.stage, c.model): c for c in finished[2].cells if c.test_set > 5}
     assert {(c.model, c.test_set) for c in cells.values()} == {(1, 6), (2, 7), (3, 8)}

@@ -14,13 +14,12 @@ from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, T
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.clients.executor import Chunk, Cohort, Worker
 from fedcore.engine.federations import cohorts_of_one, entities, federation_of_all, federation_of_client
 from fedcore.engine.inspect import restore
-from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.prepare import bound_to_one_label_space, prepare_inputs, resolve
+from fedcore.engine.server import Server
 from fedcore.engine.train import train
 from fedcore.methods import registry
 from fedcore.methods.federation import Federation
@@ -81,7 +80,7 @@ def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tup
     return whole, cohorts_of_one(registry.get(name), made, whole, images, protocol), protocol
 
 
-def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Loop:
+def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Server:
     return tiny.run_rounds(of_clients[0].method, whole, rounds, cohorts=of_clients)
 
 

@@ -17,10 +17,10 @@ from fedcore.base.progress import result_of
 from fedcore.clip.encodings import parse_reads
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
-from fedcore.engine import checkpoint, prepare, setup
-from fedcore.engine.clients import cohorts, memory
-from fedcore.engine.loop import Loop
-from fedcore.engine.setup import RunSetup
+from fedcore.engine import checkpoint, prepare, train
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
+from fedcore.engine.train import RunSetup
 from fedcore.methods import registry
 from tests.support.data.partitions import drawn
 from tests.support.method_cases import CASES
@@ -145,11 +145,11 @@ def made(draw: Draw, shuffle: bool = False, method: str = "", **changes: object)
     (run,) = expand(Experiment(**draw.experiment, **draw.loop, methods=[entry]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "read_images", read)
-        patch.setattr(setup, "prepare_inputs", prepared)
-        patch.setattr(setup, "_encode", encode)
-        patch.setattr(setup, "load_backbones", lambda wanted, *_: {b: clips[b.name] for b in wanted})
-        patch.setattr(cohorts, "backbone_spec", lambda name: clips[name].spec)
-        return result_of(setup.set_up(run, Path(), "cpu"))
+        patch.setattr(train, "prepare_inputs", prepared)
+        patch.setattr(train, "_encode", encode)
+        patch.setattr(train, "load_backbones", lambda wanted: [clips[name] for name, *_ in wanted])
+        patch.setattr(prepare, "backbone_spec", lambda name: clips[name].spec)
+        return result_of(train.set_up(run, Path(), "cpu"))
 
 
 def accepted(seed: int) -> tuple[Draw, RunSetup]:
@@ -163,10 +163,10 @@ def accepted(seed: int) -> tuple[Draw, RunSetup]:
 
 def ran(draw: Draw, held: RunSetup, after: str | None = None, **options: object) -> list[RoundFinished]:
     """Train a run, or what is left of it after a checkpoint."""
-    loop = Loop(held.method, held.federation, cohorts=held.cohorts, **draw.loop, **options)
+    loop = Server(held.method, held.federation, cohorts=held.cohorts, **draw.loop, **options)
     if after is not None:
         loop.resume(after)
-    return [event for event in loop.events() if isinstance(event, RoundFinished)]
+    return [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
 
 
 def records(held: RunSetup, events: list[RoundFinished]) -> Records:
@@ -209,7 +209,7 @@ def check(draw: Draw, held: RunSetup, folder: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if draw.in_files:
             patch.setattr(checkpoint, "LARGE", 0)
-            patch.setattr(memory, "IN_MEMORY", 0)
+            patch.setattr(checkpoint, "IN_MEMORY", 0)
         events, again = ran(draw, held, folder=folder), made(draw)
         rest = records(again, ran(draw, again, events[draw.stop].checkpoint))
     yield from differences("resume", records(held, events[draw.stop + 1 :]), rest, 0)

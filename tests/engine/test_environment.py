@@ -13,10 +13,10 @@ import torch
 from fedcore import config
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import Notice, RoundFinished, Started
-from fedcore.clip import specs
+from fedcore.clip import backbone, specs
 from fedcore.clip.specs import WeightsFiles
 from fedcore.config import RunConfig
-from fedcore.engine import environment, setup
+from fedcore.engine import environment
 from fedcore.engine.environment import check_content, environment_differences, processor
 from fedcore.engine.train import train
 from fedcore.methods import registry
@@ -85,7 +85,7 @@ def test_torch_and_numpy_are_recorded_by_their_own_versions():
 def test_other_code_has_another_digest(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "ASSETS", tmp_path / "assets")
     digest = environment.code.__wrapped__
-    files = ["engine/loop.py", "assets/catalog.toml", "assets/descriptions/digits.json"]
+    files = ["engine/round.py", "assets/catalog.toml", "assets/descriptions/digits.json"]
     for name in (*files, "assets/published/paper.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("before")
@@ -93,7 +93,7 @@ def test_other_code_has_another_digest(tmp_path, monkeypatch):
     for name in files:
         (tmp_path / name).write_text("after")
         digests.append(digest())
-    (tmp_path / "engine/loop.py").rename(tmp_path / "engine/other.py")
+    (tmp_path / "engine/round.py").rename(tmp_path / "engine/other.py")
     digests.append(digest())
     assert len(set(digests)) == 5
     (tmp_path / "assets/published/paper.toml").write_text("a table of a paper, which no run reads")
@@ -156,7 +156,7 @@ def weights(tmp_path, monkeypatch) -> Path:
     source = specs.weights_source("mini-vit", None)
     copy = Path(shutil.copy(source[1], tmp_path / "weights.safetensors"))
     monkeypatch.setattr(specs, "weights_source", lambda name, pretrained: (source[0], copy))
-    monkeypatch.setattr(setup, "_LOADED", {})
+    monkeypatch.setattr(backbone, "_LOADED", {})
     return copy
 
 

@@ -15,7 +15,7 @@ from fedcore.base.progress import result_of
 from fedcore.clip.backbone import load
 from fedcore.engine import inspect
 from fedcore.engine.inspect import RunSnapshot
-from fedcore.engine.loop import Loop
+from fedcore.engine.server import Server
 from tests.support.against import build
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -35,7 +35,7 @@ PRODUCT = {"clip-fc": {**SMALL, "bias": False}, "fedot": SMALL}
 
 
 @cache
-def looked_at(name: str) -> tuple[RunSnapshot, Loop]:
+def looked_at(name: str) -> tuple[RunSnapshot, Server]:
     """A method after one round on the tiny federation; the tests only read it."""
     backbone = drawn_backbone()
     reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions", "plot": "regions"}.get(

@@ -9,8 +9,9 @@ import torch
 from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST
 from fedcore.engine.clients.executor import Chunk
 from fedcore.engine.federations import entities, with_transfer
-from fedcore.engine.loop import Loop
 from fedcore.engine.prepare import TransferInputs
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation, LabelSpace, Rows
@@ -110,7 +111,7 @@ def test_training_encodes_no_name_of_a_new_class(backbone):
     watched = replace(backbone, tokenizer=spy)
     held = base_and_new(watched)
     method = build("promptfl", held, context_length=2)
-    loop = Loop(method, held, 1)
+    loop = Server(method, held, 1)
     worker, everyone = loop.worker, torch.arange(len(held.problem.clients))
     received = {n: v.expand(len(everyone), *v.shape) for n, v in loop.state.shared.items()}
     worker.train(Chunk(0, everyone, 1, received, {}, {}, 0.1, True, False))
@@ -119,7 +120,7 @@ def test_training_encodes_no_name_of_a_new_class(backbone):
         return [text for text in read if any(name in text for name in NEW)]
 
     assert any("snow owl" in text for text in read) and not new_names()
-    list(loop.events())
+    list(all_rounds(loop))
     assert new_names(), "testing on the new classes does"
 
 

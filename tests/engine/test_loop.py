@@ -8,8 +8,8 @@ import torch
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import AFTER_AGGREGATION, Finished, RoundFinished
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.loop import Loop
-from fedcore.engine.server import traffic
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server, traffic
 from fedcore.methods.base import Ragged
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
@@ -82,7 +82,7 @@ def test_who_takes_part_is_averaged_by_its_own_samples_and_alone_moves(five, wei
 
 
 def test_every_round_draws_its_own_participants_until_all_have_taken_part(five):
-    loop = Loop(BiasMethod(BiasConfig(), five.problem), five, 1, participation=0.4)
+    loop = Server(BiasMethod(BiasConfig(), five.problem), five, 1, participation=0.4)
     drawn = [tuple(loop.participants(round_).tolist()) for round_ in range(1, 31)]
     assert drawn == [tuple(loop.participants(round_).tolist()) for round_ in range(1, 31)]
     assert len(set(drawn)) > 5, "of ten pairs"
@@ -90,7 +90,7 @@ def test_every_round_draws_its_own_participants_until_all_have_taken_part(five):
     assert {c for pair in drawn for c in pair} == set(range(5))
     order = (2, 0, 4, 1, 3)
     turned = tiny_federation(samples=(9, 5, 7, 12, 4), order=order)
-    other = Loop(BiasMethod(BiasConfig(), turned.problem), turned, 1, participation=0.4)
+    other = Server(BiasMethod(BiasConfig(), turned.problem), turned, 1, participation=0.4)
     names = {five.problem.clients[i] for i in drawn[0]}
     assert names == {turned.problem.clients[i] for i in other.participants(1)}, "drawn by name"
 
@@ -99,7 +99,7 @@ def test_every_round_draws_its_own_participants_until_all_have_taken_part(five):
     ("share", "expected"), [(0.01, 1), (0.3, 2), (0.49, 2), (0.5, 3), (0.9, 5), (1.0, 5)]
 )
 def test_a_share_of_the_clients_is_rounded_half_up_and_never_none(five, share, expected):
-    loop = Loop(BiasMethod(BiasConfig(), five.problem), five, 1, participation=share)
+    loop = Server(BiasMethod(BiasConfig(), five.problem), five, 1, participation=share)
     assert len(loop.participants(1)) == expected
 
 
@@ -134,9 +134,9 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, opt
     method, federation = _method(backbone, optimiser_state=optimiser_state, optimiser="adam")
     whole = run_rounds(method, federation, 5, **options)
     part = run_rounds(method, federation, 3, folder=tmp_path, run_key="k", **options)
-    resumed = Loop(method, federation, 5, folder=tmp_path, run_key="k", **options)
+    resumed = Server(method, federation, 5, folder=tmp_path, run_key="k", **options)
     resumed.resume(part.finished[-1].checkpoint)
-    rest = [e for e in resumed.events() if isinstance(e, RoundFinished)]
+    rest = [e for e in all_rounds(resumed) if isinstance(e, RoundFinished)]
     assert [e.round for e in rest] == [4, 5]
     assert [e.cells for e in rest] == [e.cells for e in whole.finished[-2:]]
     assert [e.train_loss for e in rest] == [e.train_loss for e in whole.finished[-2:]]
@@ -197,10 +197,10 @@ def test_the_seconds_of_a_round_are_split_and_none_is_lost(backbone):
 def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
     method, federation = _method(backbone)
     seen = []
-    loop = Loop(
+    loop = Server(
         method, federation, 9, folder=tmp_path, should_stop=_after(9)
     )  # three steps a round: in round 4
-    events = (seen.append(event.round) for event in loop.events())
+    events = (seen.append(event.round) for event in all_rounds(loop))
     with pytest.raises(Stopped):
         list(events)
     assert seen == [0, 1, 2, 3] and loop.run_state.done == 3
@@ -251,7 +251,7 @@ def test_evaluate_every_still_evaluates_the_last_round(backbone):
 
 def test_zero_rounds_report_the_start_and_finish(backbone):
     method, federation = _method(backbone)
-    events = list(Loop(method, federation, 0).events())
+    events = list(all_rounds(Server(method, federation, 0)))
     assert [type(e) for e in events] == [RoundFinished, Finished]
 
 
@@ -273,8 +273,8 @@ def test_a_checkpoint_of_another_config_and_a_damaged_one_are_refused(backbone, 
     method, federation = _method(backbone)
     path = run_rounds(method, federation, 1, folder=tmp_path, run_key="one").finished[-1].checkpoint
     with pytest.raises(FedLensError, match="made with another config, other weights or other images"):
-        Loop(method, federation, 2, run_key="two").resume(path)
+        Server(method, federation, 2, run_key="two").resume(path)
     with open(path, "r+b") as file:
         file.truncate(100)
     with pytest.raises(FedLensError, match="cannot resume from"):
-        Loop(method, federation, 2, run_key="one").resume(path)
+        Server(method, federation, 2, run_key="one").resume(path)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedcore.base.events import AFTER_AGGREGATION, TEST, RoundFinished
-from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.federation import ClassSets
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_federation
@@ -56,8 +57,8 @@ def test_counts_in_between_are_those_of_the_sample_and_all_others_are_as_without
     monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
     whole, sampled = federation_with(None, classes), federation_with(WANTED, classes)
     expected = run_rounds(cls(BiasConfig(), whole.problem), whole, ROUNDS).finished
-    loop = Loop(cls(BiasConfig(), sampled.problem), sampled, ROUNDS)
-    for event in loop.events():
+    loop = Server(cls(BiasConfig(), sampled.problem), sampled, ROUNDS)
+    for event in all_rounds(loop):
         if not isinstance(event, RoundFinished):
             continue
         of_all = expected[event.round]
@@ -97,10 +98,10 @@ def test_a_resumed_run_and_other_processes_give_the_same_rows(tmp_path, monkeypa
 
     def new_loop(**options):
         federation = federation_with(WANTED)
-        return Loop(cls(BiasConfig(), federation.problem), federation, ROUNDS, **options)
+        return Server(cls(BiasConfig(), federation.problem), federation, ROUNDS, **options)
 
     def cells(loop):
-        return [e.cells for e in loop.events() if isinstance(e, RoundFinished)]
+        return [e.cells for e in all_rounds(loop) if isinstance(e, RoundFinished)]
 
     def submit_to(serving):
         def submit(content):
@@ -116,7 +117,7 @@ def test_a_resumed_run_and_other_processes_give_the_same_rows(tmp_path, monkeypa
     spread.executor = Parallel([submit_to(s) for s in servings], torch.device("cpu"))
     assert cells(spread) == expected
     part = new_loop(folder=tmp_path / "part", run_key="k")
-    first = next(e for e in part.events() if isinstance(e, RoundFinished) and e.round == 1)
+    first = next(e for e in all_rounds(part) if isinstance(e, RoundFinished) and e.round == 1)
     resumed = new_loop(folder=tmp_path / "part", run_key="k")
     resumed.resume(first.checkpoint)
     assert cells(resumed) == expected[2:]

@@ -11,8 +11,8 @@ from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.data.partition import withhold
 from fedcore.engine.clients.executor import Chunk, first_adapted_code
 from fedcore.engine.federations import adapted_entities, entities
-from fedcore.engine.loop import Loop
-from fedcore.engine.setup import reason_without_adaptation
+from fedcore.engine.server import Server
+from fedcore.engine.train import reason_without_adaptation
 from fedcore.methods import registry
 from fedcore.methods.federation import Federation, Rows
 from tests.methods.test_invariances import SMALL
@@ -76,7 +76,7 @@ def test_an_unseen_client_trains_as_a_participant_that_begins_now(name):
     assert not any(c.model == code for event in loop.finished[:-1] for c in event.cells), "at the end only"
 
     among_all = build(name, whole, batch_size=4, local_epochs=2, **SMALL.get(name, {}))
-    once = Loop(among_all, whole, 1)
+    once = Server(among_all, whole, 1)
     start = {n: v[None] for n, v in loop.state.shared.items()}
     last = torch.tensor([len(whole.problem.clients) - 1])
     local = {n: v[last] for n, v in among_all.init(whole.problem.generator).local.items()}

@@ -323,8 +323,8 @@ def two_images(folder: Path) -> Path:
 def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
     from fedcore.clip import encodings
+    from fedcore.clip.backbone import load_backbones
     from fedcore.config import DataConfig
-    from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
 
     path = two_images(tmp_path)
@@ -334,7 +334,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
         number = Store(db).tasks.submit(kind, "own", args)
         assert execute_next(db, TASKS) == "done"
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
-    backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
+    (backbone,) = load_backbones([("mini-vit", None, "cpu", "fp32")])
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
     wanted = encodings.cache_path(tmp_path, backbone, images, "embedding").name
     task = Store(db).tasks.get(number)

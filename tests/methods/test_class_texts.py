@@ -13,7 +13,7 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.config import MethodEntry
 from fedcore.config.identity import group_hash, stable_config
 from fedcore.engine.plan import plan
-from fedcore.engine.setup import set_up
+from fedcore.engine.train import set_up
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini

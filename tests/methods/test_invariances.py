@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from fedcore.engine.clients.cohorts import entries_by_class
+from fedcore.engine.clients.executor import entries_by_class
 from fedcore.methods import registry
 from fedcore.methods.base import Method, State, overrides
 from fedcore.methods.federation import Federation, Rows

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fedcore.base.events import RoundFinished
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.loop import Loop
-from fedcore.engine.server import Transport
+from fedcore.engine.clients.executor import Cohort
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server, Transport
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
 from fedcore.methods.federation import Federation
@@ -112,7 +112,7 @@ def carried(crossing: Tensor, wanted: list[tuple[str, Tensor]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def secrets(loop: Loop, before: Params) -> Iterator[tuple[str, Tensor]]:
+def secrets(loop: Server, before: Params) -> Iterator[tuple[str, Tensor]]:
     """What each client keeps: its local parameters before and after the round, and how they moved."""
     for name, after in loop.state.local.items():
         for i, client in enumerate(loop.federation.problem.clients):
@@ -135,10 +135,10 @@ def leaks(
         largest: numbers of a tensor up to which it is looked through.
     """
     road, found, seen = Listening(), [], 0
-    loop = Loop(method, federation, ROUNDS, transport=road, cohorts=cohorts)
+    loop = Server(method, federation, ROUNDS, transport=road, cohorts=cohorts)
     encoded = [line for c in loop.cohorts for line in samples(c.federation)]
     before = {name: value.clone() for name, value in loop.state.local.items()}
-    for event in loop.events():
+    for event in all_rounds(loop):
         if not isinstance(event, RoundFinished) or event.round == 0:
             continue
         crossings = [*(("up", sent) for sent in road.sent[seen:]), ("down", road.received[-1])]

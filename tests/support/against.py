@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.engine.clients.local import batch_positions
-from fedcore.engine.loop import Loop
+from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
 from fedcore.methods.federation import Federation
@@ -66,7 +66,7 @@ def train_both(
     weighting: str,
     optimiser: Callable[[list[Tensor]], torch.optim.Optimizer] = fedavg.sgd,
     still: Sequence[str] = (),
-) -> tuple[Loop, list[Parameters]]:
+) -> tuple[Server, list[Parameters]]:
     """Train two rounds in the engine and naively; both end with the same parameters, which have moved.
 
     Args:
@@ -100,7 +100,7 @@ def train_both(
     return loop, naive
 
 
-def assert_predictions(loop: Loop, common: Tensor | None, owns: Sequence[Tensor] | None = None) -> None:
+def assert_predictions(loop: Server, common: Tensor | None, owns: Sequence[Tensor] | None = None) -> None:
     """Compare what the models predict for the first samples of the pool.
 
     Args:

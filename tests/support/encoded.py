@@ -13,13 +13,13 @@ DIGITS = {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2}
 @pytest.fixture(scope="session")
 def encoded_digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
     """Puts the encodings of these digits by mini-vit into a folder of artifacts, and returns that folder."""
+    from fedcore.clip.backbone import load_backbones
     from fedcore.data import catalog
-    from fedcore.engine import setup
     from tests.support.clip import encoded
 
     made = tmp_path_factory.mktemp("encoded")
     images = catalog.load(DIGITS["name"], domains=DIGITS["domains"])
-    encoded(setup.load_backbone("mini-vit", None, "cpu", "fp32"), images, "embedding", made)
+    encoded(*load_backbones([("mini-vit", None, "cpu", "fp32")]), images, "embedding", made)
 
     def put(artifacts: Path) -> Path:
         shutil.copytree(made, artifacts / "encodings", dirs_exist_ok=True)

@@ -14,8 +14,9 @@ from fedcore.base.events import RoundFinished
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.loop import Loop
+from fedcore.engine.clients.executor import Cohort
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.hyperparameters import MethodConfig
@@ -180,8 +181,8 @@ def tiny_cohorts(
     return tuple(found)
 
 
-def run_rounds(method: Method, federation: Federation, rounds: int = 3, **options: object) -> Loop:
+def run_rounds(method: Method, federation: Federation, rounds: int = 3, **options: object) -> Server:
     """Run a method; the returned loop has ``state`` and, as ``finished``, the RoundFinished events."""
-    loop = Loop(method, federation, rounds, **options)
-    loop.finished = [event for event in loop.events() if isinstance(event, RoundFinished)]
+    loop = Server(method, federation, rounds, **options)
+    loop.finished = [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
     return loop

@@ -16,7 +16,8 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import row_shape
 from fedcore.clip.specs import backbone_spec
 from fedcore.clip.weights import Uninitialised
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.registry import load_all
@@ -109,8 +110,8 @@ def build(name: str, drawn: Federation, **fields: object) -> Method:
 
 def run(method: Method, drawn: Federation, rounds: int, participation: float = 1.0) -> list[RoundFinished]:
     """Run rounds with their evaluation; returns their events, round 0 included."""
-    loop = Loop(method, drawn, rounds, participation)
-    return [event for event in loop.events() if isinstance(event, RoundFinished)]
+    loop = Server(method, drawn, rounds, participation)
+    return [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
 
 
 class Stopwatch:

@@ -18,7 +18,8 @@ from fedcore.base.events import Entity, Notice, RoundFinished, Started
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.federations import entities
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
 from fedcore.store.writer import RunWriter
@@ -103,7 +104,7 @@ def make_large(db: Path, clients: int) -> int:
         method = drawn.build(run.method.name, federation, **LARGE[run.method.name])
         listed = entities(federation)
         writer.started(Started(entities=listed, rounds_total=run.rounds, environment={"device": "cpu"}))
-        for event in Loop(method, federation, run.rounds, share).events():
+        for event in all_rounds(Server(method, federation, run.rounds, share)):
             if isinstance(event, RoundFinished):
                 writer.write_round(event)
             elif isinstance(event, Notice):

@@ -13,7 +13,8 @@ import torch
 import typer
 
 from fedcore.base.events import RoundFinished
-from fedcore.engine.loop import Loop
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.federation import Federation
 from tools.benchmarks import drawn, floors
 
@@ -37,8 +38,8 @@ def main(clients: int = 10, classes: int = 65, samples: int = 160, repeats: int 
 
 def round_of(name: str, federation: Federation, repeats: int) -> Callable[[], object]:
     """Return what trains a method's next round, with all that it records but its evaluation."""
-    loop = Loop(drawn.build(name, federation), federation, repeats + 2, evaluate_every=repeats + 3)
-    events = (event for event in loop.events() if isinstance(event, RoundFinished))
+    loop = Server(drawn.build(name, federation), federation, repeats + 2, evaluate_every=repeats + 3)
+    events = (event for event in all_rounds(loop) if isinstance(event, RoundFinished))
     next(events)  # round 0 is an evaluation
     return lambda: next(events)
 

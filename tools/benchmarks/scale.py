@@ -25,9 +25,10 @@ import typer
 from fedcore.base.devices import CPU, environment_for
 from fedcore.base.events import RoundFinished
 from fedcore.engine.clients.executor import Worker
-from fedcore.engine.clients.memory import CHUNK, clients_at_once
-from fedcore.engine.loop import Loop
+from fedcore.engine.clients.local import CHUNK, clients_at_once
 from fedcore.engine.parallel import Parallel, Serving, processes
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from tools.benchmarks import drawn
 
 
@@ -42,7 +43,7 @@ def make_loop(
     clip: str,
     test_sample: int | None = None,
     distinct: int = drawn.DISTINCT,
-) -> Loop:
+) -> Server:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
     reads = drawn.reads_of(method, clip, **fields)
@@ -50,7 +51,7 @@ def make_loop(
         clients, classes, samples, test=samples, reads=reads, clip=clip, distinct=distinct
     )
     federation = replace(federation, test_sample=test_sample)
-    return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
+    return Server(drawn.build(method, federation, **fields), federation, rounds, share)
 
 
 def make_worker(*given: object) -> Worker:
@@ -129,7 +130,7 @@ def main(
         loop.run_state.done, spent, clock, evaluation = 0, [0.0], [0.0], [0.0]
     with spread if over > 1 or actors else nullcontext(loop.executor) as loop.executor:
         begin = time.perf_counter()
-        for event in loop.events():
+        for event in all_rounds(loop):
             if isinstance(event, RoundFinished):
                 spent.append(watch())
                 clock.append(time.perf_counter() - begin)

@@ -34,7 +34,7 @@ def other_code(folder: Path) -> str:
     shutil.copytree(
         PROJECT / "fedcore", folder / "other" / "fedcore", ignore=shutil.ignore_patterns("published")
     )
-    with (folder / "other" / "fedcore" / "engine" / "loop.py").open("a") as file:
+    with (folder / "other" / "fedcore" / "engine" / "round.py").open("a") as file:
         file.write("# another commit\n")
     return str(folder / "other")
 

@@ -72,7 +72,7 @@ def upgrade(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         made.finish()
         ids = made.queue(count=6)
         made.reach(ids[0], int(rng.integers(1, 9)))
-        with (code / "fedcore" / "engine" / "loop.py").open("a") as file:
+        with (code / "fedcore" / "engine" / "round.py").open("a") as file:
             file.write("# the next release\n")
         said = made.says("beta", "has other code of FedLens")
         with worker(made.db, made.address, variables=made.variables):

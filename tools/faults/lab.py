@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from fedcore.cli.main import main as fedlens
+from fedcore.clip.backbone import load_backbones
 from fedcore.config import backbones, dumps, expand, parse
-from fedcore.engine import setup
 from fedcore.jobs import analysis
 from fedcore.jobs.process import run_process, work
 from fedcore.papers.experiments import preset, published
@@ -46,7 +46,8 @@ REST_SECONDS = 60.0
 def warm_up() -> None:
     """Import torch and load the model, for all processes that are forked from this one."""
     importlib.import_module("fedcore.engine.train")
-    setup.load_backbones(backbones(expand(parse(EXPERIMENT))[0]), "cpu")
+    (backbone,) = backbones(expand(parse(EXPERIMENT))[0])
+    load_backbones([(backbone.name, backbone.pretrained, "cpu", backbone.precision)])
     if (threads := psutil.Process().num_threads()) > 1:
         raise RuntimeError(f"{threads} threads live; a process must not be forked from them")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import open_clip
 import torch
 from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.tokenizer import SimpleTokenizer
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedcore.clip import weights
@@ -129,3 +131,25 @@ def see(tower: nn.Module, batch: np.ndarray) -> Tensor:
     mean, std = (torch.tensor(v)[:, None, None] for v in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD))
     with torch.autocast("cpu", torch.bfloat16):
         return tower(((x - mean) / std).contiguous(memory_format=torch.channels_last)).float()
+
+
+def save_embedded(
+    name: str,
+    full: dict[str, Tensor],
+    ids: Tensor,
+    rows: Tensor,
+    folder: Path,
+    with_text: bool = True,
+) -> None:
+    """Write one image tower and the shared text tower in half precision, for ``weights.embedded_state_dict``.
+
+    Shape: ids (words,), the BPE ids of the stored token rows (words, width).
+    """
+    text = {k: v for k, v in full.items() if not k.startswith("visual.") and k != "logit_scale"}
+    text |= {"token_rows": rows, "token_ids": ids.int()}
+    image = {k: v for k, v in full.items() if k.startswith("visual.") or k == "logit_scale"}
+    files = {f"{name}.safetensors": image} | ({weights.TEXT_FILE: text} if with_text else {})
+    for file, part in files.items():
+        half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in part.items()}
+        save_file(half, folder / file)
+        (folder / file).chmod(0o644)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from fedcore.clip import weights
 from tools.pretraining import captions, drawings, helpers
-from tools.pretraining.model import FactHeads, TrainableClip, Vocabulary, see, start_vit
+from tools.pretraining.model import FactHeads, TrainableClip, Vocabulary, save_embedded, see, start_vit
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Trainer:
         name, rows = self.stage.name, state["rows.weight"]
         torch.save({"model": state, "stage": asdict(self.stage), "done": done}, checkpoint)
         full = {k: v for k, v in state.items() if k != "rows.weight"}
-        weights.save_embedded(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
+        save_embedded(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
 
 
 def train(stage: Stage, corpus: drawings.Corpus, options: argparse.Namespace) -> None:

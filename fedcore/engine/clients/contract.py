@@ -11,7 +11,6 @@ A fault is a sentence that says what is wrong and what to do. Faults are found o
 check may rely on those before it, and the first is raised with the file and line of the hook.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.engine.clients.hooks import are_texts, call, is_built_in, kind, line_of, place_of, quoted, shape
+from fedcore.engine.clients.hooks import call, faults_named, is_built_in, kind, line_of, quoted, shape
 from fedcore.methods.base import (
     STATE_PARTS,
     Batch,
@@ -48,6 +47,20 @@ def run(method: Method, hook: str, *given: Any, writable: tuple[int, ...] = (), 
     """
     result = call(getattr(method, hook), *given, writable=writable)
     return checked(method, hook, result, *given, **beside)
+
+
+def planned(cls: type[Method], name: str, *given: Any) -> Any:
+    """Call a hook of planning by its name, and return its result once that is checked.
+
+    Raises:
+        FedLensMethodError: also if the hook raises another error than a ``FedLensError``.
+    """
+    hook, row = getattr(cls, name), CONTRACT[name]
+    with faults_named(cls.name):
+        result = hook(*given)
+    if not row.fits(result):
+        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; {row.remedy}")
+    return result
 
 
 def checked(method: Method, hook: str, result: Any, *given: Any, **beside: Any) -> Any:
@@ -320,9 +333,18 @@ def _are_tensors(values: object) -> bool:
     return isinstance(values, dict) and all(map(torch.is_tensor, values.values()))
 
 
+def _are_texts(lines: object) -> bool:
+    return isinstance(lines, (list, tuple)) and all(isinstance(line, str) for line in lines)
+
+
 _MODELS = "return the parameters of the participants' models, as logits takes them"
 
 CONTRACT = {
+    "check": Row(lambda result: result is None, "raise FedLensError to refuse a config"),
+    "plan_warnings": Row(_are_texts, "return a list of texts"),
+    "bound_to_classes": Row(_is(str), "return a text"),
+    "bound_to_clients": Row(_is(str), "return a text"),
+    "reads": Row(_is(str), "return a text"),
     "init": Row(_is(State), "return State(shared={...})", _start, "State"),
     "sends": Row(_is(dict), "return tensors by name, {...}", _received, only_own=True),
     "round_constants": Row(
@@ -343,13 +365,13 @@ CONTRACT = {
         lambda method, sent, state, clients, received: _sent(sent, len(clients)),
         only_own=True,
     ),
-    "round_log": Row(are_texts, "return a list of texts"),
+    "round_log": Row(_are_texts, "return a list of texts"),
     "models": Row(_is(Models), "return Models(global, clients)", _models, "Models"),
     "retarget": Row(_is(State), "return replace(state, shared={...})"),
     "head": Row(_are_tensors, "return tensors by name"),
     "logits": Row(faults=_logits),
 }
-"""The hooks that a run calls, in the order of a round; a training step is checked by ``FirstStep``."""
+"""The hooks of planning, then those of a round in their order; ``FirstStep`` checks a training step."""
 
 
 class FirstStep:
@@ -502,16 +524,3 @@ def _reached(loss: Tensor, params: Params) -> set[str]:
             found.add(names[leaf])
         todo += [following for following, _ in node.next_functions]
     return found
-
-
-class GlobalModel(dict[str, "Tensor"]):
-    """The parameters of the global model; a missing one is reported with the remedy."""
-
-    def __missing__(self, name: str) -> Tensor:
-        frame = sys._getframe(1)
-        raise FedLensMethodError(
-            f"{place_of(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
-            f"{quoted(self)}: what is local stays with its client. Predict without it there "
-            f'(if "{name}" in params: ...), or declare that there is no global model: def models(self, '
-            "state): return Models(None, {**self.repeat(state.shared), **state.local})"
-        )

@@ -43,8 +43,6 @@ _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
 
 On a CPU they fit its cache: passes sixteen times as large took twice as long on two cores. On CUDA they fill
 a GPU."""
-
-
 FEWEST = 8
 """Passes from which on models are compared, since equal ones can be scored once."""
 
@@ -111,11 +109,6 @@ class Evaluator:
         if self.federation.test_sample is None:
             return self
         return replace(self, federation=self.federation.in_between, between=True)
-
-    @property
-    def has_samples(self) -> bool:
-        """True if any sample is tested or validated in this label space."""
-        return len(self.federation.test.flat) + len(self.federation.validation.flat) > 0
 
     def _head(self, params: Params, clients: Tensor) -> Params:
         home = self.trained_on or self.federation

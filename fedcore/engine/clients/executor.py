@@ -9,8 +9,13 @@ The evaluation after aggregation is divided too: a part is either a chunk of cli
 forward passes of a cohort's global model. How the samples are cut into passes depends on the model only, not
 on the number of processes: a pass has the same shape everywhere, and so the same bits. Values over all
 participants of a round (``Method.diagnostics``) need all of them at once and are not divided.
+
+Clients that differ in backbone or training budget are cohorts, and a chunk never mixes two. A method declares
+in ``Method.backbones`` whether its clients may have different ones. If so, its initial state must not depend
+on any of them. Importing this module does not load torch.
 """
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,14 +25,74 @@ from typing import Protocol
 from fedcore.base.devices import keep_freed_memory
 from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, Cell
 from fedcore.base.lazy import Tensor, torch
-from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import FirstStep, GlobalModel, run
+from fedcore.engine.clients.contract import FirstStep, initial_state, run
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
-from fedcore.engine.clients.hooks import make
+from fedcore.engine.clients.hooks import make, place_of, quoted
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.methods.base import Method, Params, Ragged, State
+from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, Params, Ragged, State
 from fedcore.methods.federation import Federation
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients that share a backbone and a training budget; or one client that predicts among its own classes.
+
+    Its method and federation contain all clients of the run, so that indices mean the same everywhere; it
+    trains and evaluates only its own clients.
+
+    Attributes:
+        method: made for this cohort's backbone, with its batch size and local epochs.
+        federation: all samples as this cohort's backbone encodes them.
+        clients: its clients, a range of the client order.
+        max_steps: most local steps of a client in one round; None: no limit.
+    """
+
+    method: Method
+    federation: Federation
+    clients: range
+    max_steps: int | None = None
+
+
+def is_mixed(cohorts: Sequence[Cohort]) -> bool:
+    """Return whether the cohorts have different backbones, and check that the initial state fits all."""
+    first, *rest = {id(c.federation.problem.backbone): c for c in cohorts}.values()
+    for other in rest:
+        for part, name, ours, theirs in differing_start(first, other):
+            one, two = (c.federation.problem.backbone.spec.name for c in (first, other))
+            raise FedLensMethodError(
+                f"{type(first.method).__name__} declares backbones = '{first.method.backbones}', but its "
+                f"{part} '{name}' starts as {_shape(ours)} with {one} and {_shape(theirs)} with {two}; "
+                "declare backbones = 'one'"
+            )
+    return bool(rest)
+
+
+def differing_start(one: Cohort, other: Cohort) -> Iterator[tuple[str, str, Tensor | None, Tensor | None]]:
+    """Yield part of the state, name and both values of each parameter that starts differently."""
+    states = [initial_state(c.method) for c in (one, other)]
+    for part in STATE_PARTS:
+        left, right = (getattr(state, part) for state in states)
+        for name in dict.fromkeys([*left, *right]):
+            ours, theirs = left.get(name), right.get(name)
+            if ours is None or theirs is None or not torch.equal(ours, theirs.to(ours)):
+                yield part, name, ours, theirs
+
+
+def entries_by_class(method: Method) -> tuple[str, ...]:
+    """Return the parameters that have an entry for each class: those whose shape one class fewer changes."""
+    problem = method.problem
+    fewer = replace(problem, classes=problem.classes[:-1], class_counts=problem.class_counts[:, :-1])
+    states = [initial_state(m) for m in (method, make(type(method), method.config, fewer))]
+    found = []
+    for part in STATE_PARTS:
+        one, other = (getattr(state, part) for state in states)
+        found += [name for name, value in one.items() if value.shape != other[name].shape]
+    return tuple(dict.fromkeys(found))
+
+
+def _shape(value: Tensor | None) -> str:
+    return "nothing" if value is None else f"{tuple(value.shape)} of norm {value.double().norm():.4g}"
 
 
 @dataclass(frozen=True)
@@ -143,6 +208,19 @@ class Executor(Protocol):
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
         """Compute parts of the evaluation after aggregation."""
+
+
+class GlobalModel(dict[str, "Tensor"]):
+    """The parameters of the global model; a missing one is reported with the remedy."""
+
+    def __missing__(self, name: str) -> Tensor:
+        frame = sys._getframe(1)
+        raise FedLensMethodError(
+            f"{place_of(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
+            f"{quoted(self)}: what is local stays with its client. Predict without it there "
+            f'(if "{name}" in params: ...), or declare that there is no global model: def models(self, '
+            "state): return Models(None, {**self.repeat(state.shared), **state.local})"
+        )
 
 
 @dataclass
@@ -285,7 +363,7 @@ def after_aggregation(
     for cohort, home in enumerate(evaluators):
         for space, whole in enumerate(home.spaces):
             evaluator = whole.in_between if between else whole
-            if not evaluator.has_samples:
+            if not len(evaluator.federation.test.flat) + len(evaluator.federation.validation.flat):
                 continue
             place = cohort, space
             with torch.no_grad():

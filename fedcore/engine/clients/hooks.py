@@ -134,33 +134,6 @@ def _global_draws() -> dict[str, object]:
     }
 
 
-def planned(cls: type[Method], name: str, *given: Any) -> Any:
-    """Call a hook of planning by its name, and return its result once that is checked.
-
-    Raises:
-        FedLensMethodError: also if the hook raises another error than a ``FedLensError``.
-    """
-    hook = getattr(cls, name)
-    with faults_named(cls.name):
-        result = hook(*given)
-    fits, remedy = _PLANNING.get(name, (lambda value: isinstance(value, str), "return a text"))
-    if not fits(result):
-        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; {remedy}")
-    return result
-
-
-def are_texts(lines: object) -> bool:
-    """Return whether a hook has returned a list of texts."""
-    return isinstance(lines, (list, tuple)) and all(isinstance(line, str) for line in lines)
-
-
-_PLANNING: dict[str, tuple[Callable[[object], bool], str]] = {
-    "check": (lambda value: value is None, "raise FedLensError to refuse a config"),
-    "plan_warnings": (are_texts, "return a list of texts"),
-}
-"""What hooks of planning must return, and what to do otherwise; all others return a text."""
-
-
 @contextmanager
 def faults_named(method: str) -> Iterator[None]:
     """Name the file and line in an error that a method's own code raises.

@@ -6,20 +6,40 @@ neither its parameters nor its optimiser move.
 
 Matrix products are computed in single precision or in what the config's ``arithmetic`` asks for. Parameters,
 optimisers, averages and evaluation stay in single precision in any case.
+
+A GPU reports that its memory is exhausted, and the round is repeated with smaller chunks. On a CPU the
+operating system would kill the process instead, so what a client takes is measured before the run begins
+(``clients_at_once``).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
-from fedcore.engine.clients.contract import FirstStep, run
+from fedcore.engine.clients.contract import FirstStep, phases_of, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.methods.base import Batch, Method, Params, Phase, Step
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import Arithmetic
+from fedcore.methods.base import Batch, Method, Params, Phase, State, Step
+from fedcore.methods.federation import Federation, LocalData
+from fedcore.methods.tensors import saved_storages
+
+CHUNK = 32
+"""Clients trained at once unless memory requires fewer."""
+_MOST = 2**30
+"""Bytes that the steps of a chunk may take, or a quarter of the run's share of memory if that is less.
+
+Processes that train chunks of one run on one machine divide them. A process takes up to 2 GiB besides, with a
+CLIP as large as ViT-B-32. Where steps are so large, more clients at once are no faster on a CPU."""
+_HEAP = 1.8
+"""Bytes by which a process grows for each byte that autograd saves in blocks that come from the heap.
+
+glibc cannot reuse a freed block for an aligned one of the same size, and torch aligns all of its blocks, so
+temporary results leave holes between the saved ones. Measured: 1.25 (ProDA) to 2.3 (FedMaPLe); a ResNet,
+whose blocks are larger, 1.06."""
+_COPIES = 3
+"""Copies of a client's parameters beside those that autograd saves: as received, gradient, next value."""
 
 
 def batch_positions(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
@@ -98,41 +118,28 @@ class StepSchedule:
 
     def __iter__(self) -> Iterator[Turn]:
         """Yield the steps in order; a step's samples are read only now."""
-        pool = self.data.pool
-        rows, clients, samples, masks = self._tables
-        sources, targets = self._records
-        host = self._samples if pool.values.device != pool.device else samples
-        for i, (active, positions) in enumerate(zip(self._active, self._positions, strict=True)):
-            everyone = len(active) == len(self.data.clients)
-            batch = Batch(pool.x(host[i]), pool.y(samples[i]), masks[i].view(positions.shape), clients[i])
-            yield Turn(everyone, rows[i], batch, (sources[i], targets[i]))
-
-    @cached_property
-    def _samples(self) -> list[Tensor]:
-        """Rows of the pool for each step, on the CPU; padding repeats a client's first sample."""
-        index = self.data.rows.index
-        pairs = zip(self._active, self._positions, strict=True)
-        return [index[rows].gather(1, positions.clamp(min=0)) for rows, positions in pairs]
-
-    @cached_property
-    def _tables(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """For each step, on the device: the clients' positions and numbers, rows of the pool, and mask."""
-        clients = [self.data.clients[rows] for rows in self._active]
-        numbers = self._on_device([*self._active, *clients, *self._samples])
+        pool, index, n = self.data.pool, self.data.rows.index, len(self._active)
+        # Rows of the pool for each step; padding repeats a client's first sample.
+        samples = [
+            index[rows].gather(1, positions.clamp(min=0))
+            for rows, positions in zip(self._active, self._positions, strict=True)
+        ]
+        numbers = self._on_device(
+            [*self._active, *(self.data.clients[rows] for rows in self._active), *samples]
+        )
         masks = self._on_device([positions >= 0 for positions in self._positions])
-        n = len(self._active)
-        return numbers[:n], numbers[n : 2 * n], numbers[2 * n :], masks
-
-    @cached_property
-    def _records(self) -> tuple[list[Tensor], list[Tensor]]:
-        """For each step, on the device: the positions from which and to which records are copied."""
-        width, sources, targets = self.data.rows.index.shape[1], [], []
+        sources, targets = [], []
         for rows, positions, last in zip(self._active, self._positions, self._last, strict=True):
             row, place = ((positions >= 0) & last[:, None]).nonzero(as_tuple=True)
             sources.append(row * positions.shape[1] + place)
-            targets.append(rows[row] * width + positions[row, place])
-        both = self._on_device([*sources, *targets])
-        return both[: len(sources)], both[len(sources) :]
+            targets.append(rows[row] * index.shape[1] + positions[row, place])
+        recorded = self._on_device([*sources, *targets])
+        host = samples if pool.values.device != pool.device else numbers[2 * n :]
+        for i, positions in enumerate(self._positions):
+            rows, clients, taken = numbers[i], numbers[n + i], numbers[2 * n + i]
+            batch = Batch(pool.x(host[i]), pool.y(taken), masks[i].view(positions.shape), clients)
+            everyone = len(rows) == len(self.data.clients)
+            yield Turn(everyone, rows, batch, (recorded[i], recorded[n + i]))
 
     def _on_device(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Return tensors of one type on the device, moved there in one copy."""
@@ -221,20 +228,8 @@ def tf32(wanted: bool) -> Iterator[None]:
         products.allow_tf32, convolutions.allow_tf32 = before
 
 
-def autocast(arithmetic: Arithmetic, device: "torch.device") -> AbstractContextManager[object]:
-    """Return the context of a forward pass; its backward pass has the same types."""
-    if arithmetic != "bf16":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def _in_single_precision(step: Step) -> Step:
-    """Widen the records and moved parameters of a step from bf16, as they outlive it."""
-
-    def wide(values: Params) -> Params:
-        return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
-
-    return replace(step, record=wide(step.record), moved=wide(step.moved))
+def _widened(values: Params) -> Params:
+    return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
 
 
 _ANCHOR = "received/"
@@ -272,8 +267,13 @@ def _step(
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
     constants = const if everyone else {n: c[rows] for n, c in const.items()}
-    with autocast(optimiser.config.arithmetic, rows.device):
-        step = _in_single_precision(phase(leaves, constants, turn.batch))
+    arithmetic: AbstractContextManager[object] = nullcontext()
+    if optimiser.config.arithmetic == "bf16":  # the backward pass has the types of the forward pass
+        arithmetic = torch.autocast(rows.device.type, torch.bfloat16)
+    with arithmetic:
+        step = phase(leaves, constants, turn.batch)
+    # The records and moved parameters of a step in bf16 outlive it.
+    step = replace(step, record=_widened(step.record), moved=_widened(step.moved))
     # All gradients are taken before anything moves: the losses of one step must see the same parameters.
     gradients = _gradients(step.losses, leaves, keep_graph=bool(step.guides))
     guides = _gradients(step.guides, leaves)
@@ -336,3 +336,53 @@ class _RoundSums:
         shape = self.data.rows.index.shape
         record = {n: rows.unflatten(0, shape) for n, rows in self.record.items()}
         return Trained(params, record, loss, self.steps, {n: t / count for n, t in self.terms.items()})
+
+
+def clients_at_once(
+    method: Method,
+    federation: Federation,
+    state: State,
+    most: int,
+    sharers: int = 1,
+    memory: int | None = None,
+) -> int:
+    """Return how many clients one tensor program takes: as many as fit, and at most ``most``.
+
+    Args:
+        sharers: processes of one machine that train at the same time.
+        memory: bytes of that machine; None: this run's share of this one.
+    """
+    if not method.trains or federation.problem.device.type != "cpu" or most == 1:
+        return most
+    # The whole share counts, not what is free at this moment: the number of clients in a chunk decides the
+    # last bits of a run, which must not depend on what else the machine does.
+    budget = min(_MOST, (memory or devices.memory_share()) // 4 // sharers)
+    return max(1, min(most, budget // max(1, bytes_of_client(method, federation, state))))
+
+
+def bytes_of_client(method: Method, federation: Federation, state: State) -> int:
+    """Estimate what the step with the most samples takes, from what autograd saves in its largest phase."""
+    client = federation.train.counts.argmax()[None]
+    data = federation.local_data(client)
+    params: Params = {
+        name: value.clone() for name, value in run(method, "sends", state.server_side(), client).items()
+    }
+    params |= {name: value[client.to(value.device)] for name, value in state.local.items()}
+    with torch.no_grad():
+        const = run(method, "round_constants", params, data)
+    (turn,) = StepSchedule(data, 1, 1, method.config.batch_size, max_steps=1)
+    frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
+    largest = 0.0
+    for phase in phases_of(method):
+        leaves = {n: p.detach().requires_grad_(p.is_floating_point()) for n, p in params.items()}
+        with saved_storages() as saved:
+            step = phase(leaves, const, turn.batch)
+            del step  # it holds the graph
+        own = [size for address, size in saved.items() if address not in frozen]
+        largest = max(largest, sum(size if size >= devices.MAPPED_BLOCK else _HEAP * size for size in own))
+    return round(largest) + _COPIES * size_of(params)
+
+
+def size_of(params: Params) -> int:
+    """Return the bytes that parameters take once every client has its own rows."""
+    return sum(value.numel() * value.element_size() for value in params.values())

@@ -27,10 +27,6 @@ def learning_rate(config: MethodConfig, round_: int, rounds: int) -> float:
     return config.lr * (1 + math.cos(math.pi * done / rounds)) / 2
 
 
-def _zeros(like: Tensor, clients: int) -> Tensor:
-    return like.new_zeros(clients, *like.shape[1:])
-
-
 @dataclass
 class ClientOptimiser:
     """One optimiser per client, batched; a test compares its updates with those of torch.optim.
@@ -45,7 +41,7 @@ class ClientOptimiser:
     clients: int
     moments: dict[str, Tensor] = field(default_factory=dict)
     lr_factors: Mapping[str, float] = field(default_factory=dict)
-    zeros: Callable[[Tensor, int], Tensor] = field(default=_zeros, repr=False)
+    zeros: Callable[[Tensor, int], Tensor] = lambda like, clients: like.new_zeros(clients, *like.shape[1:])
     _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _spare: dict[str, Tensor] = field(default_factory=dict, repr=False)
 

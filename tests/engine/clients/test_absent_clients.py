@@ -7,8 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.base.events import RoundFinished
-from fedcore.engine.clients import evaluator, memory
-from fedcore.engine.loop import Loop
+from fedcore.engine import checkpoint
+from fedcore.engine.clients import evaluator
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import State, Uploads
 from fedcore.methods.baselines.fedclip import FedCLIP
@@ -52,8 +54,8 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 def rows_of_all_clients(method, federation, monkeypatch) -> set[str]:
     """Return what a round of three clients makes for all clients; the evaluation is before and after it."""
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
-    loop = Loop(method, federation, 2, participation=3 / CLIENTS, evaluate_every=2)
-    events = (event for event in loop.events() if isinstance(event, RoundFinished))
+    loop = Server(method, federation, 2, participation=3 / CLIENTS, evaluate_every=2)
+    events = (event for event in all_rounds(loop) if isinstance(event, RoundFinished))
     next(events)
     with RowsOfAllClients() as made:
         assert len(next(events).clients) == 3
@@ -72,7 +74,7 @@ SENT = {"fedapt": "(13, 16)"}
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_round_makes_no_rows_of_absent_clients(name, monkeypatch):
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     monkeypatch.setattr(pfedmoap, "COMPARED", CLIENTS - 1)
     federation = federation_for(name)
     method = build(name, federation, batch_size=4, **SMALL.get(name, {}))

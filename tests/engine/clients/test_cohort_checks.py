@@ -10,9 +10,9 @@ from fedcore import config
 from fedcore.base.errors import FedLensError
 from fedcore.config import expand
 from fedcore.config.identity import group_hash
-from fedcore.engine.clients.cohorts import is_mixed, without_samples
-from fedcore.engine.loop import Loop
+from fedcore.engine.clients.executor import is_mixed
 from fedcore.engine.plan import plan
+from fedcore.engine.server import Server, without_samples
 from fedcore.methods import About, registry
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig
@@ -221,9 +221,9 @@ def cohorts(cls, config, backbones):
     return tiny_cohorts(cls, config, [(b, 2, {}) for b in backbones], samples=(9, 5, 7, 6))
 
 
-def loop_of(cls, config, backbones) -> Loop:
+def loop_of(cls, config, backbones) -> Server:
     parts = cohorts(cls, config, backbones)
-    return Loop(parts[0].method, parts[0].federation, 1, cohorts=parts)
+    return Server(parts[0].method, parts[0].federation, 1, cohorts=parts)
 
 
 def test_a_state_of_one_backbone_s_size_is_refused(backbones):

@@ -8,10 +8,10 @@ import torch
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, RoundFinished, Started
 from fedcore.config import loads
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import after_aggregation
-from fedcore.engine.loop import Loop
+from fedcore.engine.clients.executor import Cohort, after_aggregation
 from fedcore.engine.plan import plan
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.engine.train import train
 from fedcore.methods import registry
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
@@ -130,7 +130,7 @@ def test_a_global_prompt_is_as_many_models_as_there_are_backbones(narrow, wide, 
         found = cells(event)
         assert {model for model, _ in found} == {1, 2, 3, 4}
     for cohort in cohorts:
-        alone = Loop(cohort.method, cohort.federation, 1)
+        alone = Server(cohort.method, cohort.federation, 1)
         alone.run_state = loop.run_state
         expected = {k: c for k, c in cells_of(alone).items() if k[0] - 1 in cohort.clients}
         assert {k: c for k, c in found.items() if k[0] - 1 in cohort.clients} == expected
@@ -211,11 +211,11 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(narrow, wide, tmp_path)
     cohorts = mixed(narrow, wide, config=sdfed(optimiser_state="kept", optimiser="adam", lr=0.01))
     whole = run(cohorts, 4, participation=0.75)
     part = run(cohorts, 2, participation=0.75, folder=tmp_path, run_key="k")
-    resumed = Loop(
+    resumed = Server(
         cohorts[0].method, cohorts[0].federation, 4, cohorts=cohorts, participation=0.75, run_key="k"
     )
     resumed.resume(part.finished[-1].checkpoint)
-    rest = [e for e in resumed.events() if isinstance(e, RoundFinished)]
+    rest = [e for e in all_rounds(resumed) if isinstance(e, RoundFinished)]
     assert [e.cells for e in rest] == [e.cells for e in whole.finished[-2:]]
     assert torch.equal(resumed.state.local["local_prompt"], whole.state.local["local_prompt"])
 

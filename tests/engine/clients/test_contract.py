@@ -15,10 +15,10 @@ import torch
 
 from fedcore.base.errors import FedLensError
 from fedcore.engine.clients import contract, hooks
-from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.executor import Worker
-from fedcore.engine.loop import Loop
+from fedcore.engine.clients.executor import Cohort, Worker
 from fedcore.engine.parallel import Parallel, Serving
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods import (
     FedLensMethodError,
     Method,
@@ -771,15 +771,15 @@ def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
     method = Raises(BiasConfig(), federation.problem)
     serving = Serving(lambda: Worker([Cohort(method, federation, range(3))]))
     parallel = Parallel([lambda content: _done(serving.answer(content))], torch.device("cpu"))
-    loop = Loop(method, federation, 1)
+    loop = Server(method, federation, 1)
     loop.executor = parallel
     place = rf"test_contract\.py:{line_of('raised')}, in upload: the method 'test-bias' raised "
     with pytest.raises(FedLensMethodError, match=place + "ZeroDivisionError: by hand") as error:
-        list(loop.events())
+        list(all_rounds(loop))
     assert "raise self.error" in "".join(error.value.__notes__)
     monkeypatch.setattr(Raises, "error", MemoryError())
     with pytest.raises(MemoryError):  # the machine's
-        list(loop.events())
+        list(all_rounds(loop))
 
 
 class PlansWithADict(BiasMethod):
@@ -794,7 +794,7 @@ def test_an_error_in_planning_does_not_load_torch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(hooks, "torch", None)
     with pytest.raises(FedLensMethodError, match=r"in check: the method 'test-bias' raised KeyError"):
-        hooks.planned(PlansWithADict, "check", BiasConfig(), None)
+        contract.planned(PlansWithADict, "check", BiasConfig(), None)
 
 
 class ForgetsTheSamples(BiasMethod):

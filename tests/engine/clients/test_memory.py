@@ -12,11 +12,11 @@ import torch
 
 from fedcore.base.events import RoundFinished
 from fedcore.engine import checkpoint
-from fedcore.engine.clients import evaluator, memory
-from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
-from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Spread
-from fedcore.engine.train import _choose_chunk
+from fedcore.engine.clients import evaluator, local
+from fedcore.engine.clients.local import bytes_of_client, clients_at_once
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
+from fedcore.engine.train import Spread, _choose_chunk
 from fedcore.methods import registry, tensors
 from fedcore.methods.base import STATE_PARTS
 from fedcore.methods.fedot import FedOT, FedOTConfig
@@ -32,23 +32,23 @@ def federation():
     return tiny_federation(samples=(9, 5, 7))
 
 
-def loop_of(federation, name: str = "promptfl", **fields: object) -> Loop:
+def loop_of(federation, name: str = "promptfl", **fields: object) -> Server:
     method = registry.get(name)(registry.build_config(name, fields), federation.problem)
-    return Loop(method, federation, 1)
+    return Server(method, federation, 1)
 
 
 def test_as_many_clients_as_fit_and_at_least_one(federation, monkeypatch):
     loop = loop_of(federation)
     size = bytes_of_client(loop.method, federation, loop.state)
     for budget, fitting in ((size * 5 + 1, 5), (size * 99, 32), (size // 2, 1)):
-        monkeypatch.setattr(memory, "_MOST", budget)
+        monkeypatch.setattr(local, "_MOST", budget)
         assert clients_at_once(loop.method, federation, loop.state, 32) == fitting
 
 
 def test_what_is_measured_grows_with_the_batch_and_leaves_the_run_as_it_was(federation):
     def floats(samples: int) -> int:
         method = FedOT(FedOTConfig(batch_size=samples), federation.problem)
-        state = Loop(method, federation, 1).state
+        state = Server(method, federation, 1).state
         before = state.local["matrix"].clone(), torch.get_rng_state()
         size = bytes_of_client(method, federation, state)
         assert torch.equal(state.local["matrix"], before[0]) and torch.equal(torch.get_rng_state(), before[1])
@@ -63,13 +63,13 @@ def test_what_a_client_receives_its_gradient_and_next_value_count_beside_saved_t
     federation, monkeypatch
 ):
     loop = loop_of(federation, "facmic")
-    monkeypatch.setattr(memory, "_HEAP", 0)
-    assert bytes_of_client(loop.method, federation, loop.state) == 3 * memory.size_of(loop.state.shared)
+    monkeypatch.setattr(local, "_HEAP", 0)
+    assert bytes_of_client(loop.method, federation, loop.state) == 3 * local.size_of(loop.state.shared)
 
 
 MEASURE = """
 import torch
-from fedcore.engine.clients.memory import bytes_of_client
+from fedcore.engine.clients.local import bytes_of_client
 from tools.benchmarks.scale import make_loop
 
 loop = make_loop("fedavg-lora", 32, 10, 20, {}, 1, 1.0, "mini-vit", distinct=8)
@@ -105,7 +105,7 @@ def test_a_run_says_when_memory_limits_it_and_several_processes_all_have_a_chunk
     two = Spread(2, lambda *_: nullcontext(), "cpu", sharers=2)
     assert list(_choose_chunk(loop, None)) == [] and loop.chunk == 32
     assert list(_choose_chunk(loop, two)) == [] and loop.chunk == 2
-    monkeypatch.setattr(memory, "_MOST", 1)
+    monkeypatch.setattr(local, "_MOST", 1)
     (notice,) = _choose_chunk(loop, two)
     assert notice.message.startswith("clients trained at once: 1,") and loop.chunk == 1
 
@@ -122,7 +122,7 @@ def run(five, folder, **options):
 
 def test_local_parameters_on_a_file_are_those_in_memory(five, tmp_path, monkeypatch):
     inside = run(five, tmp_path / "inside")
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     mapped = run(five, tmp_path / "mapped")
     torch.testing.assert_close(mapped.state.local, inside.state.local, rtol=0, atol=0)
     assert [e.cells for e in mapped.finished] == [e.cells for e in inside.finished]
@@ -131,9 +131,9 @@ def test_local_parameters_on_a_file_are_those_in_memory(five, tmp_path, monkeypa
 
 
 def test_a_round_leaves_the_rows_of_absent_clients_in_place(five, monkeypatch):
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     local = {"matrix": torch.arange(12.0).view(4, 3)}
-    rows = memory.ClientRows(local, None)
+    rows = checkpoint.ClientRows(local, None)
     before = rows.values["matrix"].data_ptr()
     rows.write(torch.tensor([1, 3]), {"matrix": -torch.ones(2, 3), "shared": torch.ones(2)})
     assert rows.values["matrix"].data_ptr() == before
@@ -142,9 +142,9 @@ def test_a_round_leaves_the_rows_of_absent_clients_in_place(five, monkeypatch):
 
 
 def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch):
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     rows_of_clients = torch.arange(12.0).view(4, 3)
-    rows = memory.ClientRows({"same": torch.ones(2).expand(4, -1), "own": rows_of_clients}, None)
+    rows = checkpoint.ClientRows({"same": torch.ones(2).expand(4, -1), "own": rows_of_clients}, None)
     rows.need(torch.tensor([2]))
     assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(
         rows.values["own"], rows_of_clients
@@ -178,15 +178,15 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
 
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
     inside = run(tmp_path / "inside")
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     monkeypatch.setattr(checkpoint, "LARGE", large)
     mapped = run(tmp_path / "mapped")
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished
     ]
-    again = Loop(mapped.method, five, 3, participation=0.6, folder=tmp_path / "mapped")
+    again = Server(mapped.method, five, 3, participation=0.6, folder=tmp_path / "mapped")
     again.resume(tmp_path / "mapped" / "round-2.safetensors")
-    (third,) = [event for event in again.events() if isinstance(event, RoundFinished)]
+    (third,) = [event for event in all_rounds(again) if isinstance(event, RoundFinished)]
     assert (third.cells, third.diagnostics) == (mapped.finished[3].cells, mapped.finished[3].diagnostics)
     taken = again.state.rounds_trained > 0
     for part in STATE_PARTS:

@@ -21,15 +21,15 @@ from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
-from fedcore.engine.clients import memory
+from fedcore.engine.clients import local
 from fedcore.engine.clients.executor import GlobalPasses, OwnModels, Worker
-from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.memory import clients_at_once
+from fedcore.engine.clients.local import Stopped, clients_at_once
 from fedcore.engine.environment import MIXED_CODE, code, numerics, resolve_environment, unlike_processes
-from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Parallel, Serving, Spread, pack, processes, unpack
+from fedcore.engine.parallel import Parallel, Serving, pack, processes, unpack
 from fedcore.engine.plan import plan
-from fedcore.engine.train import train
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
+from fedcore.engine.train import Spread, train
 from fedcore.methods import registry
 from tests.support.encoded import DIGITS
 from tests.support.jobs import wait_for
@@ -40,14 +40,14 @@ CPU = torch.device("cpu")
 FOUR = ("fedot", "sdfed", "fedalign", "feddeap")
 
 
-def new_loop(name: str, rounds: int = 3, **fields: object) -> Loop:
+def new_loop(name: str, rounds: int = 3, **fields: object) -> Server:
     """A run of three clients, two of whom take part, one in a chunk."""
     cls = registry.get(CASES[name][0])
     config = registry.build_config(CASES[name][0], {**CASES[name][1], **fields})
     backbone = drawn_backbone()
     reads = cls.reads(config, backbone.spec)
     federation = tiny_federation(backbone, reads, samples=(9, 5, 7))
-    return Loop(cls(config, federation.problem), federation, rounds, participation=0.67, chunk=1)
+    return Server(cls(config, federation.problem), federation, rounds, participation=0.67, chunk=1)
 
 
 def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
@@ -70,10 +70,10 @@ def at_once(serving: Serving) -> Callable[[bytes], Future[bytes]]:
     return submit
 
 
-def rows(loop: Loop) -> list[object]:
+def rows(loop: Server) -> list[object]:
     """All that the rounds measured, without the seconds."""
     found = []
-    for event in loop.events():
+    for event in all_rounds(loop):
         if hasattr(event, "round"):
             found.append((event.round, event.train_loss, event.clients, event.bytes_up, event.bytes_down))
             found.append((event.cells, event.diagnostics))
@@ -232,7 +232,7 @@ def test_a_run_that_loses_a_node_goes_back_to_the_queue_and_finds_other_places()
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     loop = new_loop("fedot")
     given = loop.method, loop.federation, loop.state
-    monkeypatch.setattr(memory, "bytes_of_client", lambda *_: 2**20)
+    monkeypatch.setattr(local, "bytes_of_client", lambda *_: 2**20)
     of_machine = [clients_at_once(*given, 32, sharers, 64 * 2**20) for sharers in (1, 2, 16)]
     assert of_machine == [16, 8, 1]
 

@@ -55,13 +55,14 @@ def test_a_class_of_one_image_is_not_sent_unless_asked_for():
 
 def test_clients_without_a_mean_are_named():
     from fedcore.base.events import Notice
-    from fedcore.engine.loop import Loop
+    from fedcore.engine.round import all_rounds
+    from fedcore.engine.server import Server
 
     federation = tiny_federation(samples=(1, 1, 1))
     method = build("fedgh", federation, **SETTINGS)
-    loop = Loop(method, federation, 1)
+    loop = Server(method, federation, 1)
     start = loop.state.shared
-    notices = [event.message for event in loop.events() if isinstance(event, Notice)]
+    notices = [event.message for event in all_rounds(loop) if isinstance(event, Notice)]
     assert len(notices) == 3 and "has no class of 2 images and sends no mean" in notices[0]
     for name, value in start.items():
         assert torch.equal(loop.state.shared[name], value)  # nothing to learn from

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import torch
 
-from fedcore.engine.loop import Loop
+from fedcore.engine.server import Server
 from tests.support.against import build, client_logits, global_logits
 from tests.support.tiny import run_rounds, tiny_federation
 
@@ -15,7 +15,7 @@ NEAR = {"atol": 1e-9, "rtol": 0}
 
 
 @cache
-def trained(**options: object) -> Loop:
+def trained(**options: object) -> Server:
     federation = tiny_federation(samples=(6, 3, 4))
     return run_rounds(build("feddeap", federation, **SMALL, **options), federation, 2)
 
