@@ -46,7 +46,7 @@ class Node:
         name: its host name; of several nodes with the same one, the second is ``name-2``.
         cpus, gpus, memory: what Ray may give to tasks; a node without CPUs and GPUs is not listed.
         is_local: whether it runs on the machine of this process.
-        free_cpus, free_gpus: those that no task of any job of the cluster has reserved; None: not known.
+        held: how many of them the tasks of all jobs of the cluster leave free, where some are reserved.
     """
 
     id: str
@@ -55,8 +55,7 @@ class Node:
     gpus: int
     memory: int
     is_local: bool
-    free_cpus: float | None = None
-    free_gpus: float | None = None
+    held: tuple[str, ...] = ()
 
 
 def _check_token() -> None:
@@ -185,19 +184,16 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
     except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
     names = _names(described, before or {})
-    nodes = [
-        Node(
-            id=row["NodeID"],
-            name=names[row["NodeID"]],
-            cpus=int(row["Resources"].get("CPU", 0)),
-            gpus=int(row["Resources"].get("GPU", 0)),
-            memory=int(row["Resources"].get("memory", 0)),
-            is_local=row["NodeID"] == our_id,
-            free_cpus=free.get(row["NodeID"], {}).get("CPU", 0.0),
-            free_gpus=free.get(row["NodeID"], {}).get("GPU", 0.0),
+    nodes = []
+    for row in described:
+        number, left = row["NodeID"], free.get(row["NodeID"], {})
+        cpus, gpus, memory = (int(row["Resources"].get(name, 0)) for name in ("CPU", "GPU", "memory"))
+        held = tuple(
+            f"{left.get(kind, 0.0):g} of {most} {kind}s free in Ray"
+            for kind, most in (("CPU", cpus), ("GPU", gpus))
+            if left.get(kind, 0.0) < most
         )
-        for row in described
-    ]
+        nodes.append(Node(number, names[number], cpus, gpus, memory, number == our_id, held))
     return sorted((n for n in nodes if n.cpus or n.gpus), key=lambda node: node.name)
 
 

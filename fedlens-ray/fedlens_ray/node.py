@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import fedcore
 from fedcore.base import devices
@@ -50,35 +49,32 @@ def versions() -> dict[str, str]:
     }
 
 
-def report(
-    needs: tuple[str, ...] = (),
-    working_folder: str = "",
-    marker: str | None = None,
-    gpus: int = 0,
-    trial: bool = False,
-) -> NodeReport:
-    """Describe this node.
-
-    Args:
-        needs: folders and weights (see ``RunConfig``) that runs read from the supervisor's working folder.
-        marker: path of a folder in the shared folder of checkpoints.
-        gpus: that Ray gives to tasks here.
-        trial: whether to compute something on each device, which takes seconds.
-    """
-    readable = tuple(need for need in needs if can_read(need, working_folder))
-    found = tuple(devices.list_devices())
-    now = versions() | {"code": code_on_disk()}
-    return NodeReport(found, now, readable, _problem(marker, found, gpus, trial))
-
-
 class Reporter:
     """A Ray actor that describes its node.
 
     Ray may end an idle process after a second, so that each report of a task would need a new one.
     """
 
-    def report(self, *asked: Any) -> NodeReport:
-        return report(*asked)
+    def report(
+        self,
+        needs: tuple[str, ...] = (),
+        working_folder: str = "",
+        marker: str | None = None,
+        gpus: int = 0,
+        trial: bool = False,
+    ) -> NodeReport:
+        """Describe this node.
+
+        Args:
+            needs: folders and weights (see ``RunConfig``) that runs read from the supervisor's folder.
+            marker: path of a folder in the shared folder of checkpoints.
+            gpus: that Ray gives to tasks here.
+            trial: whether to compute something on each device, which takes seconds.
+        """
+        readable = tuple(need for need in needs if can_read(need, working_folder))
+        found = tuple(devices.list_devices())
+        now = versions() | {"code": code_on_disk()}
+        return NodeReport(found, now, readable, _problem(marker, found, gpus, trial))
 
 
 def in_words(needs: Iterable[str]) -> str:

@@ -8,11 +8,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -214,42 +213,23 @@ class ClusterView:
     """A cluster as pages show it.
 
     Attributes:
-        written: time, in seconds since 1970.
         over: devices over which the worker spreads each run; None: one device trains it.
         waits: what the next queued runs wait for, by id; the others wait for these.
+        written: time, in seconds since 1970.
     """
 
-    written: float
     nodes: list[NodeState]
     over: int | None = None
     shared: str | None = None
     waits: dict[int, str] = field(default_factory=dict)
+    written: float = field(default_factory=time.time)
 
 
 _VIEW = TypeAdapter(ClusterView)
 
 
-def write(
-    store: Store,
-    states: Sequence[NodeState],
-    over: int | None = None,
-    shared: Path | None = None,
-    waits: Mapping[int, str] = MappingProxyType({}),
-) -> None:
-    """Write a ``ClusterView``; a full disk is ignored, since pages then only show less."""
-    nodes = []
-    for state in states:
-        free = [
-            (state.node.free_cpus, state.node.cpus, "CPUs"),
-            (state.node.free_gpus, state.node.gpus, "GPUs"),
-        ]
-        held = (
-            f"{left:g} of {most} {what} free in Ray"
-            for left, most, what in free
-            if left is not None and left < most
-        )
-        nodes.append(replace(state, notes=(*state.notes, *held)))
-    view = ClusterView(time.time(), nodes, over, None if shared is None else str(shared), dict(waits))
+def write(store: Store, view: ClusterView) -> None:
+    """Write the cluster for pages; a full disk is ignored, since pages then only show less."""
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):

@@ -12,7 +12,7 @@ from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store.jobs import RUNS
 from fedlens_ray import choice, nodes
 from fedlens_ray.connection import AUTO
-from fedlens_ray.nodes import NODES, NodeState
+from fedlens_ray.nodes import NODES
 from pages.widgets import markup, session
 
 NODE_TITLES = {"gpu": "each GPU", "cpu": "each node's CPU"}
@@ -137,19 +137,17 @@ def _table() -> None:
             runs = running.get(pool, []) if joined.over is None else []
             reported: Sequence[Device | None] = node.devices_of(pool) or [None]
             for device in reported:
-                rows.append(_row(node, pool, device, runs, none))
+                names = (
+                    node.name,
+                    node.problem or "; ".join(("ready", *node.notes, *node.node.held)),
+                    device.name if device else pool.rpartition("/")[2],
+                )
+                used = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
+                load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
+                links = ", ".join(markup.run_link(run, f"run {run}") for run in runs)
+                rows.append([*map(markup.esc, names), used, load, links or markup.faint(none)])
                 runs = []  # the runs of a pool stand beside its first device
     st.html(markup.table_html(HEADER, rows, "Nodes"))
     if joined.over is not None:
         now = ", ".join(f"run {run}" for runs in running.values() for run in runs)
         st.caption(f"Each run is spread over {joined.over} devices; now: {now or 'none'}.")
-
-
-def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
-    """Return the cells of one device as HTML; a device without runs has the text ``none``."""
-    state = node.problem or "; ".join(("ready", *node.notes))
-    memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
-    load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
-    links = ", ".join(markup.run_link(run, f"run {run}") for run in runs)
-    names = (node.name, state, device.name if device else pool.rpartition("/")[2])
-    return [*map(markup.esc, names), memory, load, links or markup.faint(none)]

@@ -18,12 +18,7 @@ from fedcore.base import devices
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.jobs import handlers
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.launcher import (
-    TASK_POOL,
-    UNMEASURED_SHARE,
-    LaunchedJob,
-    ThisMachine,
-)
+from fedcore.jobs.launcher import TASK_POOL, UNMEASURED_SHARE, LaunchedJob, ThisMachine
 from fedcore.jobs.supervisor import serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
@@ -32,7 +27,15 @@ from fedcore.store.queue import QueuedRun
 from fedlens_ray import choice, connection, nodes
 from fedlens_ray.connection import Node
 from fedlens_ray.node import in_words
-from fedlens_ray.nodes import CPU_OF_NODE, GPU_OF_NODE, NODE_KINDS, NODES, ClusterWatch, NodeState
+from fedlens_ray.nodes import (
+    CPU_OF_NODE,
+    GPU_OF_NODE,
+    NODE_KINDS,
+    NODES,
+    ClusterView,
+    ClusterWatch,
+    NodeState,
+)
 from fedlens_ray.reservations import Request, Reservation, Reservations
 from fedlens_ray.stream import RemoteEngine
 
@@ -160,7 +163,8 @@ class Cluster:
                 waits[run.id] = f"{request}; the nodes that can train it have {there}"
             else:
                 waits[run.id] = self.reservations.waits_for(request)
-        nodes.write(self._store, states, self._over, self._shared, waits)
+        shared = None if self._shared is None else str(self._shared)
+        nodes.write(self._store, ClusterView([*states], self._over, shared, waits))
 
     def _next_runs(self) -> Iterator[QueuedRun]:
         order = self._store.queue.in_turns(self._served)

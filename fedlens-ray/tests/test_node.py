@@ -107,10 +107,12 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
     with transit.marked(tmp_path) as marker:
-        assert node.report(marker=marker).problem is None
+        assert node.Reporter().report(marker=marker).problem is None
         other = tmp_path / "other" / Path(marker).name
-        assert f"does not see the folder {other.parent}," in (node.report(marker=str(other)).problem or "")
-    assert node.report(marker=marker).problem is not None
+        assert f"does not see the folder {other.parent}," in (
+            node.Reporter().report(marker=str(other)).problem or ""
+        )
+    assert node.Reporter().report(marker=marker).problem is not None
     assert list(tmp_path.iterdir()) == []
     for wrong in (Path("relative"), tmp_path / "missing"):
         with (
@@ -239,7 +241,7 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path):
         f"on the node {platform.node()}: the folder /nowhere cannot be read; copy or mount that there, "
         "then resume"
     )
-    report = node.report(("/nowhere", "."))
+    report = node.Reporter().report(("/nowhere", "."))
     assert report.readable == (".",)
 
 
@@ -248,18 +250,18 @@ def test_a_node_says_which_folders_and_weights_it_has(tmp_path, monkeypatch):
     monkeypatch.setattr(node.tags, "cached", lambda name, tag: tmp_path if tag == "openai" else None)
     has = ("weights:ViT-B-32 openai", "weights:ViT-B-32 own.pt")
     lacks = ("weights:ViT-B-32 laion2b", "weights:ViT-B-32 other.pt", "data")
-    report = node.report((*has, *lacks), str(tmp_path))
+    report = node.Reporter().report((*has, *lacks), str(tmp_path))
     assert report.readable == has
 
 
 def test_a_node_that_cannot_train_says_why(monkeypatch):
-    assert node.report().problem is None
-    assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.report(gpus=2).problem or "")
+    assert node.Reporter().report().problem is None
+    assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.Reporter().report(gpus=2).problem or "")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
-        assert node.report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
+        assert node.Reporter().report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**10, free=10**6))
-    assert "is almost full (1 MB left); free some space" in (node.report().problem or "")
+    assert "is almost full (1 MB left); free some space" in (node.Reporter().report().problem or "")
 
 
 @pytest.mark.parametrize(

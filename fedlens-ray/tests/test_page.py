@@ -58,7 +58,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
 
 def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, filled: Path):
     store = Store(filled)
-    nodes.write(store, [SMALL, LARGE])
+    nodes.write(store, nodes.ClusterView([SMALL, LARGE]))
     store.queue.set_slots(f"{NODES}/cpu", 5)
     assert "A node trains no more runs at once than it has CPUs: small has 4." in said(
         open_page("experiments", queue="true")
@@ -66,7 +66,7 @@ def test_nodes_with_fewer_cpus_than_runs_at_once_are_named(open_page: Opened, fi
 
 
 def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
-    nodes.write(Store(filled), [SMALL], over=2)
+    nodes.write(Store(filled), nodes.ClusterView([SMALL], over=2))
     app = open_page("experiments", queue="true")
     assert "Each run is spread over 2 devices; now: " in said(app)
     assert not [n for n in app.number_input if n.label.startswith("Runs at once")]
