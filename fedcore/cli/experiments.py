@@ -51,7 +51,7 @@ def run(
 ) -> int:
     """Train an experiment here, with progress bars."""
     from fedcore import jobs
-    from fedcore.jobs import elsewhere, forecast, process
+    from fedcore.jobs import forecast, launcher, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
 
@@ -97,7 +97,7 @@ def run(
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
-    cluster = elsewhere.cluster()
+    cluster = launcher.cluster()
     on_cluster = cluster is not None and cluster.is_used(store)
     if device is not None and not on_cluster and device not in devices.accepted_devices():
         common.print_note(

@@ -14,17 +14,19 @@ import tomli_w
 
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, sync_folder, write_whole
-from fedcore.papers import audits, choices, findings, library, mini
+from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.experiments import experiments
-from fedcore.papers.findings import Finding, read_findings
 from fedcore.papers.layout import tables_of
 from fedcore.papers.library import Paper
 from fedcore.papers.published import (
     COLUMNS,
     LARGEST_VALUES,
+    Finding,
     PublishedValue,
+    findings_text,
+    read_findings,
     read_values,
     values_from,
     values_of,
@@ -138,9 +140,9 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
     found = _audited(paper)
     try:
         if folder.resolve() == place.resolve():
-            write_whole(place / library.FINDINGS_FILE, findings.csv_text(found).encode())
+            write_whole(place / library.FINDINGS_FILE, findings_text(found).encode())
         else:
-            _put(folder, place, findings.csv_text(found))
+            _put(folder, place, findings_text(found))
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error

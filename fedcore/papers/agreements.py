@@ -13,9 +13,8 @@ from itertools import combinations
 
 from fedcore.base.progress import listed
 from fedcore.papers import library, literature
-from fedcore.papers.findings import Finding
 from fedcore.papers.library import Paper
-from fedcore.papers.published import WHOLE_SETS, PublishedValue
+from fedcore.papers.published import WHOLE_SETS, Finding, PublishedValue
 from fedcore.results.statistics import group_by
 
 CellPlace = tuple[str, str, str]

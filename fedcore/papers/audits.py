@@ -2,7 +2,7 @@
 
 An audit does not prove a mistake. It explains in a sentence what is impossible or unlikely about a cell.
 Audits run when a paper is added (``adding``) and, for those that ship, in ``python -m tools.docs``; pages and
-commands read what they found (``findings``).
+commands read what they found (``published.findings_of``).
 """
 
 import csv
@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from fedcore.papers import agreements, library, literature
-from fedcore.papers.findings import Finding
 from fedcore.papers.library import FOLDER, Formula
 from fedcore.papers.literature import NUMBERS
-from fedcore.papers.published import WHOLE_SETS, PublishedValue, load, load_all
+from fedcore.papers.published import WHOLE_SETS, Finding, PublishedValue, load, load_all
 from fedcore.results.statistics import group_by
 
 HALF_DIGIT = 0.5

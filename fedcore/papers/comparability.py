@@ -207,7 +207,7 @@ def coverage(
 def _column(value: PublishedValue) -> CoverageColumn:
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
-        return "not implemented" if found.kind == "method" else "no run"
+        return "no run" if found.status == "no single run" else found.status
     named = data_names(library.find(value.paper).work).get(value.dataset)
     return comparability(value).state if named in catalog.names() else "no data"
 

@@ -55,12 +55,11 @@ class Equivalent:
 class NoEquivalent:
     """The reason why no run of FedLens can measure a published value.
 
-    Attributes:
-        kind: ``method`` if the method, or a variant or setting of it, is not implemented; ``no run`` if the
-            value is not the result of one run.
+    Either the method, or a variant or setting of it, is not implemented, or the value is not the result of
+    one run.
     """
 
-    kind: Literal["method", "no run"]
+    status: Literal["not implemented", "no single run"]
     reason: str
 
 
@@ -68,24 +67,24 @@ class NoEquivalent:
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
     if value.dataset.startswith("avg") or value.metric == "Performance (%)":
-        return NoEquivalent("no run", "a mean over several data sets")
+        return NoEquivalent("no single run", "a mean over several data sets")
     if "parameters" in value.metric:
-        return NoEquivalent("no run", "a count, not a run")
+        return NoEquivalent("no single run", "a count, not a run")
     if value.metric.startswith("Infer. Time"):
-        return NoEquivalent("no run", "a time on the authors' machine")
+        return NoEquivalent("no single run", "a time on the authors' machine")
     paper = library.find(value.paper)
     rules = runs(paper.work).methods
     if not rules:
-        return NoEquivalent("method", paper.why_not(value.table))
+        return NoEquivalent("not implemented", paper.why_not(value.table))
     rule = next((rule for rule in rules if rule.is_about(value)), PrintedMethod())
     if registry.find(rule.name) is None:
-        return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
+        return NoEquivalent("not implemented", rule.reason or f"{value.method} is not implemented")
     if value.metric not in MEASURES:
-        return NoEquivalent("no run", f"FedLens measures no '{value.metric}'")
+        return NoEquivalent("no single run", f"FedLens measures no '{value.metric}'")
     domain = value.held_out or value.target
     if not {domain, value.target} <= {"avg", *domains_of(value)}:
         reason = f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
-        return NoEquivalent("no run", reason)
+        return NoEquivalent("no single run", reason)
     return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
 
 
@@ -225,7 +224,7 @@ class RunReader:
             and published.target != "avg"
         ):
             # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
-            measure = _generalization
+            measure = _mean_of("generalisation")
         values = [measure(self, published, results[domain]) for domain in wanted if domain in results]
         measured = [value for value in values if value is not None]
         return float(np.mean(measured)) if len(measured) == len(wanted) else None
@@ -247,6 +246,11 @@ class RunReader:
 
 
 Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
+
+
+def _mean_of(name: str) -> Measure:
+    """Return the measure that is the mean of one accuracy of ``round_shares``."""
+    return lambda reader, published, result: reader.mean_accuracy(result, name)
 
 
 def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
@@ -271,11 +275,6 @@ def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -
     return reader.mean_accuracy(result, name)
 
 
-def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Return FedAlign's global performance: the global model on the whole test set."""
-    return reader.mean_accuracy(result, "whole")
-
-
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return local performance, on a client's own test samples or on all samples of its classes."""
     local = local_performance(published)
@@ -289,21 +288,11 @@ def local_performance(published: PublishedValue) -> LocalPerformance:
     return next((rule for rule in rules if rule.is_about(published)), LocalPerformance())
 
 
-def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Return G: the global model on the held-out domain."""
-    return reader.mean_accuracy(result, "generalisation")
-
-
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.held_out and published.target != "avg":
         return reader.mean_accuracy(result, f"own on {reader.domain(published)}")
     return reader.mean_accuracy(result, "personalisation")
-
-
-def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Return C: the clients' models on their domains, and the global one on the held-out domain."""
-    return reader.mean_accuracy(result, "comprehensive")
 
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
@@ -330,11 +319,11 @@ def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) ->
 MEASURES: dict[str, tuple[Measure, Metric | None]] = {
     "accuracy": (_accuracy, "personal"),
     "mean client accuracy": (_accuracy, "personal"),
-    "global": (_whole_test, "whole"),
+    "global": (_mean_of("whole"), "whole"),
     "local": (_local_test, "classes"),
-    "generalization": (_generalization, "generalisation"),
+    "generalization": (_mean_of("generalisation"), "generalisation"),
     "personalization": (_personalization, "personalisation"),
-    "comprehensive": (_comprehensive, "comprehensive"),
+    "comprehensive": (_mean_of("comprehensive"), "comprehensive"),
     "condition number": (_condition_number, None),
     "pseudo-gradient cosine": (_gradient_cosine, None),
     "Comm. (M/epoch)": (_traffic, None),

@@ -1,6 +1,6 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
-A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings``) and, where
+A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings.csv``) and, where
 they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``experiments``) and ``choices.toml``
 (``choices``). docs/papers.md describes the format. The readers of these files raise a ``FedLensError`` that
 names the file, the place and the remedy.

@@ -1,4 +1,4 @@
-"""What FedLens finds of this package: the functions of ``fedcore.jobs.elsewhere.Cluster``."""
+"""What FedLens finds of this package: the functions of ``fedcore.jobs.launcher.Cluster``."""
 
 from collections.abc import Callable, Mapping
 

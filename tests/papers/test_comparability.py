@@ -228,18 +228,18 @@ def test_a_run_is_judged_by_the_test_sets_that_it_recorded(feddeap) -> None:
     db, experiment = feddeap
     row = find(reproductions(Store(db), experiment), table="1", method="CLIP-zs", target="avg")
     rounded = "fit test sets of a fifth of each class"
-    assert rounded not in comparability(row.published).text
-    assert row.status == "measured" and rounded in row.comparability.text, "200 images, not 411 and 788"
-    assert rounded not in comparability(row.published, ROUNDED_UP).text
-    assert row.measured_text.endswith(" †")
+    assert rounded not in comparability(row.value).text
+    assert row.outcome == "measured" and rounded in row.comparability.text, "200 images, not 411 and 788"
+    assert rounded not in comparability(row.value, ROUNDED_UP).text
+    assert row.outcome_text.endswith(" †")
 
 
 def test_a_value_that_is_not_comparable_has_no_difference(db: Path) -> None:
     experiment = preset("feddeap/table2-ddr", ("FedDEAP",))
     train(db, experiment)
     row = find(reproductions(Store(db), experiment), table="2", method="FedDEAP", target="avg")
-    assert row.comparability.state == "not comparable" and row.measured is not None
-    assert row.difference == "" and row.measured_text.endswith(" ‡")
+    assert row.comparability.state == "not comparable" and row.stat is not None
+    assert row.gap_text == "" and row.outcome_text.endswith(" ‡")
 
 
 def test_another_rule_than_the_paper_s_is_a_caveat(feddeap) -> None:

@@ -160,7 +160,7 @@ def test_an_unknown_method_is_never_taken_for_ours():
     odd = PublishedValue(
         "fedot", "1", "PACS", "leave-one-domain-out", "ViT-B-32", "FedXYZ", "avg", "generalization", 1.0, None
     )
-    assert equivalent(odd) == NoEquivalent("method", "FedXYZ is not implemented")
+    assert equivalent(odd) == NoEquivalent("not implemented", "FedXYZ is not implemented")
 
 
 def test_at_least_150_pairs_have_several_sources_and_editions_count_once(capsys, tmp_path) -> None:
