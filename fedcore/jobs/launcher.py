@@ -43,11 +43,6 @@ UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
 
 
-def is_elsewhere(device: str | None) -> bool:
-    """Return whether a run's device belongs to another machine, as ``alpha/gpu`` of a cluster's node."""
-    return (device or "").endswith(("/gpu", "/cpu"))
-
-
 class LaunchedJob(Protocol):
     """A job that was started, by this supervisor or by another."""
 
@@ -331,7 +326,7 @@ def force_stop(store: Store, run_id: int) -> bool:
         raise FedLensError(
             f"run {run_id} has ended, or was not asked to stop; stop it first, and kill it only if it goes on"
         )
-    on_another = is_elsewhere(row["device"])
+    on_another = (row["device"] or "").endswith(("/gpu", "/cpu"))  # as alpha/gpu, of a node of a cluster
     if row["pid"] is None:
         with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(

@@ -111,13 +111,6 @@ class VariantRun:
         """The method's name in its experiment."""
         return self.config.method.label or registry.title(self.config.method.name)
 
-    def is_printed(self, method: Equivalent) -> bool:
-        """Return whether this is a printed method: it has its name and fields."""
-        config = self.content["method"]["config"]
-        return self.content["method"]["name"] == method.name and all(
-            config[name] == value for name, value in method.config.items()
-        )
-
 
 def variant_runs(experiment: Experiment) -> list[VariantRun]:
     """Return a run of each variant of an experiment, in the order of ``sweeps.variants``."""
@@ -135,7 +128,11 @@ def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantR
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    return next((variant for variant in among if variant.is_printed(ours)), None)
+    for variant in among:
+        method = variant.content["method"]
+        if method["name"] == ours.name and all(method["config"][n] == v for n, v in ours.config.items()):
+            return variant
+    return None
 
 
 def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:

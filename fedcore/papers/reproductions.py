@@ -14,9 +14,9 @@ from fedcore.papers.experiments import followed_by
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, RowKey
-from fedcore.results.metrics import RULES, Metric, Rule
+from fedcore.results.metrics import RULES, Metric
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.summary import MARKS, STATES, Comparability, PrintedValue, PrintedValues
+from fedcore.results.summary import MARKS, STATES, PrintedValue, PrintedValues
 from fedcore.store import Store
 
 OUTCOMES = ("measured", "not run", "not implemented", "no single run", "measured on another test set")
@@ -132,6 +132,10 @@ def _add(
         rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
+            against = comparability_of_runs(published, group.runs, [group.caveat])
+            if comparison.rule != published.rule and group.method != "zero-shot":
+                reason = f"the paper reports {RULES[published.rule]}, this table {RULES[comparison.rule]}"
+                against = against.with_reason("with a caveat", reason)
             value = PrintedValue(
                 published.value,
                 published.std,
@@ -139,18 +143,10 @@ def _add(
                 library.find(published.paper).title,
                 published.table,
                 published.rule,
-                _comparability_of_row(published, group, comparison.rule),
+                against,
             )
             if value not in by_metric.get(metric, ()):
                 by_metric[metric] = (*by_metric.get(metric, ()), value)
         if not rows:
             reason = "not implemented" if isinstance(variant, NoEquivalent) else "not run"
             missing.setdefault(published.method, reason)
-
-
-def _comparability_of_row(value: PublishedValue, row: ComparisonRow, rule: Rule) -> Comparability:
-    result = comparability_of_runs(value, row.runs, [row.caveat])
-    if rule != value.rule and row.method != "zero-shot":
-        reason = f"the paper reports {RULES[value.rule]}, this table {RULES[rule]}"
-        result = result.with_reason("with a caveat", reason)
-    return result

@@ -127,7 +127,7 @@ def test_domains_traffic_and_what_no_run_gives(db):
     row = find(rows, table="1", method="FedDEAP", target="avg")
     assert (row.stat.mean, row.stat.std) == (pytest.approx(np.mean(ours)), None)
     sketch = find(rows, table="1", method="FedDEAP", target="s")
-    assert sketch.measured.mean == pytest.approx(ours[PACS.index("sketch")])
+    assert sketch.stat.mean == pytest.approx(ours[PACS.index("sketch")])
 
 
 def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(db):
