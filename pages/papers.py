@@ -181,7 +181,7 @@ def draw_notes(table: PrintedTable) -> None:
     paper = library.find(table.paper)
     with st.expander("Source, settings and notes", icon=":material/info:"):
         link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link else ""
-        source = f"{markup.md(paper.citation)}; read from {library.FINDINGS[paper.kind]}.{link}"
+        source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
         st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
         if paper.read_from:
             st.markdown(f"Read from: {markup.md(paper.read_from)}.")

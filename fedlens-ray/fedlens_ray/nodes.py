@@ -22,8 +22,7 @@ from fedcore.engine.environment import other_code
 from fedcore.store import Store
 from fedlens_ray import connection, node
 from fedlens_ray.connection import Node
-from fedlens_ray.node import NodeReport
-from fedlens_ray.transit import marked
+from fedlens_ray.node import NodeReport, marked
 
 NAME = "nodes.json"
 NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")

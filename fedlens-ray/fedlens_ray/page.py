@@ -10,7 +10,7 @@ from fedcore.base.progress import listed
 from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store.jobs import RUNS
-from fedlens_ray import choice, nodes
+from fedlens_ray import connection, nodes
 from fedlens_ray.connection import AUTO
 from fedlens_ray.nodes import NODES
 from pages.widgets import markup, session
@@ -33,7 +33,7 @@ def section(slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None
     joined = nodes.read(store)
     if joined is not None:
         _table()
-    chosen = choice.chosen(store.path)
+    chosen = connection.chosen(store.path)
     if chosen is not None:
         _chosen(chosen, joined is not None)
     elif joined is None:
@@ -62,7 +62,7 @@ def _connect() -> None:
         over = st.number_input(
             "Devices per run",
             1,
-            choice.MAX_OVER,
+            connection.MAX_OVER,
             key="cluster_over",
             width=150,
             help="1: each device trains whole runs. More: each run is spread over this many GPUs, or CPUs if "
@@ -72,7 +72,7 @@ def _connect() -> None:
     if not connect:
         return
     try:
-        choice.choose(session.store().path, address, int(over) if over > 1 else None)
+        connection.choose(session.store().path, address, int(over) if over > 1 else None)
     except FedLensError as error:
         markup.show_error(error)
         return
@@ -89,11 +89,11 @@ def _start() -> None:
 
 
 @markup.fragment(run_every=POLL_SECONDS)
-def _chosen(wanted: choice.Choice, joined: bool) -> None:
+def _chosen(wanted: connection.Choice, joined: bool) -> None:
     """Show the cluster's status, with the buttons to disconnect and to try again."""
     store = session.store()
     where = "on this machine" if wanted.address == AUTO else f"at {wanted.address}"
-    problem = choice.problem_of(store.path)
+    problem = connection.problem_of(store.path)
     if (nodes.read(store) is not None) != joined:
         st.rerun()
     if joined:
@@ -108,7 +108,7 @@ def _chosen(wanted: choice.Choice, joined: bool) -> None:
         )
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
-            choice.choose(store.path, *wanted)
+            connection.choose(store.path, *wanted)
             _start()
         if st.button(
             "Disconnect",
@@ -116,7 +116,7 @@ def _chosen(wanted: choice.Choice, joined: bool) -> None:
             disabled=not session.writable(),
             help="Runs on the nodes finish there; queued runs then train on this machine.",
         ):
-            choice.leave(store.path)
+            connection.leave(store.path)
             st.rerun()
 
 

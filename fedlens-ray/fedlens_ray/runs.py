@@ -24,7 +24,7 @@ from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.queue import QueuedRun
-from fedlens_ray import choice, connection, nodes
+from fedlens_ray import connection, nodes
 from fedlens_ray.connection import Node
 from fedlens_ray.node import in_words
 from fedlens_ray.nodes import (
@@ -331,25 +331,25 @@ def serve_chosen(
     While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
     """
     store = Store(db)
-    wanted = choice.chosen(store.path)
+    wanted = connection.chosen(store.path)
     if wanted is None:
         return None
     store.prepare()
 
     def retire() -> bool:
-        return choice.chosen(store.path) != wanted or time.monotonic() > end
+        return connection.chosen(store.path) != wanted or time.monotonic() > end
 
     end = math.inf
     try:
         connection.connect(wanted.address)
     except FedLensError as error:
-        choice.record_problem(store.path, wanted.address, str(error))
+        connection.record_problem(store.path, wanted.address, str(error))
         logger.warning("%s", error)
         end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         here = ThisMachine(())
         return serve(db, machines=lambda _: here, wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.path, wanted.address, None)
+    connection.record_problem(store.path, wanted.address, None)
     over = wanted.over if over is None else over
     return serve_on_cluster(
         db, wanted.address, slots=slots, idle=idle, on_finish=on_finish, over=over, retire=retire

@@ -16,11 +16,11 @@ from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedlens_ray import on_node, transit
+from fedlens_ray import on_node
 from fedlens_ray.connection import Node
+from fedlens_ray.node import Files, receive, run_folder, send
 from fedlens_ray.on_node import ACTOR_SHARE, REMEDY, RunRequest, Sent
 from fedlens_ray.reservations import REMOVED, Reservation
-from fedlens_ray.transit import Files, run_folder
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""
@@ -109,7 +109,7 @@ class RemoteEngine:
             content = None
             if resume_from is not None:
                 files = checkpoint.files_of(Path(resume_from))
-                content = [(file.name, transit.send(file, request.shared)) for file in files]
+                content = [(file.name, send(file, request.shared)) for file in files]
             with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
                     self.peak_memory = max(self.peak_memory, sent.peak_memory)
@@ -199,7 +199,7 @@ def _arrived(sent: Sent, folder: Path) -> Event:
     part = folder / f".{path.stem}.part"
     make_folder(folder)
     try:
-        transit.receive(sent.checkpoint, part)
+        receive(sent.checkpoint, part)
         publish(part, path)
     except OSError:
         part.unlink(missing_ok=True)  # on a full disk, its space is needed

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fedlens_ray import node, on_node, stream, transit
+from fedlens_ray import node, on_node, stream
 from fedlens_ray.reservations import Request, Reservation
 
 from fedcore.base.errors import Elsewhere, FedLensError, SystemFault, Transient
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
 
 
 def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
-    with transit.run_folder("run-1-1", tmp_path) as shared:
+    with node.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
         finished = (i for i in on_node.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
@@ -106,7 +106,7 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
 
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
-    with transit.marked(tmp_path) as marker:
+    with node.marked(tmp_path) as marker:
         assert node.Reporter().report(marker=marker).problem is None
         other = tmp_path / "other" / Path(marker).name
         assert f"does not see the folder {other.parent}," in (
@@ -117,7 +117,7 @@ def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
     for wrong in (Path("relative"), tmp_path / "missing"):
         with (
             pytest.raises(FedLensError, match="not an absolute path|cannot be written"),
-            transit.marked(wrong),
+            node.marked(wrong),
         ):
             pass
 
@@ -185,7 +185,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
         (folder / "round-1.safetensors").touch()
     (killed / ".owner").write_text(platform.node())
     (elsewhere / ".owner").write_text("another machine")
-    with transit.run_folder("run-3-1", parent) as living, transit.run_folder("run-4-1", parent) as other:
+    with node.run_folder("run-3-1", parent) as living, node.run_folder("run-4-1", parent) as other:
         assert set(tmp_path.iterdir()) == {elsewhere, unknown, living, other}
     assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
@@ -193,9 +193,9 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedlens_ray import transit
+from fedlens_ray import node
 shared = Path(sys.argv[1])
-with transit.marked(shared), transit.run_folder("run-1-1", shared) as folder:
+with node.marked(shared), node.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -208,7 +208,7 @@ def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp
         "fedlens-run-1",
         "fedlens-run-m",
     }
-    with transit.marked(tmp_path) as first, transit.marked(tmp_path) as second:
+    with node.marked(tmp_path) as first, node.marked(tmp_path) as second:
         assert {str(path) for path in tmp_path.iterdir()} == {first, second}
     assert list(tmp_path.iterdir()) == []
 
