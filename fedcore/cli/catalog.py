@@ -112,7 +112,9 @@ def published(
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.comparability import COVERAGE_COLUMNS, missing_data_sets
+    from fedcore.data import catalog
+    from fedcore.papers.comparability import COVERAGE_COLUMNS
+    from fedcore.papers.experiments import data_sets
     from fedcore.results.summary import STATES
 
     def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
@@ -126,7 +128,7 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> 
         lines += [line(paper, table, [counts]) for table, counts in of_paper.items()]
         lines.append(line(paper, "all", of_paper.values()))
     lines.append(line("all", "", tables.values()))
-    absent = missing_data_sets()
+    absent = sorted(data_sets() - {*catalog.names()})
     return "\n".join(
         [
             _columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),

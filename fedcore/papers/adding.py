@@ -137,7 +137,12 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
     paper, _ = check(folder)
     _check_edition(paper, library.papers())
     place = library.added_folder(db) / paper.key
-    found = _audited(paper)
+    added = {key: other for key, other in library.papers().items() if not other.ships}
+    library.set_added({**added, paper.key: paper})  # audited beside all others, before it is in its place
+    try:
+        found = audits.findings()[paper.key]
+    finally:
+        library.set_added(added)
     try:
         if folder.resolve() == place.resolve():
             write_whole(place / library.FINDINGS_FILE, findings_text(found).encode())
@@ -148,16 +153,6 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
         raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
     use(db)
     return paper, found
-
-
-def _audited(paper: Paper) -> list[Finding]:
-    """Audit a paper that is not in its place yet, beside all others."""
-    added = {key: other for key, other in library.papers().items() if not other.ships}
-    library.set_added({**added, paper.key: paper})
-    try:
-        return audits.findings()[paper.key]
-    finally:
-        library.set_added(added)
 
 
 def _put(folder: Path, place: Path, found: str) -> None:

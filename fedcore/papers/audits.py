@@ -120,24 +120,22 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         domains = [v for v in row if v.target not in WHOLE_SETS]
         if len(averages) == 1 and len(domains) > 1:
             yield from _not_the_mean(averages[0], domains, "domains")
-    for row in _rows(_without_parts(values), "dataset", "setting").values():
-        averages = [v for v in row if is_average(v.dataset)]
-        for average in averages:
-            parts = _averaged(average, [v for v in row if not is_average(v.dataset)])
-            others = [v for v in parts if v.dataset != SOURCE]
-            if len(parts) > 1 and not (0 < len(others) < len(parts) and follows(average, others, _mean)):
-                yield from _not_the_mean(average, parts, "data sets")
-
-
-def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
-    """Leave out values that ``combinations`` checks, since the metrics they are computed from are printed."""
     printed = {(*_place(value), value.metric) for value in values}
-    return [
+    single = [  # `combinations` checks the others, since the metrics that they are computed from are printed
         v
         for v in values
         if not (parts := library.find(v.paper).metric(v.metric).parts)
         or not all((*_place(v), part) in printed for part in parts)
     ]
+    for row in _rows(single, "dataset", "setting").values():
+        averages = [v for v in row if is_average(v.dataset)]
+        for average in averages:
+            averaged = _averaged(average, [v for v in row if not is_average(v.dataset)])
+            others = [v for v in averaged if v.dataset != SOURCE]
+            if len(averaged) > 1 and not (
+                0 < len(others) < len(averaged) and follows(average, others, _mean)
+            ):
+                yield from _not_the_mean(average, averaged, "data sets")
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:

@@ -345,6 +345,12 @@ def cell_of(
     against = measured.comparability if measured else Comparability()
     if measured is None and not source.rehearsal:
         against = comparability(value)
+    current = None
+    if active_runs:  # preliminary, from the latest rounds of running runs and from finished runs
+        training = recorded.results(key, "last", unfinished=True)
+        seeds = {r.run.seed for r in training}
+        runs = [*(r for r in recorded.results(key, value.rule) if r.run.seed in seeds), *training]
+        current = spread(recorded.reader(source.domains).by_seed(value, runs, source.held_out).values())
     kinds = {lack.kind for lack in lacks}
     status: CellStatus
     if measured is not None and measured.stat is not None:
@@ -362,21 +368,11 @@ def cell_of(
         sum(part in done for part in parts),
         active_runs,
         tuple(early[p] for p in missing if p in early),
-        _current(recorded, value, source) if active_runs else None,
+        None if current is None else current.mean,
         lacks,
         reason=measured.reason if measured else "",
         comparability=against,
     )
-
-
-def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:
-    """Return a preliminary value from the latest rounds of running runs and from finished runs."""
-    training = recorded.results(source.variant.key, "last", unfinished=True)
-    seeds = {r.run.seed for r in training}
-    done = [r for r in recorded.results(source.variant.key, value.rule) if r.run.seed in seeds]
-    reader = recorded.reader(source.domains)
-    stat = spread(reader.by_seed(value, [*done, *training], source.held_out).values())
-    return None if stat is None else stat.mean
 
 
 def counts_text(statuses: Iterable[CellStatus]) -> str:
@@ -438,26 +434,23 @@ def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | N
     by_experiment = group_by(
         missing, lambda source: (source.preset, source.experiment.model_dump_json(exclude=of_methods))
     )
-    return [_filling({s: missing[s] for s in of}, available) for of in by_experiment.values()]
-
-
-def _filling(parts: dict[RunSource, list[SeedAndDomain]], available: Availability) -> Filling:
-    first = next(iter(parts))
-    paper = first.experiment
-    ordered = sorted(parts, key=lambda source: source.index)
-    methods = tuple(source.entry for source in ordered)
-    wanted = {(source.variant.title, *part) for source, of_source in parts.items() for part in of_source}
-    changes: dict[str, object] = {
-        "methods": methods,
-        "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
-    }
-    if methods != paper.methods:
-        changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
-    root = available.roots.get(paper.data.name)
-    if root is not None and paper.data.root is None and not first.rehearsal:
-        changes["data"] = paper.data.model_copy(update={"root": root})
-    lacks = dict.fromkeys(lack for source in parts for lack in available.lacks(source.variant.config))
-    return Filling(paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
+    found = []
+    for sources in by_experiment.values():
+        paper, ordered = sources[0].experiment, sorted(sources, key=lambda source: source.index)
+        methods = tuple(source.entry for source in ordered)
+        wanted = frozenset((source.variant.title, *part) for source in sources for part in missing[source])
+        changes: dict[str, object] = {
+            "methods": methods,
+            "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
+        }
+        if methods != paper.methods:
+            changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
+        root = available.roots.get(paper.data.name)
+        if root is not None and paper.data.root is None and not sources[0].rehearsal:
+            changes["data"] = paper.data.model_copy(update={"root": root})
+        lacks = dict.fromkeys(lack for of in sources for lack in available.lacks(of.variant.config))
+        found.append(Filling(paper.model_copy(update=changes), wanted, tuple(lacks)))
+    return found
 
 
 def seconds(past: forecast.Precedents, parts: dict[RunSource, list[SeedAndDomain]]) -> float | None:

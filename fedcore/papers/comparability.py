@@ -15,7 +15,7 @@ from fedcore.base.files import read_text
 from fedcore.data import catalog
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
-from fedcore.papers.experiments import data_names, data_sets
+from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.results.metrics import RunResult
@@ -210,11 +210,6 @@ def _column(value: PublishedValue) -> CoverageColumn:
         return "no run" if found.status == "no single run" else found.status
     named = data_names(library.find(value.paper).work).get(value.dataset)
     return comparability(value).state if named in catalog.names() else "no data"
-
-
-def missing_data_sets() -> list[str]:
-    """Return the papers' data sets that the catalog does not have."""
-    return sorted(data_sets() - {*catalog.names()})
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

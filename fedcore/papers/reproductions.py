@@ -94,19 +94,14 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
             _add(values, missing, comparison, experiment)
     present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
     missing = {m: reason for m, reason in missing.items() if m not in present}
-    return PrintedValues(values, missing, _presets(comparison))
-
-
-def _presets(comparison: Comparison) -> dict[RowKey, tuple[str, ...]]:
-    """Return the presets that the experiments of each row follow."""
-    configs, found = {experiment.id: experiment.config for experiment in comparison.experiments}, {}
+    configs, presets = {experiment.id: experiment.config for experiment in comparison.experiments}, {}
     followed = cache(lambda number, trained: followed_by(configs[number], trained))
     for row in comparison.rows:
         behind = dict.fromkeys(result.run.experiment_id for result in row.runs)
         names = dict.fromkeys(n for number in behind for n in followed(number, row.trained_by_fedlens))
         if names:
-            found[row.setting, row.key] = tuple(names)
-    return found
+            presets[row.setting, row.key] = tuple(names)
+    return PrintedValues(values, missing, presets)
 
 
 def _add(

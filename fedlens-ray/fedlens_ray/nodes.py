@@ -131,26 +131,24 @@ class ClusterWatch:
         reported = None
         while not self._end.wait(LOOK_SECONDS):
             try:
-                self._look()
+                # Ask Ray for its nodes, and the nodes for reports, without waiting for the reports.
+                names = {node_id: state.node.name for node_id, state in self._states.items()}
+                nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
+                states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
+                self._states = states
+                for gone in self._reporters.keys() - nodes.keys():
+                    del self._reporters[gone]
+                    self._asked.pop(gone, None)
+                needs = tuple(self._needs())
+                for node_id in nodes:
+                    self._receive(node_id, needs)
+                self._looked = time.monotonic()
+                self.listen(self.states())
                 reported = None
             except Exception as error:  # noqa: BLE001 - Ray's have no common class, and the thread must live on
                 if str(error) != reported:
                     logger.error("the nodes cannot be looked at: %s", first_line(error))
                 reported = str(error)
-
-    def _look(self) -> None:
-        """Ask Ray for its nodes, and the nodes for reports, without waiting for the reports."""
-        names = {node_id: state.node.name for node_id, state in self._states.items()}
-        nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
-        self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
-        for gone in self._reporters.keys() - nodes.keys():
-            del self._reporters[gone]
-            self._asked.pop(gone, None)
-        needs = tuple(self._needs())
-        for node_id in nodes:
-            self._receive(node_id, needs)
-        self._looked = time.monotonic()
-        self.listen(self.states())
 
     def _receive(self, node_id: str, needs: tuple[str, ...]) -> None:
         """Take the report of a node if it has arrived, and request the next one if it is due.

@@ -79,7 +79,13 @@ def request_of(
     if kind == GPU_OF_NODE:
         shared = 1 if over else slots.get(f"{NODES}/{kind}", 1)
         cpus = min((s.node.cpus // (s.node.gpus * shared) for s in able), default=1)
-        return Request(cpus, _gpu_share(run, able, shared), parts=over or 1, without=without)
+        # an equal share of a GPU, or more if the run's memory needs more
+        cards = [d.memory_total for s in able if s.report for d in s.report.devices if d.id != devices.CPU]
+        share = 1.0
+        if shared > 1 and cards:
+            needed = UNMEASURED_SHARE if run.needed_memory is None else run.needed_memory / min(cards)
+            share = round(min(1.0, max(1 / shared, needed)), 4)
+        return Request(cpus, share, parts=over or 1, without=without)
     if over is not None:
         return Request(1, parts=over, without=without)
     cpus = min((s.node.cpus // slots.get(f"{NODES}/{kind}", 1) for s in able), default=1)
@@ -101,15 +107,6 @@ def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeStat
         if named := [s for s in found if asked in (s.name, f"{s.name}/{kind}", *cards[s.name])]:
             return kind, named
     return CPU_OF_NODE, []
-
-
-def _gpu_share(run: QueuedRun, able: Sequence[NodeState], shared: int) -> float:
-    """Return the share of a GPU that a run gets: an equal one, or more if its memory needs more."""
-    cards = [d.memory_total for s in able if s.report for d in s.report.devices if d.id != devices.CPU]
-    if shared == 1 or not cards:
-        return 1.0
-    needed = UNMEASURED_SHARE if run.needed_memory is None else run.needed_memory / min(cards)
-    return round(min(1.0, max(1 / shared, needed)), 4)
 
 
 class Cluster:
