@@ -124,18 +124,16 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     single = [  # `combinations` checks the others, since the metrics that they are computed from are printed
         v
         for v in values
-        if not (parts := library.find(v.paper).metric(v.metric).parts)
-        or not all((*_place(v), part) in printed for part in parts)
+        if not (metrics := library.find(v.paper).metric(v.metric).parts)
+        or not all((*_place(v), metric) in printed for metric in metrics)
     ]
     for row in _rows(single, "dataset", "setting").values():
         averages = [v for v in row if is_average(v.dataset)]
         for average in averages:
-            averaged = _averaged(average, [v for v in row if not is_average(v.dataset)])
-            others = [v for v in averaged if v.dataset != SOURCE]
-            if len(averaged) > 1 and not (
-                0 < len(others) < len(averaged) and follows(average, others, _mean)
-            ):
-                yield from _not_the_mean(average, averaged, "data sets")
+            parts = _averaged(average, [v for v in row if not is_average(v.dataset)])
+            others = [v for v in parts if v.dataset != SOURCE]
+            if len(parts) > 1 and not (0 < len(others) < len(parts) and follows(average, others, _mean)):
+                yield from _not_the_mean(average, parts, "data sets")
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:
