@@ -112,7 +112,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
             raise FedLensError(f"{where}: it reproduces '{other}', another paper; remove that", "reproduces")
         try:
-            values_of(experiment, {paper: values})
+            values_of(experiment, (paper, values))
             variant_runs(experiment)
             # a rehearsal has a stand-in for each domain, so the domains must be known by name
             domains = mini.stand_ins(experiment)
@@ -234,15 +234,7 @@ def write(
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     text = library.csv_text([COLUMNS, *(value.line for value in values)])
     values_from(text, key, library.VALUES_FILE)
-    sections = {"tables": tables, "settings": settings}
-    content = {
-        **{name: value for name, value in fields.items() if value not in ("", None)},
-        **{
-            section: {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
-            for section, parts in sections.items()
-            if parts
-        },
-    }
+    content = paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"})
     try:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made) / key

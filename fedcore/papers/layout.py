@@ -8,7 +8,7 @@ from itertools import groupby
 from fedcore.base.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell
-from fedcore.papers.library import ListedHeadings, Paper, TableNotes
+from fedcore.papers.library import ListedHeadings, Paper
 from fedcore.papers.published import COLUMNS, PublishedValue, load
 from fedcore.results.exports import tex
 from fedcore.results.statistics import group_by
@@ -129,7 +129,7 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
 
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
-    notes = paper.tables.get(table, TableNotes())
+    notes = paper.notes_on(table)
     layout = _default_layout(values)
     if notes.rows or notes.columns:
         layout |= {

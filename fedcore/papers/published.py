@@ -219,17 +219,16 @@ def load_all() -> tuple[PublishedValue, ...]:
 
 
 def values_of(
-    experiment: Experiment, unsaved: Mapping[Paper, Sequence[PublishedValue]] | None = None
+    experiment: Experiment, unsaved: tuple[Paper, Sequence[PublishedValue]] | None = None
 ) -> tuple[PublishedValue, ...]:
-    """Return the values that ``reproduces`` names, for the backbone only; ``unsaved`` are of new papers."""
-    new = {paper.key: (printed_backbone(experiment, paper), of) for paper, of in (unsaved or {}).items()}
+    """Return the values that ``reproduces`` names, for the backbone only; ``unsaved`` is a new paper's."""
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):
-        if entry.paper in new:
-            backbone, among = new[entry.paper]
+        if unsaved is not None and unsaved[0].key == entry.paper:
+            paper, among = unsaved
         else:
-            backbone = printed_backbone(experiment, library.find(entry.paper))
-            among = load(entry.paper)
+            paper, among = library.find(entry.paper), load(entry.paper)
+        backbone = printed_backbone(experiment, paper)
         matching = [
             v
             for v in among
