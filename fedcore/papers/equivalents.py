@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,14 +44,6 @@ def round_shares(cells: pd.DataFrame) -> RoundShares:
 
 
 @dataclass(frozen=True)
-class Equivalent:
-    """The method of FedLens that corresponds to a printed one, and the config fields to set."""
-
-    name: str
-    config: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class NoEquivalent:
     """The reason why no run of FedLens can measure a published value.
 
@@ -64,8 +56,8 @@ class NoEquivalent:
 
 
 @library.cached
-def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
-    """Return the method and config that measure a published value, or the reason why none do."""
+def equivalent(value: PublishedValue) -> PrintedMethod | NoEquivalent:
+    """Return the method and fields that measure a published value, or the reason why none do."""
     if value.dataset.startswith("avg") or value.metric == "Performance (%)":
         return NoEquivalent("no single run", "a mean over several data sets")
     if "parameters" in value.metric:
@@ -85,7 +77,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     if not {domain, value.target} <= {"avg", *domains_of(value)}:
         reason = f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
         return NoEquivalent("no single run", reason)
-    return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
+    return rule
 
 
 @dataclass(frozen=True)
@@ -130,7 +122,7 @@ def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantR
         return ours
     for variant in among:
         method = variant.content["method"]
-        if method["name"] == ours.name and all(method["config"][n] == v for n, v in ours.config.items()):
+        if method["name"] == ours.name and all(method["config"][n] == v for n, v in ours.fields.items()):
             return variant
     return None
 
@@ -327,4 +319,4 @@ MEASURES: dict[str, tuple[Measure, Metric | None]] = {
 }
 """Metric as printed -> its measure, and the column of a comparison with the same quantity, if there is one.
 
-Values of other metrics have no ``Equivalent``."""
+Values of other metrics have no ``equivalent``."""

@@ -20,8 +20,8 @@ from fedcore.papers.comparability import (
     reasons,
     reasons_for,
 )
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.experiments import domain_names
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.experiments import PrintedMethod, domain_names
 from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
 from fedcore.results.summary import STATES, Comparability
@@ -188,7 +188,7 @@ def test_no_printed_number_belongs_to_two_methods() -> None:
     mapped: dict[tuple[str, str], set[str]] = defaultdict(set)
     for v in published.load_all():
         ours = equivalent(v)
-        if isinstance(ours, Equivalent):
+        if isinstance(ours, PrintedMethod):
             numbers[v.paper, v.method][v.dataset, v.backbone, v.target, v.metric] = v.value
             mapped[v.paper, v.method].add(repr(ours))
     repeated = []
