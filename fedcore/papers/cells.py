@@ -350,7 +350,7 @@ def cell_of(
         training = recorded.results(key, "last", unfinished=True)
         seeds = {r.run.seed for r in training}
         runs = [*(r for r in recorded.results(key, value.rule) if r.run.seed in seeds), *training]
-        current = spread(recorded.reader(source.domains).by_seed(value, runs, source.held_out).values())
+        current = spread(recorded.by_seed(value, runs, source.held_out, source.domains).values())
     kinds = {lack.kind for lack in lacks}
     status: CellStatus
     if measured is not None and measured.stat is not None:

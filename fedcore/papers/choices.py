@@ -270,7 +270,7 @@ class Multiverse:
             place = (value, source.variant.key, rule)
             if place not in read:
                 results = recorded.results(source.variant.key, rule)
-                by_seed = recorded.reader(source.domains).by_seed(value, results, source.held_out)
+                by_seed = recorded.by_seed(value, results, source.held_out, source.domains)
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = _as_read(read[place], self.taken(value, reading))

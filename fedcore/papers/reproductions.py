@@ -9,7 +9,7 @@ from fedcore.config import Experiment
 from fedcore.papers import equivalents, library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import MEASURES, NoEquivalent, VariantRun, local_performance
+from fedcore.papers.equivalents import MEASURED, NoEquivalent, VariantRun, local_performance
 from fedcore.papers.experiments import followed_by
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
@@ -77,7 +77,7 @@ def column_of(value: PublishedValue) -> Metric | None:
         return None
     if value.metric == "local" and not local_performance(value).after_aggregation:
         return None
-    return MEASURES[value.metric][1] if value.metric in MEASURES else None
+    return MEASURED.get(value.metric)
 
 
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
