@@ -315,6 +315,18 @@ def csv_rows(lines: csv.DictReader[str], where: str, field: str) -> Iterator[tup
         raise FedLensError(f"{where}, line {lines.line_num + 1}: {error}; mend that line", field) from error
 
 
+def optional_rows(
+    file: Path, columns: tuple[str, ...], remedy: str = ""
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each line of a CSV file of a paper's folder as ``csv_rows`` does; none if the file is missing."""
+    if not file.exists():
+        return
+    lines = csv.DictReader(io.StringIO(read_text(file, f"a {file.name}", "folder")))
+    if tuple(lines.fieldnames or ()) != columns:
+        raise FedLensError(f"{file}, line 1: the columns must be {','.join(columns)}{remedy}", "folder")
+    yield from csv_rows(lines, str(file), "folder")
+
+
 def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:
     """Return a paper with the fields of a ``paper.toml``."""
     for name in ("key", "folder"):

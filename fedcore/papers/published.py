@@ -294,19 +294,11 @@ def findings_text(found: Iterable[Finding]) -> str:
 
 def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]]:
     """Read the ``findings.csv`` of a paper's folder: the line of ``values.csv``, kind and text of each."""
-    file = paper.folder / FINDINGS_FILE
-    if not file.exists():
-        return []
-    lines = csv.DictReader(io.StringIO(read_text(file, f"a {FINDINGS_FILE}", "folder")))
-    remedy = "delete the file; `fedlens papers add` writes it again"
-    if tuple(lines.fieldnames or ()) != FINDING_COLUMNS:
-        raise FedLensError(
-            f"{file}, line 1: the columns must be {','.join(FINDING_COLUMNS)}; {remedy}", "folder"
-        )
+    remedy = "; delete the file; `fedlens papers add` writes it again"
     found = []
-    for place, row in library.csv_rows(lines, str(file), "folder"):
+    for place, row in library.optional_rows(paper.folder / FINDINGS_FILE, FINDING_COLUMNS, remedy):
         if row["kind"] not in FINDINGS:
-            raise FedLensError(f"{place}: no audit is called '{row['kind']}'; {remedy}", "folder")
+            raise FedLensError(f"{place}: no audit is called '{row['kind']}'{remedy}", "folder")
         printed = tuple(row[name] for name in COLUMNS)
         found.append((printed, row["kind"], row["text"]))
     return found
