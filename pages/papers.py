@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from fedcore.base.progress import counted
-from fedcore.papers import adding, export, library, literature
+from fedcore.papers import adding, layout, library, literature
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
-from fedcore.papers.findings import KINDS, findings_of
 from fedcore.papers.layout import PrintedTable, tables
+from fedcore.papers.published import FINDINGS, findings_of
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
@@ -100,11 +100,11 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     with st.container(horizontal=True):
         if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
-        as_csv, as_tex = (export.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
-        markup.download("CSV", lambda: export.csv_text(cells, snapshot.cost), as_csv, "papers_csv")
+        as_csv, as_tex = (layout.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
+        markup.download("CSV", lambda: layout.table_csv(cells, snapshot.cost), as_csv, "papers_csv")
         markup.download(
             "LaTeX",
-            lambda: export.table_latex(table, by_value),
+            lambda: layout.table_latex(table, by_value),
             as_tex,
             "papers_latex",
             help="Each cell contains the printed value, ours and the difference",
@@ -165,9 +165,9 @@ def draw_findings(table: PrintedTable) -> None:
         st.caption("The audits found nothing in this table." if audited else again)
         return
     counts = Counter(finding.kind for finding in every)
-    text = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+    text = ", ".join(f"{counts[kind]} {kind}" for kind in FINDINGS if counts[kind])
     with st.expander(f"Audits: {text}", icon=":material/rule:"):
-        st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(KINDS[k])}." for k in KINDS if counts[k]))
+        st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(FINDINGS[k])}." for k in FINDINGS if counts[k]))
         rows = [
             [markup.esc(finding.value.cell), markup.esc(finding.kind), markup.esc(finding.text)]
             for finding in every

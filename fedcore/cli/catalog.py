@@ -18,9 +18,9 @@ from fedcore.methods import registry
 from fedcore.store import Store
 
 if TYPE_CHECKING:
+    from fedcore.papers.cells import TableCell
     from fedcore.papers.comparability import CoverageColumn, Reason
     from fedcore.papers.published import PublishedValue
-    from fedcore.papers.reproductions import Reproduction
 
 
 @common.command("methods")
@@ -112,7 +112,9 @@ def published(
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.comparability import COVERAGE_COLUMNS, missing_data_sets
+    from fedcore.data import catalog
+    from fedcore.papers.comparability import COVERAGE_COLUMNS
+    from fedcore.papers.experiments import data_sets
     from fedcore.results.summary import STATES
 
     def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
@@ -126,7 +128,7 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> 
         lines += [line(paper, table, [counts]) for table, counts in of_paper.items()]
         lines.append(line(paper, "all", of_paper.values()))
     lines.append(line("all", "", tables.values()))
-    absent = missing_data_sets()
+    absent = sorted(data_sets() - {*catalog.names()})
     return "\n".join(
         [
             _columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
@@ -151,9 +153,9 @@ def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
     return "\n\n".join([*blocks, f"{count} comparable values"])
 
 
-def reproductions_text(rows: Sequence[Reproduction]) -> str:
+def reproductions_text(cells: Sequence[TableCell]) -> str:
     """Return the rows as a table for a terminal, and the number of rows of each status."""
-    from fedcore.papers.reproductions import reasons, status_counts
+    from fedcore.papers.reproductions import outcome_counts, reasons
 
     head = (
         "table", "data set", "setting", "method", "target", "metric",
@@ -162,17 +164,17 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
     printed = ("table", "dataset", "setting", "method", "target", "metric")
     lines = [
         (
-            *(getattr(row.published, name) or "-" for name in printed),
-            row.published.text,
-            row.measured_text,
-            row.difference or "-",
-            row.comparability.state if row.comparability else "-",
+            *(getattr(cell.value, name) or "-" for name in printed),
+            cell.value.text,
+            cell.outcome_text,
+            cell.gap_text or "-",
+            cell.judgement or "-",
         )
-        for row in rows
+        for cell in cells
     ]
-    counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
-    notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(rows)]
-    return "\n".join([_columns([head, *lines], left=6), *notes, f"{counted(len(rows), 'value')}: {counts}"])
+    counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
+    notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(cells)]
+    return "\n".join([_columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"])
 
 
 def _columns(lines: Iterable[Iterable[object]], left: int) -> str:

@@ -172,12 +172,12 @@ def refuse_if(condition: bool, message: str, option: str) -> None:
         raise FedLensError(message, option)
 
 
-def text_output(given: str | None, option: str = "output") -> Path | None:
-    """Return the file that an option names for a text; None if it is printed: no option, or ``-`` alone.
+def text_output(given: str | None) -> Path | None:
+    """Return the file that ``--output`` names for a text; None if it is printed: no option, or ``-`` alone.
 
     Options for outputs are read as text, since ``Path("./-")``, a file in this folder, equals ``Path("-")``.
     """
-    return None if given in (None, STANDARD_OUTPUT) else user_path(str(given), option)
+    return None if given in (None, STANDARD_OUTPUT) else user_path(str(given), "output")
 
 
 def file_output(given: str, remedy: str, option: str = "output") -> Path:

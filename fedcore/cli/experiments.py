@@ -15,7 +15,7 @@ from fedcore.base import devices
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import RunBars, with_preparation
-from fedcore.engine.plan import plan
+from fedcore.engine.plan import Plan, plan
 from fedcore.store import Store
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def run(
     debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
-    from fedcore import jobs
-    from fedcore.jobs import elsewhere, forecast, process
+    from fedcore.jobs import forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
 
@@ -80,24 +79,35 @@ def run(
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
     if lack := forecast.lack_of_room(store.path, disk):
         common.print_note(lack)
-    if not queue:
-        handler = None if over is None else process.spread_over(over, device, ray)
-        ended, status = train_in_process(
-            store, experiment, checked.runs, device, handler, debug, checked.warnings
-        )
-        rows = store.runs.get(ended)
-        # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
-        if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
-            for number in {row.experiment_id for row in rows}:
-                store.experiments.delete(number)
-            common.print_note("nothing was trained, so the experiment was deleted")
-        return status
+    if queue:
+        _queue(store, experiment, checked, device, no_worker)
+        return common.DONE
+    handler = None if over is None else process.spread_over(over, device, ray)
+    ended, status = train_in_process(
+        store, experiment, checked.runs, device, handler, debug, checked.warnings
+    )
+    rows = store.runs.get(ended)
+    # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
+    if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
+        for number in {row.experiment_id for row in rows}:
+            store.experiments.delete(number)
+        common.print_note("nothing was trained, so the experiment was deleted")
+    return status
+
+
+def _queue(
+    store: Store, experiment: config.Experiment, checked: Plan, device: str | None, no_worker: bool
+) -> None:
+    """Queue planned runs, and say so if they wait for a device that no worker has."""
+    from fedcore import jobs
+    from fedcore.jobs import launcher
+
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
-    cluster = elsewhere.cluster()
+    cluster = launcher.cluster()
     on_cluster = cluster is not None and cluster.is_used(store)
     if device is not None and not on_cluster and device not in devices.accepted_devices():
         common.print_note(
@@ -105,7 +115,6 @@ def run(
             "`fedlens worker --ray` for a cluster that has it, or stop them with "
             f"`fedlens stop --experiment {created.experiment_id}` and queue them for another device"
         )
-    return common.DONE
 
 
 def train_in_process(

@@ -102,7 +102,7 @@ def pair(
 ) -> None:
     """Show what every source prints for a baseline on a data set, and in which setting."""
     from fedcore.papers import library, literature
-    from fedcore.papers.findings import findings_of
+    from fedcore.papers.published import findings_of
 
     _use(db)
     every = literature.pairs()
@@ -130,7 +130,7 @@ def audit(
 ) -> int:
     """List what the audits found; the exit status is 1 if that is a warning about the named paper."""
     from fedcore.papers import library
-    from fedcore.papers.findings import KINDS, of_paper
+    from fedcore.papers.published import FINDINGS, of_paper
 
     _use(db)
     papers = library.papers() if name is None else [library.find(name, "name").key]
@@ -138,7 +138,7 @@ def audit(
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
-    for kind, meaning in KINDS.items():
+    for kind, meaning in FINDINGS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
     warned = name is not None and any(finding.warns for finding in found)
@@ -181,7 +181,6 @@ def readings(
     from fedcore import jobs
     from fedcore.papers import choices
     from fedcore.papers.cells import Availability, fillings, find_available
-    from fedcore.papers.cells import queue as queue_runs
     from fedcore.papers.layout import all_tables
 
     common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
@@ -218,7 +217,7 @@ def readings(
                     return common.INTERRUPTED
                 status = max(status, ended)
             else:
-                queue_runs(store, [(wanted, planned)])
+                store.experiments.create(wanted.experiment, planned.runs)
         if queue:
             jobs.ensure_worker(store)
             return common.DONE

@@ -81,19 +81,19 @@ def worker(
     --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over and
     without --ray, one run trains at a time.
     """
-    from fedcore.jobs import elsewhere
+    from fedcore.jobs import launcher
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
 
     whole = "with --over a run takes whole devices; leave out --slots"
     common.refuse_if(over is not None and slots is not None, whole, "over")
     if ray is not None:
-        return elsewhere.required().serve(
+        return launcher.required_cluster().serve(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
     no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
     common.refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
-    if (cluster := elsewhere.cluster()) is not None:
+    if (cluster := launcher.cluster()) is not None:
         served = cluster.serve_chosen(db, slots=slots, idle=idle, on_finish=on_finish, over=over)
         if served is not None:
             return served

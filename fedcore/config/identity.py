@@ -11,7 +11,7 @@ import json
 from functools import cache
 from typing import Any
 
-from fedcore.config.models import MethodEntry, RunConfig
+from fedcore.config.models import RunConfig
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 
@@ -37,20 +37,14 @@ def group_hash(run: RunConfig) -> str:
 def stable_config(run: RunConfig) -> dict[str, Any]:
     """Return a run's config without the values that are defaults; later versions give the same."""
     content = run.model_dump(mode="json", exclude_defaults=True)
-    entry, defaults = content["method"], _default_hyper_parameters(run.method)
+    entry, found, defaults = content["method"], registry.find(run.method.name), dict[str, Any]()
+    if run.method.file is not None:
+        # its checksum identifies the user's own defaults, and the file need not be on this machine
+        defaults = _defaults(MethodConfig)
+    elif found is not None and registry.file_of(run.method.name) is None:
+        defaults = _defaults(found.Config)  # in results from elsewhere all values tell groups apart
     config = {n: v for n, v in entry.get("config", {}).items() if n not in defaults or v != defaults[n]}
     return content | {"method": entry | {"config": config}}
-
-
-def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
-    """Return the values that do not tell groups apart; in results from elsewhere all values do."""
-    if method.file is not None:
-        # its checksum identifies the user's own defaults, and the file need not be on this machine
-        return _defaults(MethodConfig)
-    found = registry.find(method.name)
-    if found is None or registry.file_of(method.name) is not None:
-        return {}
-    return _defaults(found.Config)
 
 
 @cache

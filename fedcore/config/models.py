@@ -429,13 +429,6 @@ class RunConfig(Part):
     keep_checkpoints: KeepCheckpoints = "last"
 
 
-SHARED = {
-    "data", "further_data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation",
-    "evaluate_every", "test_sample", "time_limit", "keep_checkpoints", "held_out_share",
-}  # fmt: skip
-"""Fields that a run copies from its experiment."""
-
-
 class Reproduces(Part):
     """Published values that an experiment reproduces: lines of a paper's ``values.csv``."""
 
@@ -544,6 +537,10 @@ class Experiment(Part):
     def shared(self) -> dict[str, Any]:
         """Return the fields that every run has in common with the experiment, before any sweep."""
         return self.model_dump(include=SHARED)
+
+
+SHARED = (RunConfig.model_fields.keys() & Experiment.model_fields.keys()) - {"held_out"}
+"""Fields that a run copies from its experiment."""
 
 
 WEIGHTS = "weights:"

@@ -1,7 +1,9 @@
 """The start of queued jobs: pools of slots decide which job is claimed, and a process is started for it.
 
 There is a pool per device, whose memory its runs share, and one for tasks. The supervisor uses only the
-protocols ``Machines`` and ``LaunchedJob``, which a package for a cluster implements too (``elsewhere.py``).
+protocols ``Machines`` and ``LaunchedJob``, which a package for a cluster implements too. Such a package
+registers a module in the group ``fedlens.cluster`` of entry points, as ``fedlens-ray`` of this repository
+does; nothing here imports it by name.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
@@ -30,15 +33,14 @@ from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, TASKS, TRAINING, Claim, LostClaim
 from fedcore.store.liveness import INHERITED, hold, let_go, new_owner, process_of
 
+if TYPE_CHECKING:
+    from fedcore.engine.train import Spread
+
+HOW_TO_INSTALL = "pip install ./fedlens-ray"
 TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
-
-
-def is_elsewhere(device: str | None) -> bool:
-    """Return whether a run's device belongs to another machine, as ``alpha/gpu`` of a cluster's node."""
-    return (device or "").endswith(("/gpu", "/cpu"))
 
 
 class LaunchedJob(Protocol):
@@ -88,6 +90,44 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
     return sum(unmeasured if need is None else need for need in needs) <= (
         device.memory_total - device.memory_used
     )
+
+
+class Cluster(Protocol):
+    """The module that a package for a cluster registers."""
+
+    def serve(self, db: str | Path | None, address: str, **options: Any) -> int:
+        """Be the database's supervisor with the devices of a cluster, with the options of the worker."""
+
+    def serve_chosen(self, db: str | Path | None, **options: Any) -> int | None:
+        """Be the supervisor on the cluster that was chosen on the page; None if none was."""
+
+    def spread(self, address: str, count: int, device: str | None) -> Spread:
+        """Return a ``Spread`` of runs of this process over ``count`` devices of a cluster."""
+
+    def is_used(self, store: Store) -> bool:
+        """Return whether queued runs may wait for a device of a cluster."""
+
+    def draw(self, slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None:
+        """Draw the cluster on the page Experiments, with ``slots`` the number of runs at once per device.
+
+        Returns what the next queued runs wait for, by id; None while no cluster is joined.
+        """
+
+
+@cache
+def cluster() -> Cluster | None:
+    """Return what the installed package for a cluster offers; None without one."""
+    module: Cluster | None = next((found.load() for found in entry_points(group="fedlens.cluster")), None)
+    return module
+
+
+def required_cluster() -> Cluster:
+    """Return what the package offers, or say how to install it."""
+    found = cluster()
+    if found is None:
+        message = f"the package for Ray clusters is missing; in a checkout of FedLens: {HOW_TO_INSTALL}"
+        raise FedLensError(message, "ray")
+    return found
 
 
 PROCESS_LOG = "process.log"
@@ -286,7 +326,7 @@ def force_stop(store: Store, run_id: int) -> bool:
         raise FedLensError(
             f"run {run_id} has ended, or was not asked to stop; stop it first, and kill it only if it goes on"
         )
-    on_another = is_elsewhere(row["device"])
+    on_another = (row["device"] or "").endswith(("/gpu", "/cpu"))  # as alpha/gpu, of a node of a cluster
     if row["pid"] is None:
         with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(

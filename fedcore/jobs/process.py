@@ -15,7 +15,7 @@ from fedcore.base.errors import DiskFull, FedLensError, SystemFault, check_room,
 from fedcore.base.events import Event
 from fedcore.base.lazy import is_half_imported
 from fedcore.config import Experiment, RunConfig
-from fedcore.jobs import elsewhere, handlers
+from fedcore.jobs import handlers, launcher
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
@@ -208,7 +208,7 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
     from fedcore.engine.parallel import over_devices
 
     if ray is not None:
-        spread = elsewhere.required().spread(ray, count, device)
+        spread = launcher.required_cluster().spread(ray, count, device)
     else:
         gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
         if gpus and count > len(gpus):

@@ -14,17 +14,19 @@ import tomli_w
 
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, sync_folder, write_whole
-from fedcore.papers import audits, choices, findings, library, mini
+from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.experiments import experiments
-from fedcore.papers.findings import Finding, read_findings
 from fedcore.papers.layout import tables_of
 from fedcore.papers.library import Paper
 from fedcore.papers.published import (
     COLUMNS,
     LARGEST_VALUES,
+    Finding,
     PublishedValue,
+    findings_text,
+    read_findings,
     read_values,
     values_from,
     values_of,
@@ -110,7 +112,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
             raise FedLensError(f"{where}: it reproduces '{other}', another paper; remove that", "reproduces")
         try:
-            values_of(experiment, {paper: values})
+            values_of(experiment, (paper, values))
             variant_runs(experiment)
             # a rehearsal has a stand-in for each domain, so the domains must be known by name
             domains = mini.stand_ins(experiment)
@@ -135,27 +137,22 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
     paper, _ = check(folder)
     _check_edition(paper, library.papers())
     place = library.added_folder(db) / paper.key
-    found = _audited(paper)
+    added = {key: other for key, other in library.papers().items() if not other.ships}
+    library.set_added({**added, paper.key: paper})  # audited beside all others, before it is in its place
+    try:
+        found = audits.findings()[paper.key]
+    finally:
+        library.set_added(added)
     try:
         if folder.resolve() == place.resolve():
-            write_whole(place / library.FINDINGS_FILE, findings.csv_text(found).encode())
+            write_whole(place / library.FINDINGS_FILE, findings_text(found).encode())
         else:
-            _put(folder, place, findings.csv_text(found))
+            _put(folder, place, findings_text(found))
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
     use(db)
     return paper, found
-
-
-def _audited(paper: Paper) -> list[Finding]:
-    """Audit a paper that is not in its place yet, beside all others."""
-    added = {key: other for key, other in library.papers().items() if not other.ships}
-    library.set_added({**added, paper.key: paper})
-    try:
-        return audits.findings()[paper.key]
-    finally:
-        library.set_added(added)
 
 
 def _put(folder: Path, place: Path, found: str) -> None:
@@ -237,15 +234,7 @@ def write(
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     text = library.csv_text([COLUMNS, *(value.line for value in values)])
     values_from(text, key, library.VALUES_FILE)
-    sections = {"tables": tables, "settings": settings}
-    content = {
-        **{name: value for name, value in fields.items() if value not in ("", None)},
-        **{
-            section: {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
-            for section, parts in sections.items()
-            if parts
-        },
-    }
+    content = paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"})
     try:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made) / key

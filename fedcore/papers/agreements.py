@@ -13,13 +13,12 @@ from itertools import combinations
 
 from fedcore.base.progress import listed
 from fedcore.papers import library, literature
-from fedcore.papers.findings import Finding
 from fedcore.papers.library import Paper
-from fedcore.papers.published import WHOLE_SETS, PublishedValue
+from fedcore.papers.published import WHOLE_SETS, Finding, PublishedValue
 from fedcore.results.statistics import group_by
 
 CellPlace = tuple[str, str, str]
-"""Data set, target and quantity of a cell."""
+"""Data set, target and half of the classes of a cell."""
 LAST_DIGIT, NEIGHBOURHOOD = 0.01, 1.0
 """Difference up to which two printed values look equal, and points within which neighbours are counted."""
 BY_CHANCE = 0.01
@@ -71,21 +70,16 @@ def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
             continue
         if library.find(value.paper).metric(value.metric).parts:
             continue
-        place = dataset, _domain(value.target), _half(literature.quantity(value))
+        # a value may be copied into a table of another quantity, but not from one half to the other
+        quantity = literature.quantity(value)
+        half = quantity if quantity in ("base classes", "new classes") else ""
+        place = dataset, _domain(value.target), half
         found[value.paper, baseline, value.setting, value.backbone].setdefault(place, value)
     for cells in found.values():
         averaged = {(d, q) for d, target, q in cells if target}
         for place in [p for p in cells if not p[1] and (p[0], p[2]) in averaged]:
             del cells[place]  # an average follows from its domains
     return [_Row(library.find(key[0]), key[1], cells) for key, cells in found.items() if cells]
-
-
-def _half(quantity: str) -> str:
-    """Return the half of the classes that a quantity is about; empty for all others.
-
-    A value may be copied into a table of another quantity, but not from one half of the classes to the other.
-    """
-    return quantity if quantity in ("base classes", "new classes") else ""
 
 
 def _domain(target: str) -> str:

@@ -2,7 +2,7 @@
 
 An audit does not prove a mistake. It explains in a sentence what is impossible or unlikely about a cell.
 Audits run when a paper is added (``adding``) and, for those that ship, in ``python -m tools.docs``; pages and
-commands read what they found (``findings``).
+commands read what they found (``published.findings_of``).
 """
 
 import csv
@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from fedcore.papers import agreements, library, literature
-from fedcore.papers.findings import Finding
 from fedcore.papers.library import FOLDER, Formula
 from fedcore.papers.literature import NUMBERS
-from fedcore.papers.published import WHOLE_SETS, PublishedValue, load, load_all
+from fedcore.papers.published import WHOLE_SETS, Finding, PublishedValue, load, load_all
 from fedcore.results.statistics import group_by
 
 HALF_DIGIT = 0.5
@@ -121,24 +120,20 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         domains = [v for v in row if v.target not in WHOLE_SETS]
         if len(averages) == 1 and len(domains) > 1:
             yield from _not_the_mean(averages[0], domains, "domains")
-    for row in _rows(_without_parts(values), "dataset", "setting").values():
+    printed = {(*_place(value), value.metric) for value in values}
+    single = [  # `combinations` checks the others, since the metrics that they are computed from are printed
+        v
+        for v in values
+        if not (metrics := library.find(v.paper).metric(v.metric).parts)
+        or not all((*_place(v), metric) in printed for metric in metrics)
+    ]
+    for row in _rows(single, "dataset", "setting").values():
         averages = [v for v in row if is_average(v.dataset)]
         for average in averages:
             parts = _averaged(average, [v for v in row if not is_average(v.dataset)])
             others = [v for v in parts if v.dataset != SOURCE]
             if len(parts) > 1 and not (0 < len(others) < len(parts) and follows(average, others, _mean)):
                 yield from _not_the_mean(average, parts, "data sets")
-
-
-def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
-    """Leave out values that ``combinations`` checks, since the metrics they are computed from are printed."""
-    printed = {(*_place(value), value.metric) for value in values}
-    return [
-        v
-        for v in values
-        if not (parts := library.find(v.paper).metric(v.metric).parts)
-        or not all((*_place(v), part) in printed for part in parts)
-    ]
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:

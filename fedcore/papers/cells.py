@@ -1,7 +1,7 @@
 """Each published value with ours, or with the runs, data or method that are missing for it."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count, islice
@@ -32,7 +32,7 @@ from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.results.summary import Comparability, ComparabilityState
-from fedcore.store import Created, RunRow, Store
+from fedcore.store import RunRow, Store
 
 Changes = tuple[tuple[str, object], ...]
 """Paths of an experiment's fields, as in a sweep, with their values."""
@@ -131,7 +131,7 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
-    return NoEquivalent("no run", "no preset has this method in this setting")
+    return NoEquivalent("no single run", "no preset has this method in this setting")
 
 
 @library.cached
@@ -210,6 +210,7 @@ def find_available(store: Store) -> Availability:
 CellStatus: TypeAlias = (
     ComparabilityState
     | Literal[
+        "not run",
         "rehearsed",
         "in progress",
         "can be run",
@@ -231,7 +232,7 @@ STATUSES: dict[CellStatus, str] = {
     "not implemented": "FedLens lacks the method or the setting",
     "no single run": "not the result of one run, but a mean over several data sets, a count or a time",
 }
-"""Status -> its meaning, in the order in which counts list them."""
+"""Status -> its meaning, in the order in which counts list them; cells of a table are never "not run"."""
 IN_COUNTS: dict[CellStatus, str] = {
     "needs weights": "need weights",
     "needs data": "need data",
@@ -245,7 +246,8 @@ class TableCell:
     """A published value with our value, or with the runs that would give it.
 
     Attributes:
-        source: the runs that give the value; None if no run can.
+        status: "not run" for a value that an experiment names, whatever this machine has.
+        source: the runs that give the value; None if no run can, and for a value that an experiment names.
         missing: seeds and held-out domains of runs that are neither done nor queued.
         done: number of finished runs among those that the value needs.
         active: queued and running runs.
@@ -285,6 +287,26 @@ class TableCell:
         """The difference with its sign; empty if the two must not be compared."""
         return "" if self.gap is None else signed(self.gap, self.value.digits)
 
+    @property
+    def outcome(self) -> str:
+        """Whether the value was measured, for a list of the values that an experiment names."""
+        if self.measurement is None:
+            return self.status
+        return "measured" if self.stat else "measured on another test set"
+
+    @property
+    def outcome_text(self) -> str:
+        """Our value, or the reason why it is missing; never empty."""
+        if self.stat is None:
+            return self.reason if self.status == "no single run" else self.outcome
+        return f"{self.stat.text(self.value.digits)} {self.comparability.mark}".rstrip()
+
+    @property
+    def judgement(self) -> ComparabilityState | None:
+        """Whether our value may be compared, or might be; None if no run can give it."""
+        unmeasurable = self.status in ("not implemented", "no single run")
+        return None if unmeasurable else self.comparability.state
+
 
 def table_cells(
     recorded: RecordedRuns,
@@ -300,8 +322,7 @@ def table_cells(
     found = {}
     for value, source in sources.items():
         if isinstance(source, NoEquivalent):
-            status: CellStatus = "not implemented" if source.kind == "method" else "no single run"
-            found[value] = TableCell(value, status, reason=source.reason)
+            found[value] = TableCell(value, source.status, reason=source.reason)
             continue
         key = source.variant.key
         ours = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
@@ -324,6 +345,12 @@ def cell_of(
     against = measured.comparability if measured else Comparability()
     if measured is None and not source.rehearsal:
         against = comparability(value)
+    current = None
+    if active_runs:  # preliminary, from the latest rounds of running runs and from finished runs
+        training = recorded.results(key, "last", unfinished=True)
+        seeds = {r.run.seed for r in training}
+        runs = [*(r for r in recorded.results(key, value.rule) if r.run.seed in seeds), *training]
+        current = spread(recorded.by_seed(value, runs, source.held_out, source.domains).values())
     kinds = {lack.kind for lack in lacks}
     status: CellStatus
     if measured is not None and measured.stat is not None:
@@ -341,21 +368,11 @@ def cell_of(
         sum(part in done for part in parts),
         active_runs,
         tuple(early[p] for p in missing if p in early),
-        _current(recorded, value, source) if active_runs else None,
+        None if current is None else current.mean,
         lacks,
         reason=measured.reason if measured else "",
         comparability=against,
     )
-
-
-def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:
-    """Return a preliminary value from the latest rounds of running runs and from finished runs."""
-    training = recorded.results(source.variant.key, "last", unfinished=True)
-    seeds = {r.run.seed for r in training}
-    done = [r for r in recorded.results(source.variant.key, value.rule) if r.run.seed in seeds]
-    reader = recorded.reader(source.domains)
-    stat = spread(reader.by_seed(value, [*done, *training], source.held_out).values())
-    return None if stat is None else stat.mean
 
 
 def counts_text(statuses: Iterable[CellStatus]) -> str:
@@ -417,36 +434,26 @@ def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | N
     by_experiment = group_by(
         missing, lambda source: (source.preset, source.experiment.model_dump_json(exclude=of_methods))
     )
-    return [_filling({s: missing[s] for s in of}, available) for of in by_experiment.values()]
-
-
-def _filling(parts: dict[RunSource, list[SeedAndDomain]], available: Availability) -> Filling:
-    first = next(iter(parts))
-    paper = first.experiment
-    ordered = sorted(parts, key=lambda source: source.index)
-    methods = tuple(source.entry for source in ordered)
-    wanted = {(source.variant.title, *part) for source, of_source in parts.items() for part in of_source}
-    changes: dict[str, object] = {
-        "methods": methods,
-        "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
-    }
-    if methods != paper.methods:
-        changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
-    root = available.roots.get(paper.data.name)
-    if root is not None and paper.data.root is None and not first.rehearsal:
-        changes["data"] = paper.data.model_copy(update={"root": root})
-    lacks = dict.fromkeys(lack for source in parts for lack in available.lacks(source.variant.config))
-    return Filling(paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
+    found = []
+    for sources in by_experiment.values():
+        paper, ordered = sources[0].experiment, sorted(sources, key=lambda source: source.index)
+        methods = tuple(source.entry for source in ordered)
+        wanted = frozenset((source.variant.title, *part) for source in sources for part in missing[source])
+        changes: dict[str, object] = {
+            "methods": methods,
+            "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
+        }
+        if methods != paper.methods:
+            changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
+        root = available.roots.get(paper.data.name)
+        if root is not None and paper.data.root is None and not sources[0].rehearsal:
+            changes["data"] = paper.data.model_copy(update={"root": root})
+        lacks = dict.fromkeys(lack for of in sources for lack in available.lacks(of.variant.config))
+        found.append(Filling(paper.model_copy(update=changes), wanted, tuple(lacks)))
+    return found
 
 
 def seconds(past: forecast.Precedents, parts: dict[RunSource, list[SeedAndDomain]]) -> float | None:
     """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
     runs = [source.variant.config for source, of_source in parts.items() for _ in of_source]
     return forecast.seconds(past, runs) if runs else 0.0
-
-
-def queue(store: Store, planned: Sequence[tuple[Filling, Plan]]) -> list[Created]:
-    """Queue an experiment for each filling, with the wanted runs of its plan."""
-    return [
-        store.experiments.create(filling.experiment, filling.reduced(plan).runs) for filling, plan in planned
-    ]

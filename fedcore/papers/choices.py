@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -221,12 +221,14 @@ class Multiverse:
         choices: those that concern one of its values.
         readings: that of FedLens is the first.
         rehearsal: whether the runs are rehearsals on embedded data.
+        found: of the readings that are run (``read``), the value by seed of each value of the ranking.
     """
 
     ranking: Ranking
     choices: tuple[Choice, ...]
     readings: tuple[Reading, ...]
     rehearsal: bool = False
+    found: Found = field(default_factory=dict, hash=False)
 
     def taken(self, value: PublishedValue, reading: Reading) -> list[Alternative]:
         """Return the alternatives of a reading that concern a value."""
@@ -244,8 +246,8 @@ class Multiverse:
         pairs = dict.fromkeys((v, self.source(v, r)) for r in self.readings for v in self.ranking.values)
         return [cell_of(recorded, v, of, None, available.lacks(of.variant.config)) for v, of in pairs]
 
-    def read(self, recorded: RecordedRuns) -> Openness:
-        """Return the ranking under every reading whose runs are finished.
+    def read(self, recorded: RecordedRuns) -> Multiverse:
+        """Return the readings with what was ``found``: the ranking under every one whose runs are finished.
 
         Values without runs in the reading of FedLens are left out, with choices that concern no other value.
         """
@@ -255,7 +257,7 @@ class Multiverse:
             part = multiverse(replace(self.ranking, values=measured), self.rehearsal, len(self.readings))
             return part.read(recorded)
         complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
-        return Openness(self, complete, len(found) - len(complete))
+        return replace(self, found=complete)
 
     def _found(self, recorded: RecordedRuns) -> Found:
         """Return the values under each reading, without those whose runs are not all finished."""
@@ -268,10 +270,58 @@ class Multiverse:
             place = (value, source.variant.key, rule)
             if place not in read:
                 results = recorded.results(source.variant.key, rule)
-                by_seed = recorded.reader(source.domains).by_seed(value, results, source.held_out)
+                by_seed = recorded.by_seed(value, results, source.held_out, source.domains)
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = _as_read(read[place], self.taken(value, reading))
+        return found
+
+    @property
+    def missing(self) -> int:
+        """The number of readings that lack runs."""
+        return len(self.readings) - len(self.found)
+
+    @property
+    def means(self) -> dict[Reading, dict[str, float]]:
+        """Reading -> method -> mean over seeds."""
+        return {
+            reading: {
+                v.method: round(float(np.mean(list(of[v].values()))), specification.DECIMALS)
+                for v in self.ranking.values
+            }
+            for reading, of in self.found.items()
+        }
+
+    def values(self, rival: PublishedValue | None = None) -> dict[Reading, ValuesBySeed]:
+        """Return the paper's own method, or its difference to another one paired by seed, by reading."""
+        proposed = {reading: of[self.ranking.proposed] for reading, of in self.found.items()}
+        if rival is None:
+            return proposed
+        theirs = {reading: of[rival] for reading, of in self.found.items()}
+        return specification.differences(proposed, theirs)
+
+    def named_effects(self, rival: PublishedValue | None = None) -> list[tuple[str, str, Effect]]:
+        """Return what each alternative moves, with the names of its choice and of itself."""
+        means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
+        return [
+            (self.choices[e.choice].name, self.choices[e.choice].alternatives[e.alternative].label, e)
+            for e in specification.effects(means, self.means)
+        ]
+
+    @property
+    def survival(self) -> Survival:
+        return specification.survival(self.means, self.ranking.proposed.method)
+
+    def weights(self, value: PublishedValue) -> dict[str, str]:
+        """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
+        if value not in self.ranking.values:
+            return {}
+        moved = specification.effects({r: of[value.method] for r, of in self.means.items()}, self.means)
+        found = {}
+        moved = [e for e in moved if self.choices[e.choice].is_about(value)]
+        for _, text in comparability(value).reasons:
+            if mine := [e for e in moved if text.startswith(self.choices[e.choice].reasons)]:
+                found[text] = specification.weight_text(mine)
         return found
 
 
@@ -320,68 +370,6 @@ def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehears
     return runs, alternative.digits, alternative.seed
 
 
-@dataclass(frozen=True)
-class Openness:
-    """A ranking under all readings that are run.
-
-    Attributes:
-        readings: reading -> value -> its value by seed; all values of the ranking are known in each.
-        missing: number of readings that lack runs.
-    """
-
-    multiverse: Multiverse
-    readings: Found
-    missing: int
-
-    @property
-    def ranking(self) -> Ranking:
-        return self.multiverse.ranking
-
-    @property
-    def means(self) -> dict[Reading, dict[str, float]]:
-        """Reading -> method -> mean over seeds."""
-        return {
-            reading: {
-                v.method: round(float(np.mean(list(of[v].values()))), specification.DECIMALS)
-                for v in self.ranking.values
-            }
-            for reading, of in self.readings.items()
-        }
-
-    def values(self, rival: PublishedValue | None = None) -> dict[Reading, ValuesBySeed]:
-        """Return the paper's own method, or its difference to another one paired by seed, by reading."""
-        proposed = {reading: of[self.ranking.proposed] for reading, of in self.readings.items()}
-        if rival is None:
-            return proposed
-        theirs = {reading: of[rival] for reading, of in self.readings.items()}
-        return specification.differences(proposed, theirs)
-
-    def named_effects(self, rival: PublishedValue | None = None) -> list[tuple[str, str, Effect]]:
-        """Return what each alternative moves, with the names of its choice and of itself."""
-        means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
-        made = self.multiverse.choices
-        return [
-            (made[e.choice].name, made[e.choice].alternatives[e.alternative].label, e)
-            for e in specification.effects(means, self.means)
-        ]
-
-    @property
-    def survival(self) -> Survival:
-        return specification.survival(self.means, self.ranking.proposed.method)
-
-    def weights(self, value: PublishedValue) -> dict[str, str]:
-        """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
-        if value not in self.ranking.values:
-            return {}
-        moved = specification.effects({r: of[value.method] for r, of in self.means.items()}, self.means)
-        made, found = self.multiverse.choices, {}
-        moved = [e for e in moved if made[e.choice].is_about(value)]
-        for _, text in comparability(value).reasons:
-            if mine := [e for e in moved if text.startswith(made[e.choice].reasons)]:
-                found[text] = specification.weight_text(mine)
-        return found
-
-
 def caveat_weights(recorded: RecordedRuns, value: PublishedValue, rehearsal: bool) -> dict[str, str]:
     """Return how much each caveat of a value matters, as far as recorded runs show: its text -> in words."""
     if not isinstance(source_of(value), RunSource):
@@ -398,14 +386,12 @@ def recorded_runs(store: Store, rehearsal: bool) -> RecordedRuns:
     return RecordedRuns(store, {mini.DATA} if rehearsal else data_sets())
 
 
-def report(shown: Openness) -> list[str]:
+def report(shown: Multiverse) -> list[str]:
     """Return a ranking under all readings in lines of text."""
     ranking, lines = shown.ranking, []
-    where = " (in rehearsal: no evidence about the paper)" if shown.multiverse.rehearsal else ""
-    lines.append(
-        f"{ranking.title}: {counted(len(shown.readings), 'reading')} run, {shown.missing} not{where}"
-    )
-    if not shown.readings:
+    where = " (in rehearsal: no evidence about the paper)" if shown.rehearsal else ""
+    lines.append(f"{ranking.title}: {counted(len(shown.found), 'reading')} run, {shown.missing} not{where}")
+    if not shown.found:
         return lines
     for rival in ranking.rivals:
         found = specification.curve(shown.values(rival))

@@ -3,19 +3,16 @@
 The coverage counts how many of the published values FedLens can run, and how many of these are comparable.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.files import read_text
 from fedcore.data import catalog
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
-from fedcore.papers.experiments import data_names, data_sets
+from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.results.metrics import RunResult
@@ -37,8 +34,7 @@ class Reason:
     """A line of a ``reasons.csv``: a reason for or against comparing runs with some published values.
 
     Attributes:
-        work: key of the paper.
-        line: its line number.
+        place: the file and the line, such as ``fedot/reasons.csv, line 20``.
         patterns: column of ``MATCHED`` -> the names that it lists.
         test_images: domain -> images in the paper's test set. A reason against comparing does not hold for a
             run with these counts, and evidence holds only for such a run.
@@ -46,18 +42,12 @@ class Reason:
         unmeasured: the state until a run has reported its counts; None: the same as ``state``.
     """
 
-    work: str
-    line: int
+    place: str
     patterns: Mapping[str, tuple[str, ...]]
     test_images: Mapping[str, int]
     state: ComparabilityState
     unmeasured: ComparabilityState | None
     text: str
-
-    @property
-    def place(self) -> str:
-        """The file and the line, such as ``fedot/reasons.csv, line 20``."""
-        return f"{self.work}/{REASONS_FILE}, line {self.line}"
 
     def state_of(self, test_images: Mapping[str, int] | None) -> ComparabilityState:
         """Return the state of a run with these test images by domain; None: before any run."""
@@ -80,19 +70,12 @@ def reasons(work: str) -> tuple[Reason, ...]:
 
 def read_reasons(paper: Paper) -> tuple[Reason, ...]:
     """Read the ``reasons.csv`` of a paper's folder; without the file there are none."""
-    file = paper.folder / REASONS_FILE
-    if not file.exists():
-        return ()
-    lines = csv.DictReader(io.StringIO(read_text(file, f"a {REASONS_FILE}", "folder")))
-    if tuple(lines.fieldnames or ()) != COLUMNS:
-        raise FedLensError(f"{file}, line 1: the columns must be {','.join(COLUMNS)}", "folder")
     found = []
-    for place, row in library.csv_rows(lines, str(file), "folder"):
+    for place, row in library.optional_rows(paper.folder / REASONS_FILE, COLUMNS):
         try:
             counts = dict(part.split("=") for part in row["test_images"].split())
             reason = Reason(
-                work=paper.work,
-                line=lines.line_num,
+                place=f"{paper.work}/{REASONS_FILE}, line {place.rpartition(' ')[2]}",
                 patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
                 test_images={domain: int(count) for domain, count in counts.items()},
                 state=STATES[STATES.index(row["state"])],
@@ -207,14 +190,9 @@ def coverage(
 def _column(value: PublishedValue) -> CoverageColumn:
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
-        return "not implemented" if found.kind == "method" else "no run"
+        return "no run" if found.status == "no single run" else found.status
     named = data_names(library.find(value.paper).work).get(value.dataset)
     return comparability(value).state if named in catalog.names() else "no data"
-
-
-def missing_data_sets() -> list[str]:
-    """Return the papers' data sets that the catalog does not have."""
-    return sorted(data_sets() - {*catalog.names()})
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

@@ -50,6 +50,11 @@ class PrintedMethod(PrintedRule):
     unset: tuple[str, ...] = ()
     reason: str = ""
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that a config of this variant has, with their values."""
+        return self.config | dict.fromkeys(self.unset)
+
 
 class LocalPerformance(PrintedRule):
     """The meaning of the metric ``local`` in some values of a source.

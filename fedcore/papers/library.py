@@ -1,6 +1,6 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
-A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings``) and, where
+A folder holds ``paper.toml`` (``Paper``), ``values.csv``, what audits found (``findings.csv``) and, where
 they are needed, ``reasons.csv`` (``comparability``), ``runs.toml`` (``experiments``) and ``choices.toml``
 (``choices``). docs/papers.md describes the format. The readers of these files raise a ``FedLensError`` that
 names the file, the place and the remedy.
@@ -226,28 +226,27 @@ class Paper(_PaperPart):
     def protocol_of(self, table: str, setting: str) -> Protocol:
         """Return the protocol of a setting, completed by that of its table and of the whole source."""
         if (table, setting) not in self._protocols:
-            of_table = self.tables.get(table, TableNotes()).protocol.over(self.protocol)
+            of_table = self.notes_on(table).protocol.over(self.protocol)
             self._protocols[table, setting] = self.settings.get(setting, Protocol()).over(of_table)
         return self._protocols[table, setting]
 
     def metric(self, printed: str) -> MetricNotes:
         return self.metrics.get(printed) or USUAL_METRICS.get(printed, MetricNotes())
 
+    def notes_on(self, table: str) -> TableNotes:
+        return self.tables.get(table, TableNotes())
+
     def title_of(self, table: str) -> str:
         """Return a table's name in words: ``Table 1a`` for ``1a``, others as the source names them."""
-        notes = self.tables.get(table)
-        if notes is not None and notes.title:
-            return notes.title
-        return f"Table {table}" if re.match(r"\d|[A-Z]\.\d", table) else table
+        numbered = f"Table {table}" if re.match(r"\d|[A-Z]\.\d", table) else table
+        return self.notes_on(table).title or numbered
 
     def spread_of(self, table: str) -> SpreadKind:
-        notes = self.tables.get(table)
-        return (notes.spread if notes else None) or self.spread
+        return self.notes_on(table).spread or self.spread
 
     def why_not(self, table: str) -> str:
         """Return why FedLens cannot run a table that no runs are given for."""
-        notes = self.tables.get(table)
-        return (notes.why_not_run if notes else "") or self.why_not_run or "no runs are given for this table"
+        return self.notes_on(table).why_not_run or self.why_not_run or "no runs are given for this table"
 
     def __hash__(self) -> int:
         return hash((self.key, self.folder))
@@ -314,6 +313,18 @@ def csv_rows(lines: csv.DictReader[str], where: str, field: str) -> Iterator[tup
             yield place, row
     except csv.Error as error:
         raise FedLensError(f"{where}, line {lines.line_num + 1}: {error}; mend that line", field) from error
+
+
+def optional_rows(
+    file: Path, columns: tuple[str, ...], remedy: str = ""
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each line of a CSV file of a paper's folder as ``csv_rows`` does; none if the file is missing."""
+    if not file.exists():
+        return
+    lines = csv.DictReader(io.StringIO(read_text(file, f"a {file.name}", "folder")))
+    if tuple(lines.fieldnames or ()) != columns:
+        raise FedLensError(f"{file}, line 1: the columns must be {','.join(columns)}{remedy}", "folder")
+    yield from csv_rows(lines, str(file), "folder")
 
 
 def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:

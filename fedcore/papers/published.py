@@ -1,4 +1,4 @@
-"""The values that papers print in their tables: the ``values.csv`` of a paper's folder."""
+"""The values that papers print, and what audits found in them: ``values.csv`` and ``findings.csv``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import read_text, read_texts
 from fedcore.config import Experiment
 from fedcore.papers import library
 from fedcore.papers.experiments import printed_backbone
-from fedcore.papers.library import VALUES_FILE, Paper
+from fedcore.papers.library import FINDINGS_FILE, VALUES_FILE, Paper
 from fedcore.results.metrics import Rule
 from fedcore.results.statistics import group_by
 
@@ -218,17 +219,16 @@ def load_all() -> tuple[PublishedValue, ...]:
 
 
 def values_of(
-    experiment: Experiment, unsaved: Mapping[Paper, Sequence[PublishedValue]] | None = None
+    experiment: Experiment, unsaved: tuple[Paper, Sequence[PublishedValue]] | None = None
 ) -> tuple[PublishedValue, ...]:
-    """Return the values that ``reproduces`` names, for the backbone only; ``unsaved`` are of new papers."""
-    new = {paper.key: (printed_backbone(experiment, paper), of) for paper, of in (unsaved or {}).items()}
+    """Return the values that ``reproduces`` names, for the backbone only; ``unsaved`` is a new paper's."""
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):
-        if entry.paper in new:
-            backbone, among = new[entry.paper]
+        if unsaved is not None and unsaved[0].key == entry.paper:
+            paper, among = unsaved
         else:
-            backbone = printed_backbone(experiment, library.find(entry.paper))
-            among = load(entry.paper)
+            paper, among = library.find(entry.paper), load(entry.paper)
+        backbone = printed_backbone(experiment, paper)
         matching = [
             v
             for v in among
@@ -245,3 +245,74 @@ def values_of(
             )
         values.update(dict.fromkeys(matching))
     return tuple(values)
+
+
+FindingKind = Literal[
+    "does not follow",
+    "other rule",
+    "printed twice",
+    "impossible share",
+    "impossible ±",
+    "perhaps chance",
+    "shifted",
+    "far apart",
+    "quoted from",
+]
+FINDINGS: dict[FindingKind, str] = {
+    "does not follow": "an average or harmonic mean that its printed parts do not give",
+    "other rule": "an average that follows from its parts by another rule than the usual one",
+    "printed twice": "the source prints another value for the same quantity and setting elsewhere",
+    "impossible share": "no number of right answers on a test set of that size gives the value",
+    "impossible ±": "a spread that the number of runs cannot have",
+    "perhaps chance": "equal to another source to the last digit, as chance alone gives somewhere",
+    "shifted": "differs by a constant from a source that is identical in all other rows",
+    "far apart": "another source prints a much different value for the same stated setting",
+    "quoted from": "equal to the last digit to other sources in more cells than chance gives; no warning",
+}
+"""Kind of finding, as cells name it -> its meaning."""
+FINDING_COLUMNS = (*COLUMNS, "kind", "text")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The statement of an audit about a value, in a sentence that names the numbers."""
+
+    value: PublishedValue
+    kind: FindingKind
+    text: str
+
+    @property
+    def warns(self) -> bool:
+        return self.kind != "quoted from"
+
+
+def findings_text(found: Iterable[Finding]) -> str:
+    """Return the text of a ``findings.csv``."""
+    rows = ((*finding.value.line, finding.kind, finding.text) for finding in found)
+    return library.csv_text([FINDING_COLUMNS, *rows])
+
+
+def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]]:
+    """Read the ``findings.csv`` of a paper's folder: the line of ``values.csv``, kind and text of each."""
+    remedy = "; delete the file; `fedlens papers add` writes it again"
+    found = []
+    for place, row in library.optional_rows(paper.folder / FINDINGS_FILE, FINDING_COLUMNS, remedy):
+        if row["kind"] not in FINDINGS:
+            raise FedLensError(f"{place}: no audit is called '{row['kind']}'{remedy}", "folder")
+        printed = tuple(row[name] for name in COLUMNS)
+        found.append((printed, row["kind"], row["text"]))
+    return found
+
+
+@library.cached_by_paper
+def of_paper(paper: str) -> Mapping[PublishedValue, list[Finding]]:
+    """Return the findings about each value of a paper, without those about values that have changed."""
+    values = {value.line: value for value in load(paper)}
+    stored = read_findings(library.find(paper))
+    found = [Finding(values[printed], kind, text) for printed, kind, text in stored if printed in values]
+    return group_by(found, lambda finding: finding.value)
+
+
+def findings_of(value: PublishedValue) -> list[Finding]:
+    """Return the findings about a value."""
+    return of_paper(value.paper).get(value, [])

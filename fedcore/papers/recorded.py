@@ -1,21 +1,40 @@
 """Recorded runs of published experiments, found by their config, and the values that they measure."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.papers.comparability import comparability_of_runs
-from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of, round_shares
+from fedcore.papers.equivalents import (
+    MEASURED,
+    content,
+    content_key,
+    domains_of,
+    held_out_of,
+    local_performance,
+)
 from fedcore.papers.published import PublishedValue
 from fedcore.results.evaluated_on import SeedAndDomain
-from fedcore.results.frames import cell_frame
+from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, spread
+from fedcore.results.statistics import Stat, mean_or_none, spread
 from fedcore.results.summary import Comparability
 from fedcore.store import RunRow, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ACTIVE = ("queued", "running", "stopping")
 OTHER_TEST_SET = (
@@ -23,6 +42,22 @@ OTHER_TEST_SET = (
     "client's own share only"
 )
 """The reason why a run that was recorded without class sets has no FedAlign local performance."""
+
+
+RoundShares = Mapping[tuple[int, int], Mapping[str, float]]
+"""Run and round -> accuracies as shares of one, NaN without a value, see ``round_shares``."""
+
+
+def round_shares(cells: pd.DataFrame) -> RoundShares:
+    """Return the metrics of some rounds, and the means over clients that papers print.
+
+    ``own`` is of own models on own test samples, ``own on art`` that of the domain art, and ``classes`` is of
+    own models on all test samples of the client's classes.
+    """
+    table = round_metrics(cells).join(domain_shares(cells).unstack().add_prefix("own on "))
+    table["own"] = client_shares(cells).groupby(ROUND).mean()
+    table["classes"] = cells[cells.test_set_kind == "classes"].groupby(ROUND).share.mean()
+    return dict(zip(table.index.tolist(), table.to_dict("records"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -74,8 +109,12 @@ class RecordedRuns:
         for runs in self._runs.values():
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
-        self._shares: dict[tuple[int, int], Mapping[str, float]] = {}
-        self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
+        self.shares: dict[tuple[int, int], Mapping[str, float]] = {}  # of rounds after aggregation
+        self._at_stage = cache(  # of all cells of a round
+            lambda run, round_, stage: round_shares(
+                cell_frame(store.cells.at_rounds({run: [round_]}, stage=stage), store.runs.get([run]))
+            )
+        )
 
     def done(self, key: str) -> dict[SeedAndDomain, RunRow]:
         """Return the finished runs of this content by seed and held-out domain."""
@@ -120,20 +159,89 @@ class RecordedRuns:
             return []
         selected = select_rounds(self.store, runs, rule)
         cells = cell_frame(self.store.cells.own_and_global(selected), runs)
-        self._shares.update(round_shares(cells))
+        self.shares.update(round_shares(cells))
         images = test_images(cells)
         return [RunResult(r, selected[r.id], {}, test_images=images.get(r.id, {})) for r in runs]
 
-    def reader(self, domains: Mapping[str, str]) -> RunReader:
-        """Return a reader of metrics for some domains, which caches the cells that it has read."""
-        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._shares))
+    def by_seed(
+        self,
+        value: PublishedValue,
+        runs: Iterable[RunResult],
+        held_out: Sequence[str],
+        domains: Mapping[str, str],
+    ) -> dict[int, float]:
+        """Return our value for each seed that has all runs that it needs.
+
+        Args:
+            held_out: the domains that the paper's experiment holds out in turn.
+            domains: the paper's domains -> the runs' domains, if they differ.
+        """
+        of_seed: dict[int, dict[str | None, RunResult]] = {}
+        for result in runs:
+            of_seed.setdefault(result.run.seed, {})[result.run.held_out] = result
+        wanted: list[str | None] = [None]
+        metric, domain = value.metric, domains_of(value).get(value.target)
+        if held_out:
+            wanted = [domains.get(name, name) for name in held_out_of(value, held_out)]
+            if value.method == "Zero Shot" and metric == "comprehensive" and value.target != "avg":
+                # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
+                metric = "generalization"
+        ours = None if domain is None else domains.get(domain, domain)
+        found = {}
+        for seed, results in of_seed.items():
+            measured = [self._measure(value, metric, results[d], ours) for d in wanted if d in results]
+            numbers = [number for number in measured if number is not None]
+            if len(numbers) == len(wanted):
+                found[seed] = float(np.mean(numbers))
+        return found
+
+    def _measure(
+        self, value: PublishedValue, metric: str, result: RunResult, domain: str | None
+    ) -> float | None:
+        """Return a metric of one run; ``domain`` is the value's as the runs name it, None for a mean."""
+        run, diagnostics = result.run, self.store.diagnostics
+        if metric == "condition number":  # of the clients' transforms in the last round
+            rows = diagnostics.at_round(run.id, "condition_number", run.rounds_total)
+            return mean_or_none(row.value for row in rows)
+        if metric == "pseudo-gradient cosine":  # pairwise, averaged over all rounds
+            return mean_or_none(row.value for row in diagnostics.of_run(run.id, "gradient_conflict"))
+        if metric == "Comm. (M/epoch)":
+            # millions of scalars that a client sends in a round (the paper does not say what it counts)
+            rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
+            clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
+            scalars = mean_or_none(r.scalars_up for r in rounds)
+            return scalars / clients / 1e6 if scalars is not None and clients else None
+        if metric == "local":  # on a client's own test samples, or on all samples of its classes
+            local = local_performance(value)
+            stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
+            return self._mean_accuracy(result, "own" if local.own_samples else "classes", stage)
+        column = MEASURED[metric]
+        of_domain = column == "personal" or (column == "personalisation" and value.held_out)
+        if of_domain and domain is not None:
+            return self._mean_accuracy(result, f"own on {domain}")
+        return self._mean_accuracy(result, "own" if column == "personal" else str(column))
+
+    def _mean_accuracy(self, result: RunResult, name: str, stage: int | None = None) -> float | None:
+        """Return the mean of an accuracy over the selected rounds, in per cent; None if a round lacks it.
+
+        Args:
+            name: see ``round_shares``.
+            stage: read all cells of a round at this stage; default: ``shares``.
+        """
+        run = result.run.id
+        rounds = [
+            (self.shares if stage is None else self._at_stage(run, r, stage)).get((run, r), {}).get(name)
+            for r in result.rounds
+        ]
+        measured = [share for share in rounds if share is not None and not math.isnan(share)]
+        return 100 * float(np.mean(measured)) if measured and len(measured) == len(rounds) else None
 
     def measurement(
         self,
         value: PublishedValue,
         key: str,
         held_out: Sequence[str],
-        domains: Mapping[str, str] | None = None,
+        domains: Mapping[str, str] = MappingProxyType({}),
         rehearsal: bool = False,
     ) -> Measurement | None:
         """Return our value for a published one, from runs without a caveat if possible; None without runs.
@@ -145,14 +253,13 @@ class RecordedRuns:
         """
         results = self.results(key, value.rule)
         exact = [r for r in results if not self._caveats[r.run.id]]
-        reader = self.reader(domains or {})
         for chosen in (exact, results):
-            stat = spread(reader.by_seed(value, chosen, held_out).values())
+            stat = spread(self.by_seed(value, chosen, held_out, domains).values())
             if stat is not None:
                 break
         if not chosen:
             return None
-        parts = {reader.domains.get(d, d) for d in held_out_of(value, held_out)} if held_out else {None}
+        parts = {domains.get(d, d) for d in held_out_of(value, held_out)} if held_out else {None}
         read = [r for r in chosen if r.run.held_out in parts]
         caveats = [self._caveats[r.run.id] for r in read]
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)

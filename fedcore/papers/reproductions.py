@@ -2,63 +2,27 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args
 
 from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment
 from fedcore.papers import equivalents, library
+from fedcore.papers.cells import TableCell
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import MEASURES, NoEquivalent, VariantRun, local_performance
+from fedcore.papers.equivalents import MEASURED, NoEquivalent, VariantRun, local_performance
 from fedcore.papers.experiments import followed_by
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, RowKey
-from fedcore.results.metrics import RULES, Metric, Rule
+from fedcore.results.metrics import RULES, Metric
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import Stat, signed
-from fedcore.results.summary import MARKS, STATES, Comparability, PrintedValue, PrintedValues
+from fedcore.results.summary import MARKS, STATES, PrintedValue, PrintedValues
 from fedcore.store import Store
 
-Status = Literal["measured", "not run", "not implemented", "no single run", "measured on another test set"]
+OUTCOMES = ("measured", "not run", "not implemented", "no single run", "measured on another test set")
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """A published value with the value that our runs measured for it.
-
-    Attributes:
-        measured: mean over seeds, in the published value's unit; None if no run has measured it.
-        label: our method's name in its experiment, empty if there is none.
-        reason: why it was not measured; may be empty.
-        comparability: whether ours measures the same quantity, or would; None if no run can give the value.
-    """
-
-    published: PublishedValue
-    status: Status
-    measured: Stat | None = None
-    label: str = ""
-    reason: str = ""
-    comparability: Comparability | None = None
-
-    @property
-    def measured_text(self) -> str:
-        """Our value, or the reason why it is missing; never empty."""
-        if self.measured is None:
-            return self.reason if self.status == "no single run" else self.status
-        mark = self.comparability.mark if self.comparability else ""
-        return f"{self.measured.text(self.published.digits)} {mark}".rstrip()
-
-    @property
-    def difference(self) -> str:
-        """Our value minus the published one, with its sign; empty if the two must not be compared."""
-        if self.measured is None or (self.comparability or Comparability()).state == "not comparable":
-            return ""
-        return signed(self.measured.mean - self.published.value, self.published.digits)
-
-
-def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
+def reproductions(store: Store, experiment: Experiment) -> list[TableCell]:
     """Return the published values that an experiment names, with our values if its runs are finished.
 
     A run counts if it has the config of one of the experiment's variants (``equivalents.content``); see
@@ -69,41 +33,38 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     variants, recorded = equivalents.variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
     found = {value: equivalents.find_variant(variants, value) for value in values_of(experiment)}
     recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
-    return [_reproduction(recorded, value, v, experiment.held_out) for value, v in found.items()]
+    return [_cell(recorded, value, v, experiment.held_out) for value, v in found.items()]
 
 
-def _reproduction(
+def _cell(
     recorded: RecordedRuns,
     value: PublishedValue,
     variant: VariantRun | NoEquivalent | None,
     held_out: Sequence[str],
-) -> Reproduction:
+) -> TableCell:
     if isinstance(variant, NoEquivalent):
-        status: Status = "not implemented" if variant.kind == "method" else "no single run"
-        return Reproduction(value, status, reason=variant.reason)
-    if variant is None:
-        reason = "the experiment has no such method"
-        return Reproduction(value, "not run", reason=reason, comparability=comparability(value))
-    ours = recorded.measurement(value, variant.key, held_out)
+        return TableCell(value, variant.status, reason=variant.reason)
+    ours = None if variant is None else recorded.measurement(value, variant.key, held_out)
     if ours is None or (ours.stat is None and not ours.reason):
-        return Reproduction(value, "not run", label=variant.title, comparability=comparability(value))
-    status = "measured" if ours.stat else "measured on another test set"
-    return Reproduction(value, status, ours.stat, variant.title, ours.reason, ours.comparability)
+        reason = "the experiment has no such method" if variant is None else ""
+        return TableCell(value, "not run", reason=reason, comparability=comparability(value))
+    status = ours.comparability.state if ours.stat else "not run"
+    return TableCell(value, status, None, ours, reason=ours.reason, comparability=ours.comparability)
 
 
-def status_counts(rows: Sequence[Reproduction]) -> dict[str, int]:
-    """Count the values of each status and state, such as ``measured, with a caveat``."""
-    states = [(row.status, row.comparability.state if row.comparability else "") for row in rows]
-    order = [(status, state) for status in get_args(Status) for state in (*STATES, "")]
-    return {", ".join(filter(None, key)): states.count(key) for key in order if key in states}
+def outcome_counts(cells: Sequence[TableCell]) -> dict[str, int]:
+    """Count the values of each outcome and state, such as ``measured, with a caveat``."""
+    found = [(cell.outcome, cell.judgement) for cell in cells]
+    order = [(outcome, state) for outcome in OUTCOMES for state in (*STATES, None)]
+    return {", ".join(filter(None, key)): found.count(key) for key in order if key in found}
 
 
-def reasons(rows: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
+def reasons(cells: Iterable[TableCell]) -> list[tuple[str, str, str]]:
     """Return mark, methods and text of each reason against comparing some values, every text once."""
     methods: dict[tuple[str, str], dict[str, None]] = {}
-    for row in rows:
-        for state, text in row.comparability.reasons if row.comparability else ():
-            methods.setdefault((MARKS[state], text), {})[row.published.method] = None
+    for cell in cells:
+        for state, text in cell.comparability.reasons:
+            methods.setdefault((MARKS[state], text), {})[cell.value.method] = None
     return [(mark, ", ".join(names), text) for (mark, text), names in methods.items()]
 
 
@@ -116,7 +77,7 @@ def column_of(value: PublishedValue) -> Metric | None:
         return None
     if value.metric == "local" and not local_performance(value).after_aggregation:
         return None
-    return MEASURES[value.metric][1] if value.metric in MEASURES else None
+    return MEASURED.get(value.metric)
 
 
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
@@ -133,19 +94,14 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
             _add(values, missing, comparison, experiment)
     present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
     missing = {m: reason for m, reason in missing.items() if m not in present}
-    return PrintedValues(values, missing, _presets(comparison))
-
-
-def _presets(comparison: Comparison) -> dict[RowKey, tuple[str, ...]]:
-    """Return the presets that the experiments of each row follow."""
-    configs, found = {experiment.id: experiment.config for experiment in comparison.experiments}, {}
+    configs, presets = {experiment.id: experiment.config for experiment in comparison.experiments}, {}
     followed = cache(lambda number, trained: followed_by(configs[number], trained))
     for row in comparison.rows:
         behind = dict.fromkeys(result.run.experiment_id for result in row.runs)
         names = dict.fromkeys(n for number in behind for n in followed(number, row.trained_by_fedlens))
         if names:
-            found[row.setting, row.key] = tuple(names)
-    return found
+            presets[row.setting, row.key] = tuple(names)
+    return PrintedValues(values, missing, presets)
 
 
 def _add(
@@ -171,6 +127,10 @@ def _add(
         rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
+            against = comparability_of_runs(published, group.runs, [group.caveat])
+            if comparison.rule != published.rule and group.method != "zero-shot":
+                reason = f"the paper reports {RULES[published.rule]}, this table {RULES[comparison.rule]}"
+                against = against.with_reason("with a caveat", reason)
             value = PrintedValue(
                 published.value,
                 published.std,
@@ -178,18 +138,10 @@ def _add(
                 library.find(published.paper).title,
                 published.table,
                 published.rule,
-                _comparability_of_row(published, group, comparison.rule),
+                against,
             )
             if value not in by_metric.get(metric, ()):
                 by_metric[metric] = (*by_metric.get(metric, ()), value)
         if not rows:
             reason = "not implemented" if isinstance(variant, NoEquivalent) else "not run"
             missing.setdefault(published.method, reason)
-
-
-def _comparability_of_row(value: PublishedValue, row: ComparisonRow, rule: Rule) -> Comparability:
-    result = comparability_of_runs(value, row.runs, [row.caveat])
-    if rule != value.rule and row.method != "zero-shot":
-        reason = f"the paper reports {RULES[value.rule]}, this table {RULES[rule]}"
-        result = result.with_reason("with a caveat", reason)
-    return result

@@ -1,4 +1,8 @@
-"""The connection of this process to a Ray cluster: token, address, versions and nodes."""
+"""The connection of this process to a Ray cluster: token, address and nodes; and the user's choice of one.
+
+The choice that a user has made on the page, and the reason if that cluster could not be joined, are in small
+files beside the database, which the worker of the dashboard reads.
+"""
 
 import importlib
 import logging
@@ -7,15 +11,16 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import psutil
 
 from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.files import read_texts, write_texts
 
 AUTO = "auto"
 """The address of a cluster that already runs on this machine."""
@@ -30,6 +35,10 @@ SETTINGS = {
 Tokens are on and usage reports off. Ray's output in the supervisor is suppressed: it fills pages for a lost
 node, and our log reports the same in one line.
 """
+CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
+MAX_PORT = 65535
+MAX_OVER = 64
+"""Devices over which a run can be spread from the page."""
 HEAD_SECONDS = 10.0
 """Seconds that a head may take to accept a connection."""
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -46,7 +55,7 @@ class Node:
         name: its host name; of several nodes with the same one, the second is ``name-2``.
         cpus, gpus, memory: what Ray may give to tasks; a node without CPUs and GPUs is not listed.
         is_local: whether it runs on the machine of this process.
-        free_cpus, free_gpus: those that no task of any job of the cluster has reserved; None: not known.
+        held: how many of them the tasks of all jobs of the cluster leave free, where some are reserved.
     """
 
     id: str
@@ -55,8 +64,7 @@ class Node:
     gpus: int
     memory: int
     is_local: bool
-    free_cpus: float | None = None
-    free_gpus: float | None = None
+    held: tuple[str, ...] = ()
 
 
 def _check_token() -> None:
@@ -185,19 +193,16 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
     except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
     names = _names(described, before or {})
-    nodes = [
-        Node(
-            id=row["NodeID"],
-            name=names[row["NodeID"]],
-            cpus=int(row["Resources"].get("CPU", 0)),
-            gpus=int(row["Resources"].get("GPU", 0)),
-            memory=int(row["Resources"].get("memory", 0)),
-            is_local=row["NodeID"] == our_id,
-            free_cpus=free.get(row["NodeID"], {}).get("CPU", 0.0),
-            free_gpus=free.get(row["NodeID"], {}).get("GPU", 0.0),
+    nodes = []
+    for row in described:
+        number, left = row["NodeID"], free.get(row["NodeID"], {})
+        cpus, gpus, memory = (int(row["Resources"].get(name, 0)) for name in ("CPU", "GPU", "memory"))
+        held = tuple(
+            f"{left.get(kind, 0.0):g} of {most} {kind}s free in Ray"
+            for kind, most in (("CPU", cpus), ("GPU", gpus))
+            if left.get(kind, 0.0) < most
         )
-        for row in described
-    ]
+        nodes.append(Node(number, names[number], cpus, gpus, memory, number == our_id, held))
     return sorted((n for n in nodes if n.cpus or n.gpus), key=lambda node: node.name)
 
 
@@ -213,3 +218,72 @@ def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> di
         keeps = node_id in before and list(hosts.values()).count(host) > 1
         names[node_id] = before[node_id] if keeps else next(n for n in free if n not in names.values())
     return names
+
+
+class Choice(NamedTuple):
+    """A head's address, or ``auto``, and the devices over which each run is spread (None: one trains it)."""
+
+    address: str
+    over: int | None = None
+
+
+def chosen(db: Path) -> Choice | None:
+    """Return the chosen cluster; None for this machine alone."""
+    found = read_texts(_file(db, CHOICE))
+    if "address" not in found:
+        return None
+    over = found.get("over", "")
+    is_number = over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER
+    return Choice(found["address"], int(over) if is_number else None)
+
+
+def choose(db: Path, address: str, over: int | None = None) -> None:
+    """Let the worker of this database use a cluster, and forget the problem of an earlier one.
+
+    Args:
+        address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
+    """
+    address = address.strip() or AUTO
+    host, _, port = address.rpartition(":")
+    is_port = port.isdecimal() and port.isascii() and 0 < int(port) <= MAX_PORT
+    if address != AUTO and (not host or not is_port or any(c.isspace() or c == "/" for c in host)):
+        raise FedLensError(
+            f"'{address}' is not host:port of a cluster's head, as in 10.0.0.1:6379; "
+            "leave it empty for the cluster of this machine",
+            "ray",
+        )
+    record_problem(db, address, None)
+    path = _file(db, CHOICE)
+    try:
+        write_texts(path, {"address": address} | ({} if over is None else {"over": str(over)}))
+    except OSError as error:
+        raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error
+
+
+def leave(db: Path) -> None:
+    """Let runs train on this machine again; those on the nodes end there first."""
+    for name in (CHOICE, PROBLEM):
+        try:
+            _file(db, name).unlink(missing_ok=True)
+        except OSError as error:
+            raise FedLensError(f"the choice cannot be deleted ({error.strerror})", "ray") from error
+
+
+def record_problem(db: Path, address: str, problem: str | None) -> None:
+    """Record why the chosen cluster could not be joined; ``problem`` is None once it was joined."""
+    with suppress(OSError):  # pages then show less
+        if problem is None:
+            _file(db, PROBLEM).unlink(missing_ok=True)
+        else:
+            write_texts(_file(db, PROBLEM), {"address": address, "problem": problem})
+
+
+def problem_of(db: Path) -> str | None:
+    """Return why the chosen cluster could not be joined at the last attempt; None if it was joined."""
+    content, now = read_texts(_file(db, PROBLEM)), chosen(db)
+    return content.get("problem") if now is not None and content.get("address") == now.address else None
+
+
+def _file(db: Path, name: str) -> Path:
+    """Return a file of one database; several may share the folder of artifacts."""
+    return db.parent / "artifacts" / f"{db.name}.{name}"

@@ -1,9 +1,9 @@
-"""What FedLens finds of this package: the functions of ``fedcore.jobs.elsewhere.Cluster``."""
+"""What FedLens finds of this package: the functions of ``fedcore.jobs.launcher.Cluster``."""
 
 from collections.abc import Callable, Mapping
 
 from fedcore.store import Store
-from fedlens_ray import choice, nodes
+from fedlens_ray import connection, nodes
 from fedlens_ray.on_node import over_nodes as spread
 from fedlens_ray.runs import serve_chosen
 from fedlens_ray.runs import serve_on_cluster as serve
@@ -13,7 +13,7 @@ __all__ = ["draw", "is_used", "serve", "serve_chosen", "spread"]
 
 def is_used(store: Store) -> bool:
     """Return whether a worker serves a cluster, or will."""
-    return nodes.read(store) is not None or choice.chosen(store.path) is not None
+    return nodes.read(store) is not None or connection.chosen(store.path) is not None
 
 
 def draw(slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None:

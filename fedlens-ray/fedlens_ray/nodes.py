@@ -8,11 +8,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,8 +22,7 @@ from fedcore.engine.environment import other_code
 from fedcore.store import Store
 from fedlens_ray import connection, node
 from fedlens_ray.connection import Node
-from fedlens_ray.node import NodeReport
-from fedlens_ray.transit import marked
+from fedlens_ray.node import NodeReport, marked
 
 NAME = "nodes.json"
 NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
@@ -133,26 +131,24 @@ class ClusterWatch:
         reported = None
         while not self._end.wait(LOOK_SECONDS):
             try:
-                self._look()
+                # Ask Ray for its nodes, and the nodes for reports, without waiting for the reports.
+                names = {node_id: state.node.name for node_id, state in self._states.items()}
+                nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
+                states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
+                self._states = states
+                for gone in self._reporters.keys() - nodes.keys():
+                    del self._reporters[gone]
+                    self._asked.pop(gone, None)
+                needs = tuple(self._needs())
+                for node_id in nodes:
+                    self._receive(node_id, needs)
+                self._looked = time.monotonic()
+                self.listen(self.states())
                 reported = None
             except Exception as error:  # noqa: BLE001 - Ray's have no common class, and the thread must live on
                 if str(error) != reported:
                     logger.error("the nodes cannot be looked at: %s", first_line(error))
                 reported = str(error)
-
-    def _look(self) -> None:
-        """Ask Ray for its nodes, and the nodes for reports, without waiting for the reports."""
-        names = {node_id: state.node.name for node_id, state in self._states.items()}
-        nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
-        self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
-        for gone in self._reporters.keys() - nodes.keys():
-            del self._reporters[gone]
-            self._asked.pop(gone, None)
-        needs = tuple(self._needs())
-        for node_id in nodes:
-            self._receive(node_id, needs)
-        self._looked = time.monotonic()
-        self.listen(self.states())
 
     def _receive(self, node_id: str, needs: tuple[str, ...]) -> None:
         """Take the report of a node if it has arrived, and request the next one if it is due.
@@ -214,42 +210,23 @@ class ClusterView:
     """A cluster as pages show it.
 
     Attributes:
-        written: time, in seconds since 1970.
         over: devices over which the worker spreads each run; None: one device trains it.
         waits: what the next queued runs wait for, by id; the others wait for these.
+        written: time, in seconds since 1970.
     """
 
-    written: float
     nodes: list[NodeState]
     over: int | None = None
     shared: str | None = None
     waits: dict[int, str] = field(default_factory=dict)
+    written: float = field(default_factory=time.time)
 
 
 _VIEW = TypeAdapter(ClusterView)
 
 
-def write(
-    store: Store,
-    states: Sequence[NodeState],
-    over: int | None = None,
-    shared: Path | None = None,
-    waits: Mapping[int, str] = MappingProxyType({}),
-) -> None:
-    """Write a ``ClusterView``; a full disk is ignored, since pages then only show less."""
-    nodes = []
-    for state in states:
-        free = [
-            (state.node.free_cpus, state.node.cpus, "CPUs"),
-            (state.node.free_gpus, state.node.gpus, "GPUs"),
-        ]
-        held = (
-            f"{left:g} of {most} {what} free in Ray"
-            for left, most, what in free
-            if left is not None and left < most
-        )
-        nodes.append(replace(state, notes=(*state.notes, *held)))
-    view = ClusterView(time.time(), nodes, over, None if shared is None else str(shared), dict(waits))
+def write(store: Store, view: ClusterView) -> None:
+    """Write the cluster for pages; a full disk is ignored, since pages then only show less."""
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):

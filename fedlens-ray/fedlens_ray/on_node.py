@@ -40,11 +40,9 @@ from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, worker_of
 from fedcore.engine.train import Spread
 from fedcore.methods import FedLensMethodError, registry
-from fedlens_ray import transit
 from fedlens_ray.connection import connect, list_nodes
-from fedlens_ray.node import can_read, in_words
+from fedlens_ray.node import Files, Payload, can_read, in_words, receive, run_folder, send
 from fedlens_ray.reservations import Request
-from fedlens_ray.transit import Files, Payload, run_folder
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +142,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
     if checkpoint is not None:
         resume_from = folder / checkpoint[0][0]
         for name, file in checkpoint:
-            transit.receive(file, folder / name)
+            receive(file, folder / name)
     next_progress = 0.0
     events = engine(
         request.config,
@@ -165,7 +163,7 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
                 next_progress = now + PROGRESS_SECONDS
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
-                content = transit.send(Path(event.checkpoint), request.shared)
+                content = send(Path(event.checkpoint), request.shared)
                 for path in folder.glob("round-*.safetensors"):
                     if path != Path(event.checkpoint):  # earlier ones have been sent
                         path.unlink()

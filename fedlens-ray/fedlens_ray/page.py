@@ -10,9 +10,9 @@ from fedcore.base.progress import listed
 from fedcore.jobs import supervisor
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store.jobs import RUNS
-from fedlens_ray import choice, nodes
+from fedlens_ray import connection, nodes
 from fedlens_ray.connection import AUTO
-from fedlens_ray.nodes import NODES, NodeState
+from fedlens_ray.nodes import NODES
 from pages.widgets import markup, session
 
 NODE_TITLES = {"gpu": "each GPU", "cpu": "each node's CPU"}
@@ -33,7 +33,7 @@ def section(slots: Callable[[dict[str, str]], None]) -> Mapping[int, str] | None
     joined = nodes.read(store)
     if joined is not None:
         _table()
-    chosen = choice.chosen(store.path)
+    chosen = connection.chosen(store.path)
     if chosen is not None:
         _chosen(chosen, joined is not None)
     elif joined is None:
@@ -62,7 +62,7 @@ def _connect() -> None:
         over = st.number_input(
             "Devices per run",
             1,
-            choice.MAX_OVER,
+            connection.MAX_OVER,
             key="cluster_over",
             width=150,
             help="1: each device trains whole runs. More: each run is spread over this many GPUs, or CPUs if "
@@ -72,7 +72,7 @@ def _connect() -> None:
     if not connect:
         return
     try:
-        choice.choose(session.store().path, address, int(over) if over > 1 else None)
+        connection.choose(session.store().path, address, int(over) if over > 1 else None)
     except FedLensError as error:
         markup.show_error(error)
         return
@@ -89,11 +89,11 @@ def _start() -> None:
 
 
 @markup.fragment(run_every=POLL_SECONDS)
-def _chosen(wanted: choice.Choice, joined: bool) -> None:
+def _chosen(wanted: connection.Choice, joined: bool) -> None:
     """Show the cluster's status, with the buttons to disconnect and to try again."""
     store = session.store()
     where = "on this machine" if wanted.address == AUTO else f"at {wanted.address}"
-    problem = choice.problem_of(store.path)
+    problem = connection.problem_of(store.path)
     if (nodes.read(store) is not None) != joined:
         st.rerun()
     if joined:
@@ -108,7 +108,7 @@ def _chosen(wanted: choice.Choice, joined: bool) -> None:
         )
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
-            choice.choose(store.path, *wanted)
+            connection.choose(store.path, *wanted)
             _start()
         if st.button(
             "Disconnect",
@@ -116,7 +116,7 @@ def _chosen(wanted: choice.Choice, joined: bool) -> None:
             disabled=not session.writable(),
             help="Runs on the nodes finish there; queued runs then train on this machine.",
         ):
-            choice.leave(store.path)
+            connection.leave(store.path)
             st.rerun()
 
 
@@ -137,19 +137,17 @@ def _table() -> None:
             runs = running.get(pool, []) if joined.over is None else []
             reported: Sequence[Device | None] = node.devices_of(pool) or [None]
             for device in reported:
-                rows.append(_row(node, pool, device, runs, none))
+                names = (
+                    node.name,
+                    node.problem or "; ".join(("ready", *node.notes, *node.node.held)),
+                    device.name if device else pool.rpartition("/")[2],
+                )
+                used = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
+                load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
+                links = ", ".join(markup.run_link(run, f"run {run}") for run in runs)
+                rows.append([*map(markup.esc, names), used, load, links or markup.faint(none)])
                 runs = []  # the runs of a pool stand beside its first device
     st.html(markup.table_html(HEADER, rows, "Nodes"))
     if joined.over is not None:
         now = ", ".join(f"run {run}" for runs in running.values() for run in runs)
         st.caption(f"Each run is spread over {joined.over} devices; now: {now or 'none'}.")
-
-
-def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
-    """Return the cells of one device as HTML; a device without runs has the text ``none``."""
-    state = node.problem or "; ".join(("ready", *node.notes))
-    memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
-    load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
-    links = ", ".join(markup.run_link(run, f"run {run}") for run in runs)
-    names = (node.name, state, device.name if device else pool.rpartition("/")[2])
-    return [*map(markup.esc, names), memory, load, links or markup.faint(none)]

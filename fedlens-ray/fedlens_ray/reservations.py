@@ -110,20 +110,17 @@ class Reservations:
                 with self._lock:
                     self._idle.append(reservation)
         for reservation in tuple(self._idle):
-            self._read(reservation)
-
-    def _read(self, reservation: Reservation) -> None:
-        answer = self.ray.util.placement_group_table(reservation.group)
-        if answer.get("state", REMOVED) == REMOVED:  # by another job; the next look asks for it again
-            with self._lock, suppress(ValueError):  # it may have been taken meanwhile
-                self._idle.remove(reservation)
-            return
-        is_reserved = answer["state"] == "CREATED"  # otherwise it waits, also when a node of it has gone
-        nodes = answer["bundles_to_node_id"]
-        reservation.state = answer["stats"]["scheduling_state"]
-        reservation.node_ids = tuple(nodes[i] for i in sorted(nodes)) if is_reserved else ()
-        if is_reserved:
-            reservation.since = min(reservation.since, time.monotonic())
+            answer = self.ray.util.placement_group_table(reservation.group)
+            if answer.get("state", REMOVED) == REMOVED:  # by another job; the next look asks for it again
+                with self._lock, suppress(ValueError):  # it may have been taken meanwhile
+                    self._idle.remove(reservation)
+                continue
+            is_reserved = answer["state"] == "CREATED"  # otherwise it waits, also when a node of it has gone
+            nodes = answer["bundles_to_node_id"]
+            reservation.state = answer["stats"]["scheduling_state"]
+            reservation.node_ids = tuple(nodes[i] for i in sorted(nodes)) if is_reserved else ()
+            if is_reserved:
+                reservation.since = min(reservation.since, time.monotonic())
 
     def take(self, request: Request, usable: Collection[str]) -> Reservation | None:
         """Return a reservation on usable nodes for a run that starts now, None if Ray has not made one."""

@@ -18,21 +18,24 @@ from fedcore.base import devices
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.jobs import handlers
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.launcher import (
-    TASK_POOL,
-    UNMEASURED_SHARE,
-    LaunchedJob,
-    ThisMachine,
-)
+from fedcore.jobs.launcher import TASK_POOL, UNMEASURED_SHARE, LaunchedJob, ThisMachine
 from fedcore.jobs.supervisor import serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.runs import QueuedRun
-from fedlens_ray import choice, connection, nodes
+from fedlens_ray import connection, nodes
 from fedlens_ray.connection import Node
 from fedlens_ray.node import in_words
-from fedlens_ray.nodes import CPU_OF_NODE, GPU_OF_NODE, NODE_KINDS, NODES, ClusterWatch, NodeState
+from fedlens_ray.nodes import (
+    CPU_OF_NODE,
+    GPU_OF_NODE,
+    NODE_KINDS,
+    NODES,
+    ClusterView,
+    ClusterWatch,
+    NodeState,
+)
 from fedlens_ray.reservations import Request, Reservation, Reservations
 from fedlens_ray.stream import RemoteEngine
 
@@ -76,7 +79,13 @@ def request_of(
     if kind == GPU_OF_NODE:
         shared = 1 if over else slots.get(f"{NODES}/{kind}", 1)
         cpus = min((s.node.cpus // (s.node.gpus * shared) for s in able), default=1)
-        return Request(cpus, _gpu_share(run, able, shared), parts=over or 1, without=without)
+        # an equal share of a GPU, or more if the run's memory needs more
+        cards = [d.memory_total for s in able if s.report for d in s.report.devices if d.id != devices.CPU]
+        share = 1.0
+        if shared > 1 and cards:
+            needed = UNMEASURED_SHARE if run.needed_memory is None else run.needed_memory / min(cards)
+            share = round(min(1.0, max(1 / shared, needed)), 4)
+        return Request(cpus, share, parts=over or 1, without=without)
     if over is not None:
         return Request(1, parts=over, without=without)
     cpus = min((s.node.cpus // slots.get(f"{NODES}/{kind}", 1) for s in able), default=1)
@@ -98,15 +107,6 @@ def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeStat
         if named := [s for s in found if asked in (s.name, f"{s.name}/{kind}", *cards[s.name])]:
             return kind, named
     return CPU_OF_NODE, []
-
-
-def _gpu_share(run: QueuedRun, able: Sequence[NodeState], shared: int) -> float:
-    """Return the share of a GPU that a run gets: an equal one, or more if its memory needs more."""
-    cards = [d.memory_total for s in able if s.report for d in s.report.devices if d.id != devices.CPU]
-    if shared == 1 or not cards:
-        return 1.0
-    needed = UNMEASURED_SHARE if run.needed_memory is None else run.needed_memory / min(cards)
-    return round(min(1.0, max(1 / shared, needed)), 4)
 
 
 class Cluster:
@@ -160,7 +160,8 @@ class Cluster:
                 waits[run.id] = f"{request}; the nodes that can train it have {there}"
             else:
                 waits[run.id] = self.reservations.waits_for(request)
-        nodes.write(self._store, states, self._over, self._shared, waits)
+        shared = None if self._shared is None else str(self._shared)
+        nodes.write(self._store, ClusterView([*states], self._over, shared, waits))
 
     def _next_runs(self) -> Iterator[QueuedRun]:
         order = self._store.queue.in_turns(self._served)
@@ -327,25 +328,25 @@ def serve_chosen(
     While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
     """
     store = Store(db)
-    wanted = choice.chosen(store.path)
+    wanted = connection.chosen(store.path)
     if wanted is None:
         return None
     store.prepare()
 
     def retire() -> bool:
-        return choice.chosen(store.path) != wanted or time.monotonic() > end
+        return connection.chosen(store.path) != wanted or time.monotonic() > end
 
     end = math.inf
     try:
         connection.connect(wanted.address)
     except FedLensError as error:
-        choice.record_problem(store.path, wanted.address, str(error))
+        connection.record_problem(store.path, wanted.address, str(error))
         logger.warning("%s", error)
         end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         here = ThisMachine(())
         return serve(db, machines=lambda _: here, wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.path, wanted.address, None)
+    connection.record_problem(store.path, wanted.address, None)
     over = wanted.over if over is None else over
     return serve_on_cluster(
         db, wanted.address, slots=slots, idle=idle, on_finish=on_finish, over=over, retire=retire

@@ -16,11 +16,11 @@ from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedlens_ray import on_node, transit
+from fedlens_ray import on_node
 from fedlens_ray.connection import Node
+from fedlens_ray.node import Files, receive, run_folder, send
 from fedlens_ray.on_node import ACTOR_SHARE, REMEDY, RunRequest, Sent
 from fedlens_ray.reservations import REMOVED, Reservation
-from fedlens_ray.transit import Files, run_folder
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""
@@ -95,31 +95,27 @@ class RemoteEngine:
             parts=wanted.parts,
         )
         try:
-            yield from self._events(request, folder, resume_from, should_stop)
+            with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
+                request = replace(request, shared=None if shared is None else str(shared))
+                content = None
+                if resume_from is not None:
+                    files = checkpoint.files_of(Path(resume_from))
+                    content = [(file.name, send(file, request.shared)) for file in files]
+                with closing(self._stream(request, content, should_stop)) as stream:
+                    for sent in stream:
+                        self.peak_memory = max(self.peak_memory, sent.peak_memory)
+                        event, differs = _arrived(sent, folder), None
+                        if isinstance(event, Started):
+                            self._began = True
+                            there = str(event.environment["code"])
+                            differs = other_code(f"the node {self._place.name}", there)
+                        yield event
+                        if differs is not None:
+                            yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
         except Elsewhere as fault:
             if wanted.parts == 1 and not isinstance(fault, Withdrawn):
                 self._failed(fault)
             raise
-
-    def _events(
-        self, request: RunRequest, folder: Path, resume_from: str | None, should_stop: Callable[[], bool]
-    ) -> Iterator[Event]:
-        with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
-            request = replace(request, shared=None if shared is None else str(shared))
-            content = None
-            if resume_from is not None:
-                files = checkpoint.files_of(Path(resume_from))
-                content = [(file.name, transit.send(file, request.shared)) for file in files]
-            with closing(self._stream(request, content, should_stop)) as stream:
-                for sent in stream:
-                    self.peak_memory = max(self.peak_memory, sent.peak_memory)
-                    event, differs = _arrived(sent, folder), None
-                    if isinstance(event, Started):
-                        self._began = True
-                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
-                    yield event
-                    if differs is not None:
-                        yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
 
     def _stream(
         self, request: RunRequest, content: Files | None, should_stop: Callable[[], bool]
@@ -199,7 +195,7 @@ def _arrived(sent: Sent, folder: Path) -> Event:
     part = folder / f".{path.stem}.part"
     make_folder(folder)
     try:
-        transit.receive(sent.checkpoint, part)
+        receive(sent.checkpoint, part)
         publish(part, path)
     except OSError:
         part.unlink(missing_ok=True)  # on a full disk, its space is needed

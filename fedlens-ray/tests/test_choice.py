@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fedlens_ray import choice, connection, runs
+from fedlens_ray import connection, runs
 
 from fedcore.base.errors import FedLensError
 from fedcore.jobs.supervisor import SupervisorLock
@@ -16,50 +16,50 @@ HEAD = "10.0.0.1:6379"
 
 def test_a_choice_is_kept_until_it_is_left(db: Path):
     store = Store(db)
-    assert choice.chosen(store.path) is None
-    choice.choose(store.path, f" {HEAD} ")
-    assert choice.chosen(Store(db).path) == (HEAD, None)
-    choice.choose(store.path, "")
-    assert choice.chosen(store.path) == ("auto", None)
-    choice.choose(store.path, HEAD, 4)
-    assert choice.chosen(store.path) == (HEAD, 4)
-    assert choice.chosen(db.with_name("other.db")) is None, "it has the same folder of artifacts"
-    choice.leave(store.path)
-    assert choice.chosen(store.path) is None
+    assert connection.chosen(store.path) is None
+    connection.choose(store.path, f" {HEAD} ")
+    assert connection.chosen(Store(db).path) == (HEAD, None)
+    connection.choose(store.path, "")
+    assert connection.chosen(store.path) == ("auto", None)
+    connection.choose(store.path, HEAD, 4)
+    assert connection.chosen(store.path) == (HEAD, 4)
+    assert connection.chosen(db.with_name("other.db")) is None, "it has the same folder of artifacts"
+    connection.leave(store.path)
+    assert connection.chosen(store.path) is None
 
 
 def test_a_damaged_number_of_devices_is_one(db: Path):
-    path = choice._file(db, choice.CHOICE)
+    path = connection._file(db, connection.CHOICE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{"address": "auto", "over": "many"}')
-    assert choice.chosen(Store(db).path) == ("auto", None)
+    assert connection.chosen(Store(db).path) == ("auto", None)
 
 
 @pytest.mark.parametrize("address", ["head", ":6379", "head:99999", "ray://head:1"])
 def test_an_address_that_is_none_is_refused(db: Path, address: str):
     with pytest.raises(FedLensError, match="host:port") as refused:
-        choice.choose(Store(db).path, address)
-    assert refused.value.field == "ray" and choice.chosen(Store(db).path) is None
+        connection.choose(Store(db).path, address)
+    assert refused.value.field == "ray" and connection.chosen(Store(db).path) is None
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "4"}'])
 def test_a_damaged_choice_is_none(db: Path, content: str):
-    path = choice._file(db, choice.CHOICE)
+    path = connection._file(db, connection.CHOICE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-    assert choice.chosen(Store(db).path) is None
+    assert connection.chosen(Store(db).path) is None
 
 
 def test_a_problem_belongs_to_its_address(db: Path):
     store = Store(db)
-    choice.choose(store.path, HEAD)
-    choice.record_problem(store.path, HEAD, "nothing answers")
-    assert choice.problem_of(store.path) == "nothing answers"
-    choice.record_problem(store.path, HEAD, None)
-    assert choice.problem_of(store.path) is None
-    choice.record_problem(store.path, HEAD, "nothing answers")
-    choice.choose(store.path, "auto")
-    assert choice.problem_of(store.path) is None
+    connection.choose(store.path, HEAD)
+    connection.record_problem(store.path, HEAD, "nothing answers")
+    assert connection.problem_of(store.path) == "nothing answers"
+    connection.record_problem(store.path, HEAD, None)
+    assert connection.problem_of(store.path) is None
+    connection.record_problem(store.path, HEAD, "nothing answers")
+    connection.choose(store.path, "auto")
+    assert connection.problem_of(store.path) is None
 
 
 def test_a_head_that_is_not_there_is_named_at_once():
@@ -86,7 +86,7 @@ def test_another_service_is_no_head_whether_it_answers_or_not(answer, monkeypatc
 def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db, queued, monkeypatch):
     store = Store(db)
     (run_id,) = queued()
-    choice.choose(store.path, HEAD)
+    connection.choose(store.path, HEAD)
     started: list[str] = []
     problems: list[str | None] = []
 
@@ -96,8 +96,8 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     class Watched(runs.ThisMachine):
         def claim(self, store, pool, running):
             started.append(pool)
-            problems.append(choice.problem_of(store.path))
-            choice.leave(store.path)  # so that the worker retires
+            problems.append(connection.problem_of(store.path))
+            connection.leave(store.path)  # so that the worker retires
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
@@ -110,10 +110,10 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
 
 def test_a_worker_with_an_own_number_of_devices_stays_until_another_cluster_is_chosen(db, monkeypatch):
     store, served = Store(db), {}
-    choice.choose(store.path, HEAD, 2)
+    connection.choose(store.path, HEAD, 2)
     monkeypatch.setattr(connection, "connect", lambda address: None)
     monkeypatch.setattr(runs, "serve_on_cluster", lambda db, address, **given: served.update(given) or 0)
     assert runs.serve_chosen(db, idle=600.0, over=4) == 0
     assert served["over"] == 4 and not served["retire"]()
-    choice.leave(store.path)
+    connection.leave(store.path)
     assert served["retire"]() and runs.serve_chosen(db, idle=600.0) is None

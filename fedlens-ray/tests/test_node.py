@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fedlens_ray import node, on_node, stream, transit
+from fedlens_ray import node, on_node, stream
 from fedlens_ray.reservations import Request, Reservation
 
 from fedcore.base.errors import Elsewhere, FedLensError, SystemFault, Transient
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
 
 
 def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
-    with transit.run_folder("run-1-1", tmp_path) as shared:
+    with node.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
         finished = (i for i in on_node.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
@@ -106,16 +106,18 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path):
 
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
-    with transit.marked(tmp_path) as marker:
-        assert node.report(marker=marker).problem is None
+    with node.marked(tmp_path) as marker:
+        assert node.Reporter().report(marker=marker).problem is None
         other = tmp_path / "other" / Path(marker).name
-        assert f"does not see the folder {other.parent}," in (node.report(marker=str(other)).problem or "")
-    assert node.report(marker=marker).problem is not None
+        assert f"does not see the folder {other.parent}," in (
+            node.Reporter().report(marker=str(other)).problem or ""
+        )
+    assert node.Reporter().report(marker=marker).problem is not None
     assert list(tmp_path.iterdir()) == []
     for wrong in (Path("relative"), tmp_path / "missing"):
         with (
             pytest.raises(FedLensError, match="not an absolute path|cannot be written"),
-            transit.marked(wrong),
+            node.marked(wrong),
         ):
             pass
 
@@ -183,7 +185,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
         (folder / "round-1.safetensors").touch()
     (killed / ".owner").write_text(platform.node())
     (elsewhere / ".owner").write_text("another machine")
-    with transit.run_folder("run-3-1", parent) as living, transit.run_folder("run-4-1", parent) as other:
+    with node.run_folder("run-3-1", parent) as living, node.run_folder("run-4-1", parent) as other:
         assert set(tmp_path.iterdir()) == {elsewhere, unknown, living, other}
     assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
@@ -191,9 +193,9 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedlens_ray import transit
+from fedlens_ray import node
 shared = Path(sys.argv[1])
-with transit.marked(shared), transit.run_folder("run-1-1", shared) as folder:
+with node.marked(shared), node.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -206,7 +208,7 @@ def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp
         "fedlens-run-1",
         "fedlens-run-m",
     }
-    with transit.marked(tmp_path) as first, transit.marked(tmp_path) as second:
+    with node.marked(tmp_path) as first, node.marked(tmp_path) as second:
         assert {str(path) for path in tmp_path.iterdir()} == {first, second}
     assert list(tmp_path.iterdir()) == []
 
@@ -239,7 +241,7 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path):
         f"on the node {platform.node()}: the folder /nowhere cannot be read; copy or mount that there, "
         "then resume"
     )
-    report = node.report(("/nowhere", "."))
+    report = node.Reporter().report(("/nowhere", "."))
     assert report.readable == (".",)
 
 
@@ -248,18 +250,18 @@ def test_a_node_says_which_folders_and_weights_it_has(tmp_path, monkeypatch):
     monkeypatch.setattr(node.tags, "cached", lambda name, tag: tmp_path if tag == "openai" else None)
     has = ("weights:ViT-B-32 openai", "weights:ViT-B-32 own.pt")
     lacks = ("weights:ViT-B-32 laion2b", "weights:ViT-B-32 other.pt", "data")
-    report = node.report((*has, *lacks), str(tmp_path))
+    report = node.Reporter().report((*has, *lacks), str(tmp_path))
     assert report.readable == has
 
 
 def test_a_node_that_cannot_train_says_why(monkeypatch):
-    assert node.report().problem is None
-    assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.report(gpus=2).problem or "")
+    assert node.Reporter().report().problem is None
+    assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.Reporter().report(gpus=2).problem or "")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
-        assert node.report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
+        assert node.Reporter().report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**10, free=10**6))
-    assert "is almost full (1 MB left); free some space" in (node.report().problem or "")
+    assert "is almost full (1 MB left); free some space" in (node.Reporter().report().problem or "")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.support.cluster import CARD, LARGE, PROCESSOR, SMALL
 def test_pages_read_what_the_worker_wrote(db: Path):
     store = Store(db)
     assert nodes.read(store) is None
-    nodes.write(store, [SMALL, LARGE])
+    nodes.write(store, nodes.ClusterView([SMALL, LARGE]))
     small, large = nodes.read(store).nodes
     assert small.pools == ("small/cpu",)
     assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
@@ -22,7 +22,7 @@ def test_pages_read_what_the_worker_wrote(db: Path):
 
 def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     store = Store(db)
-    nodes.write(store, [SMALL], over=2, waits={7: "4 CPUs"})
+    nodes.write(store, nodes.ClusterView([SMALL], over=2, waits={7: "4 CPUs"}))
     view = nodes.read(store)
     assert (view.over, view.waits) == (2, {7: "4 CPUs"})
     written = nodes._path(store).stat().st_mtime

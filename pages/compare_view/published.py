@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
-from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
-from fedcore.results.summary import Comparability
+from fedcore.papers.cells import TableCell
+from fedcore.papers.reproductions import outcome_counts, reasons, reproductions
 from fedcore.store import Store
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
@@ -45,9 +45,9 @@ def draw(shown: ShownComparison) -> None:
         except FedLensError as error:
             markup.show_error(error)
             continue
-        counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
+        counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(rows).items())
         st.caption(f"{len(rows)} published values: {counts}.")
-        wanted = [r for r in rows if only == "all" or r.measured is not None]
+        wanted = [r for r in rows if only == "all" or r.stat is not None]
         if wanted:
             with st.container(height=700 if len(wanted) > MANY else "content"):
                 st.html(_table(wanted, experiment.name))
@@ -63,7 +63,7 @@ def draw(shown: ShownComparison) -> None:
     )
 
 
-def _draw_reasons(rows: Sequence[Reproduction]) -> None:
+def _draw_reasons(rows: Sequence[TableCell]) -> None:
     """List the reasons against comparing, each with the methods that it is about."""
     against = reasons(rows)
     if not against:
@@ -74,35 +74,36 @@ def _draw_reasons(rows: Sequence[Reproduction]) -> None:
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner="Reading the published values…")
-def _rows(store: Store, config: str, token: object, _experiment: object) -> list[Reproduction]:
+def _rows(store: Store, config: str, token: object, _experiment: object) -> list[TableCell]:
     """Return the published values beside ours; computed again when the config or a run has changed."""
     return reproductions(store, _experiment)  # type: ignore[arg-type]
 
 
-def _table(rows: Sequence[Reproduction], name: str) -> str:
+def _table(rows: Sequence[TableCell], name: str) -> str:
     header = [("Table", "wide"), ("Data set", "name"), ("Setting", "wide"), ("Method", "wide")]
     header += [("Target", ""), ("Metric", ""), ("Printed", "num"), ("Ours", "num"), ("n", "num")]
     header += [("Difference", "num"), ("Comparable", "wide"), ("Status", "wide")]
     cells = [
         [
-            *(markup.esc(getattr(r.published, name) or "-") for name in NAMED),
-            markup.esc(TARGETS.get(r.published.target, r.published.target)),
-            markup.esc(r.published.metric),
-            markup.esc(r.published.text),
-            "-" if r.measured is None else f"<b>{markup.esc(r.measured_text)}</b>",
-            "0" if r.measured is None else str(r.measured.n),
-            markup.esc(r.difference or "-"),
-            _comparability_cell(r.comparability),
-            markup.esc(r.status) + (f": {markup.faint(r.reason)}" if r.reason else ""),
+            *(markup.esc(getattr(r.value, name) or "-") for name in NAMED),
+            markup.esc(TARGETS.get(r.value.target, r.value.target)),
+            markup.esc(r.value.metric),
+            markup.esc(r.value.text),
+            "-" if r.stat is None else f"<b>{markup.esc(r.outcome_text)}</b>",
+            "0" if r.stat is None else str(r.stat.n),
+            markup.esc(r.gap_text or "-"),
+            _comparability_cell(r),
+            markup.esc(r.outcome) + (f": {markup.faint(r.reason)}" if r.reason else ""),
         ]
         for r in rows
     ]
     return markup.table_html(header, cells, f"Published values of {name}")
 
 
-def _comparability_cell(value: Comparability | None) -> str:
+def _comparability_cell(cell: TableCell) -> str:
     """Return the state as HTML; the reasons appear under the pointer."""
-    if value is None:
+    value = cell.comparability
+    if cell.judgement is None:
         return "-"
     state = {"comparable": "yes", "with a caveat": "with a caveat", "not comparable": "no"}[value.state]
     title = markup.esc("; ".join(text for _, text in value.reasons))

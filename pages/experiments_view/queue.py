@@ -6,7 +6,7 @@ import streamlit as st
 
 from fedcore.base import devices
 from fedcore.base.progress import counted
-from fedcore.jobs import elsewhere
+from fedcore.jobs import launcher
 from fedcore.results.statistics import group_by
 from fedcore.store.runs import MAX_SLOTS, Move, QueuedRun
 from pages.experiments_view.table import selectable_table
@@ -56,11 +56,11 @@ def section() -> None:
 
 def _elsewhere() -> Mapping[int, str] | None:
     """Draw the machines of a cluster; returns what queued runs wait for there, None while none is joined."""
-    cluster = elsewhere.cluster()
+    cluster = launcher.cluster()
     if cluster is not None:
         return cluster.draw(_slots)
     st.caption(
-        f"To train on more machines: `{elsewhere.HOW_TO_INSTALL}` in a checkout of FedLens (docs/cluster.md)."
+        f"To train on more machines: `{launcher.HOW_TO_INSTALL}` in a checkout of FedLens (docs/cluster.md)."
     )
     return None
 

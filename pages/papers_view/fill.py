@@ -20,7 +20,6 @@ from fedcore.papers.cells import (
     counts_text,
     fillings,
     missing_parts,
-    queue,
     seconds,
 )
 from fedcore.papers.choices import caveat_weights
@@ -194,7 +193,8 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         key="papers_queue",
         disabled=not session.writable(),
     ):
-        queue(store, planned)
+        for filling, plan in planned:
+            store.experiments.create(filling.experiment, plan.runs)
         jobs.ensure_worker(store)
         closed()
         st.session_state["papers_queued"] = len(runs)

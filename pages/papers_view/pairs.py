@@ -7,10 +7,9 @@ import streamlit as st
 from fedcore.base.progress import counted, first_few
 from fedcore.papers import library, literature
 from fedcore.papers.cells import TableCell
-from fedcore.papers.findings import findings_of
 from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
-from fedcore.papers.published import WHOLE_SETS, PublishedValue
+from fedcore.papers.published import WHOLE_SETS, PublishedValue, findings_of
 from fedcore.results.charts.chart import Chart
 from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.statistics import group_by

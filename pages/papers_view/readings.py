@@ -7,7 +7,7 @@ import streamlit as st
 from fedcore.base.progress import counted
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell
-from fedcore.papers.choices import Multiverse, Openness, multiverse, rankings
+from fedcore.papers.choices import Multiverse, multiverse, rankings
 from fedcore.papers.layout import PrintedTable
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
 from fedcore.results.charts.specification import curve_table, specification_chart
@@ -76,12 +76,12 @@ def chosen_cells(table: PrintedTable, values: str) -> tuple[str, Callable[[Snaps
     return f"{table.title}, all readings{values and f' of {values}'}", cells
 
 
-def _draw(shown: Openness) -> None:
+def _draw(shown: Multiverse) -> None:
     """Draw the curve of the own method or of a difference, what moves it, and whether ranks survive."""
-    if len(shown.readings) < 2:
+    if len(shown.found) < 2:
         st.info(
             "The curve appears when the runs of two readings are done; "
-            f"{counted(shown.missing, 'reading')} of {len(shown.readings) + shown.missing} lack runs.",
+            f"{counted(shown.missing, 'reading')} of {len(shown.readings)} lack runs.",
             icon=":material/stacked_line_chart:",
         )
         return
@@ -91,13 +91,13 @@ def _draw(shown: Openness) -> None:
     quantity = st.selectbox("Curve", [*rivals, proposed], key="readings_curve")
     rival = rivals.get(quantity)
     found = curve(shown.values(rival))
-    choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.multiverse.choices]
-    method = shown.multiverse.source(ranking.proposed, shown.multiverse.readings[0]).entry.name
+    choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.choices]
+    method = shown.source(ranking.proposed, shown.readings[0]).entry.name
     chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
     st.markdown(
         f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(proposed))}."
         + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
-        + (f" {NO_EVIDENCE}" if shown.multiverse.rehearsal else "")
+        + (f" {NO_EVIDENCE}" if shown.rehearsal else "")
     )
     charts.table_switch()
     charts.draw(chart, "readings_chart", curve_table(found, choices))

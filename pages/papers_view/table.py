@@ -9,9 +9,8 @@ import streamlit as st
 from fedcore.base.progress import about, counted
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell, has_runs
-from fedcore.papers.findings import Finding
 from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import Finding, PublishedValue
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
 

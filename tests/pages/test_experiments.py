@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError
-from fedcore.jobs import elsewhere
+from fedcore.jobs import launcher
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.progress import summaries_of
 from fedcore.store import Store
@@ -410,7 +410,7 @@ def test_an_empty_queue_says_what_will_be_there(open_page: Opened, db: Path) -> 
 def test_without_the_package_for_a_cluster_the_queue_says_how_to_get_it(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elsewhere, "cluster", lambda: None)
+    monkeypatch.setattr(launcher, "cluster", lambda: None)
     app = open_page(queue="true")
     said = " ".join(c.value for c in app.caption)
     assert "To train on more machines: `pip install ./fedlens-ray` in a checkout of FedLens" in said

@@ -8,16 +8,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
-from fedcore.engine.plan import plan
 from fedcore.papers import adding
-from fedcore.papers.cells import Availability, TableCell, fillings, queue, table_cells
+from fedcore.papers.cells import Availability, TableCell, fillings, table_cells
 from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session
-from tests.support.papers import finish, finish_readings
+from tests.support.papers import finish, finish_readings, queue
 from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button
 
@@ -46,7 +45,7 @@ def filled_table(db: Path) -> Store:
     """A store with a finished rehearsal of FedDEAP's Table 5."""
     store = Store(db)
     (filling,) = fillings(rehearsed(store).values(), Availability({}))
-    (created,) = queue(store, [(filling, plan(filling.experiment))])
+    created = queue(store, filling)
     finish(store.path, created.experiment_id)
     return store
 

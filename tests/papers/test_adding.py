@@ -15,7 +15,6 @@ from fedcore.papers import (
     adding,
     audits,
     experiments,
-    findings,
     library,
     literature,
     pasted,
@@ -202,7 +201,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     prompt, other = published.load("mine")
     source = source_of(prompt)
     assert source.preset == "mine/table1" and source.variant.config.method.config["context_length"] == 8
-    assert source_of(other) == NoEquivalent("method", "nobody has written it")
+    assert source_of(other) == NoEquivalent("not implemented", "nobody has written it")
     assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
     assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().out
     for wrong, said in (
@@ -275,12 +274,12 @@ def test_findings_are_stored_and_nothing_is_audited_when_they_are_read(db, tmp_p
     assert main(["papers", "audit", "mine", "--db", str(db)]) == 1
     said = "does not follow: Mine, Table 1, DTD, Mine, avg, harmonic mean: prints 71.57"
     assert capsys.readouterr().out.startswith(said)
-    (value,) = findings.of_paper("mine")
-    assert findings.findings_of(value) == found and not findings.findings_of(published.load("mine")[0])
+    (value,) = published.of_paper("mine")
+    assert published.findings_of(value) == found and not published.findings_of(published.load("mine")[0])
     place = library.added_folder(db) / "mine"
     stored = (place / "findings.csv").read_text(encoding="utf-8")
     (place / "values.csv").write_text(HEAD + wrong.replace("71.57", "68.57"), encoding="utf-8")
-    assert adding.use(db) == [] and not findings.of_paper("mine"), "it was about another value"
+    assert adding.use(db) == [] and not published.of_paper("mine"), "it was about another value"
     (place / "findings.csv").write_text(stored.replace("does not follow", "is odd"), encoding="utf-8")
     (error,) = adding.use(db)
     assert "findings.csv, line 2: no audit is called 'is odd'; delete the file" in str(error)
@@ -361,8 +360,10 @@ def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
     )
     adding.add(folder(tmp_path, values=VALUES + lines, runs=RUNS), db)
     _, wisdom, mars = published.load("mine")
-    assert source_of(wisdom) == NoEquivalent("no run", "FedLens measures no 'wisdom'")
-    assert source_of(mars) == NoEquivalent("no run", "no domain of Food101 is called 'Mars' in a runs.toml")
+    assert source_of(wisdom) == NoEquivalent("no single run", "FedLens measures no 'wisdom'")
+    assert source_of(mars) == NoEquivalent(
+        "no single run", "no domain of Food101 is called 'Mars' in a runs.toml"
+    )
 
 
 def test_a_paper_that_replaces_another_keeps_none_of_its_files(db, tmp_path) -> None:

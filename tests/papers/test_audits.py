@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedcore.papers import agreements, audits, library, literature, published
-from fedcore.papers.findings import findings_of
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import PublishedValue, findings_of
 from tests.support.papers import value_of
 from tools.docs import values
 

@@ -1,5 +1,6 @@
 """What papers leave open: their files, the readings, and runs that several readings share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedcore.cli.main import main
 from fedcore.config import Experiment
 from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.cells import Availability, fillings, missing_parts
-from fedcore.papers.choices import Alternative, Choice, Multiverse, Openness, Ranking
+from fedcore.papers.choices import Alternative, Choice, Multiverse, Ranking
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import COMPARED, DATA
 from fedcore.papers.published import load
@@ -199,7 +200,7 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     store, space = readings_of_table5
     runs = choices.recorded_runs(store, True)
     shown = space.read(runs)
-    assert len(shown.readings) == len(space.readings) == 8
+    assert len(shown.found) == len(space.readings) == 8
     assert shown.missing == 0
     names = [choice.name for choice in space.choices]
     seeds, default = names.index("seeds"), (0,) * len(names)
@@ -231,7 +232,7 @@ def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
     means = {(0, 0): (5.0, 3.0, 4.0), (1, 0): (5.0, 3.4, 4.0), (0, 1): (5.0, 3.0, 2.0)}
     space = Multiverse(Ranking("all", proposed, (proposed, clip, prompts)), tuple(named), tuple(means))
     found = {r: {v: {1: m} for v, m in zip(space.ranking.values, of, strict=True)} for r, of in means.items()}
-    shown = Openness(space, found, 0)
+    shown = replace(space, found=found)
     assert list(shown.weights(clip).values()) == ["up to 0.4 points, no rank changes"]
     (weight,) = shown.weights(prompts).values()
     assert weight == "up to 2.0 points, the order of methods changes in 1 of 2 pairs of readings"
@@ -241,7 +242,7 @@ def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
         clip: {1: 0.3, 2: 0.2, 3: 0.1},
         prompts: dict.fromkeys((1, 2, 3), 0.1),
     }
-    assert Openness(space, {(0, 0): even}, 0).survival.first == 0, "the last bits put no method ahead"
+    assert replace(space, found={(0, 0): even}).survival.first == 0, "the last bits put no method ahead"
 
 
 def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple[Store, Multiverse]) -> None:
@@ -254,11 +255,11 @@ def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple
     assert "learning rate of FedCLIP and FACMIC" in [choice.name for choice in both.choices]
     shown = both.read(choices.recorded_runs(store, True))
     assert shown.ranking.values == (proposed,)
-    assert shown.multiverse.choices == space.choices
+    assert shown.choices == space.choices
     assert shown.missing == 32
-    assert len(shown.readings) == 32, "those whose runs are there: four variants, two rules, four of seeds"
+    assert len(shown.found) == 32, "those whose runs are there: four variants, two rules, four of seeds"
     nothing = choices.multiverse(Ranking("both", other, (other, proposed)), rehearsal=True)
-    assert not nothing.read(choices.recorded_runs(store, True)).readings
+    assert not nothing.read(choices.recorded_runs(store, True)).found
 
 
 def test_the_command_reads_a_table(

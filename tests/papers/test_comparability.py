@@ -20,8 +20,8 @@ from fedcore.papers.comparability import (
     reasons,
     reasons_for,
 )
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.experiments import domain_names
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.experiments import PrintedMethod, domain_names
 from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
 from fedcore.results.summary import STATES, Comparability
@@ -39,7 +39,7 @@ def test_every_reason_of_the_file_is_about_some_published_value() -> None:
         about = {reason for value in values for reason in reasons_for(value)}
         for line, reason in enumerate(reasons(work), start=2):
             assert reason in about, reason.place
-            assert reason.text and reason.line == line
+            assert reason.text and reason.place.endswith(f", line {line}")
     assert [len(reasons(work)) for work in FOUR] == [37, 11, 8, 14], "and the rest have none"
 
 
@@ -188,7 +188,7 @@ def test_no_printed_number_belongs_to_two_methods() -> None:
     mapped: dict[tuple[str, str], set[str]] = defaultdict(set)
     for v in published.load_all():
         ours = equivalent(v)
-        if isinstance(ours, Equivalent):
+        if isinstance(ours, PrintedMethod):
             numbers[v.paper, v.method][v.dataset, v.backbone, v.target, v.metric] = v.value
             mapped[v.paper, v.method].add(repr(ours))
     repeated = []
@@ -228,18 +228,18 @@ def test_a_run_is_judged_by_the_test_sets_that_it_recorded(feddeap) -> None:
     db, experiment = feddeap
     row = find(reproductions(Store(db), experiment), table="1", method="CLIP-zs", target="avg")
     rounded = "fit test sets of a fifth of each class"
-    assert rounded not in comparability(row.published).text
-    assert row.status == "measured" and rounded in row.comparability.text, "200 images, not 411 and 788"
-    assert rounded not in comparability(row.published, ROUNDED_UP).text
-    assert row.measured_text.endswith(" †")
+    assert rounded not in comparability(row.value).text
+    assert row.outcome == "measured" and rounded in row.comparability.text, "200 images, not 411 and 788"
+    assert rounded not in comparability(row.value, ROUNDED_UP).text
+    assert row.outcome_text.endswith(" †")
 
 
 def test_a_value_that_is_not_comparable_has_no_difference(db: Path) -> None:
     experiment = preset("feddeap/table2-ddr", ("FedDEAP",))
     train(db, experiment)
     row = find(reproductions(Store(db), experiment), table="2", method="FedDEAP", target="avg")
-    assert row.comparability.state == "not comparable" and row.measured is not None
-    assert row.difference == "" and row.measured_text.endswith(" ‡")
+    assert row.comparability.state == "not comparable" and row.stat is not None
+    assert row.gap_text == "" and row.outcome_text.endswith(" ‡")
 
 
 def test_another_rule_than_the_paper_s_is_a_caveat(feddeap) -> None:

@@ -15,8 +15,8 @@ from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
-from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_runs
-from fedcore.papers.experiments import data_names
+from fedcore.papers.equivalents import equivalent, find_variant, variant_runs
+from fedcore.papers.experiments import PrintedMethod, data_names
 from fedcore.papers.mini import mini
 from fedcore.store import Store
 
@@ -92,7 +92,7 @@ def check_values(name: str, experiment: Experiment) -> None:
     used, variants = set(), variant_runs(experiment)
     for figure in figures:
         assert data_names()[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
-        if isinstance(equivalent(figure), Equivalent):
+        if isinstance(equivalent(figure), PrintedMethod):
             variant = find_variant(variants, figure)
             assert variant is not None, figure
             used.add(variant.index)
@@ -105,7 +105,7 @@ def check_values(name: str, experiment: Experiment) -> None:
 
 def test_every_value_that_can_be_repeated_is_named_by_a_preset():
     named = {figure for e in PUBLISHED.values() for figure in published.values_of(e)}
-    repeatable = {f for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
+    repeatable = {f for f in published.load_all() if isinstance(equivalent(f), PrintedMethod)}
     assert repeatable and repeatable <= named
 
 

@@ -57,13 +57,13 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
     found = printed_values(comparison, [experiment])
     read = {
         (
-            library.find(b.published.paper).title,
-            b.published.table,
-            b.published.method,
-            column_of(b.published),
+            library.find(b.value.paper).title,
+            b.value.table,
+            b.value.method,
+            column_of(b.value),
         ): b
         for b in reproductions(Store(db), experiment)
-        if b.measured is not None and column_of(b.published) is not None
+        if b.stat is not None and column_of(b.value) is not None
     }
     compared = 0
     for group in comparison.rows:
@@ -72,8 +72,8 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
                 if (figure.method, metric) == ("Zero Shot", "comprehensive"):
                     continue  # printed by domain
                 other = read[figure.paper, figure.table, figure.method, metric]
-                assert other.measured.mean == pytest.approx(stat.mean)
-                assert other.published.value == figure.value
+                assert other.stat.mean == pytest.approx(stat.mean)
+                assert other.value.value == figure.value
                 compared += 1
     assert compared > 15
 
@@ -101,18 +101,18 @@ def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> N
         assert alone.key == row.key
         assert rows(printed_values(comparison, [printed]), comparison)["FedOT"]["generalisation"]
     found = reproductions(Store(tmp_path / "runs.db"), experiment)
-    assert {row.measured.n for row in found if row.measured is not None} == {2}
+    assert {row.stat.n for row in found if row.stat is not None} == {2}
 
 
 def test_other_code_of_that_name_is_not_ours(db: Path) -> None:
     """What a script records as FedOT is no run of FedLens' FedOT with the paper's config."""
     experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     presets.train(db, experiment)
-    assert any(b.measured for b in reproductions(Store(db), experiment))
+    assert any(b.stat for b in reproductions(Store(db), experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
     assert not printed_values(compare(Store(db), [1], "best"), [experiment]).values
-    assert not any(b.measured for b in reproductions(Store(db), experiment))
+    assert not any(b.stat for b in reproductions(Store(db), experiment))
 
 
 def test_values_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:

@@ -13,8 +13,8 @@ from fedcore.cli.main import main
 from fedcore.data import catalog
 from fedcore.papers import experiments, library, literature, published
 from fedcore.papers.comparability import COVERAGE_COLUMNS, coverage
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.experiments import data_names
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.experiments import PrintedMethod, data_names
 from fedcore.papers.library import KINDS, Protocol
 from fedcore.papers.published import PublishedValue
 from tests.support.papers import value_of
@@ -93,8 +93,8 @@ def test_printed_names_and_variants_are_methods_with_their_config():
     for paper, fields, name, config in MAPPED:
         first = next(f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items()))
         found = equivalent(first)
-        assert isinstance(found, Equivalent) and found.name == name, fields
-        assert config.items() <= found.config.items(), fields
+        assert isinstance(found, PrintedMethod) and found.name == name, fields
+        assert config.items() <= found.fields.items(), fields
 
 
 def test_mixed_backbones_are_cohorts():
@@ -112,7 +112,8 @@ def test_mixed_backbones_are_cohorts():
         with pytest.raises(FedLensError, match="no value in table 4 of sdfed matches"):
             published.values_of(preset.model_copy(update={"cohorts": cohorts}))
     ours = equivalent(value_of("sdfed", table="4", dataset="DTD", method="SDFed"))
-    assert ours == Equivalent("sdfed", {"components": "all", "local_length": "random:4-64"})
+    assert ours.name == "sdfed"
+    assert ours.fields == {"components": "all", "local_length": "random:4-64"}
 
 
 def test_coverage_counts_by_hand():
@@ -149,7 +150,7 @@ def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch):
 
 def test_every_printed_data_set_that_can_be_run_is_in_the_catalog():
     in_catalog = {entry.name for entry in catalog.entries()}
-    printed = {f.dataset for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
+    printed = {f.dataset for f in published.load_all() if isinstance(equivalent(f), PrintedMethod)}
     assert printed <= set(data_names()) and set(data_names().values()) <= in_catalog
     for preset_name, experiment in experiments.published().items():
         name = experiment.data.name
@@ -160,7 +161,7 @@ def test_an_unknown_method_is_never_taken_for_ours():
     odd = PublishedValue(
         "fedot", "1", "PACS", "leave-one-domain-out", "ViT-B-32", "FedXYZ", "avg", "generalization", 1.0, None
     )
-    assert equivalent(odd) == NoEquivalent("method", "FedXYZ is not implemented")
+    assert equivalent(odd) == NoEquivalent("not implemented", "FedXYZ is not implemented")
 
 
 def test_at_least_150_pairs_have_several_sources_and_editions_count_once(capsys, tmp_path) -> None:

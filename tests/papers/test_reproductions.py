@@ -13,8 +13,9 @@ from fedcore.cli import main as cli
 from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.papers import published
+from fedcore.papers.cells import TableCell
 from fedcore.papers.equivalents import NoEquivalent, equivalent, variant_runs
-from fedcore.papers.reproductions import Reproduction, reproductions
+from fedcore.papers.reproductions import reproductions
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -24,7 +25,7 @@ from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, trai
 
 
 @pytest.fixture(scope="module")
-def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Reproduction]]:
+def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[TableCell]]:
     db = tmp_path_factory.mktemp("published") / "runs.db"
     experiment = preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50, 77))
     moved = experiment.data.model_copy(update={"root": "somewhere"})
@@ -43,44 +44,44 @@ def test_generalization_personalization_and_comprehensive(fedot):
     }
     for metric, values in expected.items():
         row = find(rows, table="1", method="FedOT", metric=metric)
-        assert row.status == "measured" and row.label == "FedOT"
-        assert row.measured.mean == pytest.approx(np.mean(values))
-        assert row.measured.std == pytest.approx(np.std(values, ddof=1))
-        assert row.measured.n == 2
-        assert row.measured_text == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f} †"
+        assert row.outcome == "measured"
+        assert row.stat.mean == pytest.approx(np.mean(values))
+        assert row.stat.std == pytest.approx(np.std(values, ddof=1))
+        assert row.stat.n == 2
+        assert row.outcome_text == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f} †"
 
 
 def test_tables_by_held_out_domain_and_target(fedot):
     _, _, rows = fedot
     acc = np.mean([matrix("FedOT", seed) for seed in (50, 77)], axis=0)
-    assert find(rows, table="5", method="FedOT", target="C").measured.mean == pytest.approx(acc[1, 1])
+    assert find(rows, table="5", method="FedOT", target="C").stat.mean == pytest.approx(acc[1, 1])
     held_out = {"table": "7", "method": "FedOT", "setting": "held out P"}
-    assert find(rows, **held_out, target="S").measured.mean == pytest.approx(acc[2, 3])
-    assert find(rows, **held_out, target="avg").measured.mean == pytest.approx(acc[2, [0, 1, 3]].mean())
-    assert find(rows, table="9", method="FedOT", target="A").measured.mean == pytest.approx(acc[0].mean())
+    assert find(rows, **held_out, target="S").stat.mean == pytest.approx(acc[2, 3])
+    assert find(rows, **held_out, target="avg").stat.mean == pytest.approx(acc[2, [0, 1, 3]].mean())
+    assert find(rows, table="9", method="FedOT", target="A").stat.mean == pytest.approx(acc[0].mean())
     zero_shot = np.mean([matrix("Zero-shot CLIP", seed) for seed in (50, 77)], axis=0)
     row = find(rows, table="9", method="Zero Shot", target="A")
-    assert row.measured.mean == pytest.approx(zero_shot[0, 0]), "printed by domain, not by held-out domain"
+    assert row.stat.mean == pytest.approx(zero_shot[0, 0]), "printed by domain, not by held-out domain"
 
 
 def test_condition_number_is_the_last_round_s(fedot):
     row = find(fedot[2], table="2", method="FedOT", target="avg", metric="condition number")
-    assert row.measured.mean == pytest.approx(np.mean([2.0, 3.0, 4.0]))
+    assert row.stat.mean == pytest.approx(np.mean([2.0, 3.0, 4.0]))
 
 
 def test_nothing_is_blank(fedot):
     _, experiment, rows = fedot
     assert len(rows) == len(published.values_of(experiment))
-    assert find(rows, table="1", method="VPT", metric="generalization").measured_text == "not run"
-    assert find(rows, table="1", method="FedOT(+B)", metric="generalization").status == "measured", (
+    assert find(rows, table="1", method="VPT", metric="generalization").outcome_text == "not run"
+    assert find(rows, table="1", method="FedOT(+B)", metric="generalization").outcome == "measured", (
         "r = 1 is FedOT"
     )
     linear = find(rows, table="2", method="FedOT(-o)", target="avg", metric="generalization")
-    assert linear.measured_text == "not run"
-    assert find(rows, table="1", method="FedCLIP", metric="generalization").measured_text == "not run"
-    assert all(r.measured_text for r in rows)
+    assert linear.outcome_text == "not run"
+    assert find(rows, table="1", method="FedCLIP", metric="generalization").outcome_text == "not run"
+    assert all(r.outcome_text for r in rows)
     assert (
-        Counter(r.status for r in rows)["not implemented"]
+        Counter(r.outcome for r in rows)["not implemented"]
         == Counter(equivalent(f).__class__ for f in published.values_of(experiment))[NoEquivalent]
     )
 
@@ -89,9 +90,9 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(db):
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment, held_out=("cartoon", "photo", "sketch"))
     rows = reproductions(Store(db), experiment)
-    assert find(rows, table="1", method="FedOT", metric="generalization").measured_text == "not run"
-    assert find(rows, table="5", method="FedOT", target="C").status == "measured"
-    assert find(rows, table="5", method="FedOT", target="A").measured_text == "not run"
+    assert find(rows, table="1", method="FedOT", metric="generalization").outcome_text == "not run"
+    assert find(rows, table="5", method="FedOT", target="C").outcome == "measured"
+    assert find(rows, table="5", method="FedOT", target="A").outcome_text == "not run"
 
 
 @pytest.mark.parametrize(
@@ -106,26 +107,26 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(db):
 def test_runs_of_another_setting_do_not_count(fedot, change):
     db, experiment, _ = fedot
     rows = reproductions(Store(db), experiment.model_copy(update=change))
-    assert {r.status for r in rows} == {"not run"}
+    assert {r.outcome for r in rows} == {"not run"}
 
 
 def test_domains_traffic_and_what_no_run_gives(db):
     experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
     train(db, experiment.model_copy(update={"seeds": (1,)}))
     rows = reproductions(Store(db), experiment)
-    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").measured.mean == 1.0, (
+    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").stat.mean == 1.0, (
         "4 M, 4 clients"
     )
-    assert "several" in find(rows, table="4", method="FACMIC", metric="Performance (%)").measured_text
+    assert "several" in find(rows, table="4", method="FACMIC", metric="Performance (%)").outcome_text
     assert (
-        find(rows, table="4", method="FedDEAP", metric="Performance (%)").measured_text
+        find(rows, table="4", method="FedDEAP", metric="Performance (%)").outcome_text
         == "a mean over several data sets"
     )
     ours = [100 * share("FedDEAP/None", 1, ROUNDS, d, f"client:{d}") for d in PACS]
     row = find(rows, table="1", method="FedDEAP", target="avg")
-    assert (row.measured.mean, row.measured.std) == (pytest.approx(np.mean(ours)), None)
+    assert (row.stat.mean, row.stat.std) == (pytest.approx(np.mean(ours)), None)
     sketch = find(rows, table="1", method="FedDEAP", target="s")
-    assert sketch.measured.mean == pytest.approx(ours[PACS.index("sketch")])
+    assert sketch.stat.mean == pytest.approx(ours[PACS.index("sketch")])
 
 
 def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(db):
@@ -135,10 +136,10 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(db):
     train(db, aligned)
     row = find(reproductions(Store(db), sdfed), table="1", method="SDFed")
     ours = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert row.measured.mean == pytest.approx(np.mean(ours))
+    assert row.stat.mean == pytest.approx(np.mean(ours))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
     whole = [100 * share("FedAlign/None", 1, ROUNDS, "global", f"domain:{d}") for d in PACS]
-    assert row.measured.mean == pytest.approx(np.mean(whole))
+    assert row.stat.mean == pytest.approx(np.mean(whole))
 
 
 def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_samples(tmp_path):
@@ -181,7 +182,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
             writer.write_round(RoundFinished(round=round_, cells=found))
         writer.claim.finish("done")
         row = find(reproductions(Store(db), experiment), table="1", method=label, metric="local")
-        assert (row.status, row.measured.mean) == ("measured", pytest.approx(expected))
+        assert (row.outcome, row.stat.mean) == ("measured", pytest.approx(expected))
 
 
 HALF = {"apple pie": ["a pie."], "baby back ribs": []}
@@ -198,9 +199,9 @@ def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(db, texts, why
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, texts))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert (row.status, row.comparability.state) == ("measured", "with a caveat")
+    assert (row.outcome, row.comparability.state) == ("measured", "with a caveat")
     (reason,) = [text for _, text in row.comparability.reasons if why in text]
-    assert row.measured is not None and row.measured_text.endswith(" †")
+    assert row.stat is not None and row.outcome_text.endswith(" †")
     said = reproductions_text(reproductions(Store(db), aligned))
     assert f"\n† FedAlign: {reason}" in said and "1 measured, with a caveat" in said
     (note,) = [n for n in compare(Store(db), [1]).notes if n.startswith("†")]
@@ -213,7 +214,7 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
     train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
     train(db, with_texts(aligned, HALF))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert (row.status, row.reason, row.measured.n) == ("measured", "", 1)
+    assert (row.outcome, row.reason, row.stat.n) == ("measured", "", 1)
 
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological"])
@@ -232,12 +233,12 @@ def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind)
 def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(db):
     iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
     assert (
-        find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
+        find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local").outcome == "not run"
     )
     train(db, iid)
     row = find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local")
-    assert (row.status, row.measured) == ("measured on another test set", None)
-    assert row.measured_text == "measured on another test set" and "client's own share" in row.reason
+    assert (row.outcome, row.stat) == ("measured on another test set", None)
+    assert row.outcome_text == "measured on another test set" and "client's own share" in row.reason
 
 
 def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(db):
@@ -246,18 +247,18 @@ def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(db):
     train(db, swept)
     row = find(reproductions(Store(db), swept), table="1", method="FedOT", metric="generalization")
     label = "FedOT (local_epochs 1)"
-    assert (row.status, row.label) == ("measured", label)
-    assert row.measured.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
+    assert row.outcome == "measured"
+    assert row.stat.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
 
 
 def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(db):
     mixed = preset("sdfed/table4-dtd", ("SDFed",), seeds=(1,))
     train(db, mixed.model_copy(update={"cohorts": ()}))
-    assert find(reproductions(Store(db), mixed), method="SDFed").status == "not run"
+    assert find(reproductions(Store(db), mixed), method="SDFed").outcome == "not run"
     train(db, mixed)
     row = find(reproductions(Store(db), mixed), method="SDFed")
     ours = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(ours)))
+    assert (row.outcome, row.stat.mean) == ("measured", pytest.approx(np.mean(ours)))
 
 
 def test_an_experiment_that_names_nothing_is_refused(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.plan import plan
-from fedcore.papers import export
+from fedcore.papers import layout
 from fedcore.papers.cells import (
     Availability,
     RunSource,
@@ -15,7 +15,6 @@ from fedcore.papers.cells import (
     fillings,
     find_available,
     missing_parts,
-    queue,
     source_of,
     table_cells,
 )
@@ -29,7 +28,7 @@ from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.reproductions import reproductions
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
-from tests.support.papers import ROUNDS, finish, train, value_of
+from tests.support.papers import ROUNDS, finish, queue, train, value_of
 from tests.support.papers import preset as cut
 
 AVAILABLE = Availability(dict.fromkeys(data_names().values(), "/data"))
@@ -99,8 +98,8 @@ def test_missing_seeds_of_a_measured_value_can_be_queued(db: Path) -> None:
     train(db, experiment, rounds=ROUNDS)
     value = value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")
     cell = cells_of(db, (value,))[value]
-    (row,) = [row for row in reproductions(Store(db), experiment) if row.published == value]
-    assert (cell.stat, cell.status, cell.gap_text) == (row.measured, "with a caveat", row.difference)
+    (row,) = [row for row in reproductions(Store(db), experiment) if row.value == value]
+    assert (cell.stat, cell.status, cell.gap_text) == (row.stat, "with a caveat", row.gap_text)
     assert {seed for seed, _ in cell.missing} == {98}
     assert len(cell.missing) == 4
     one = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
@@ -122,7 +121,7 @@ def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(db: Path) -> None:
     cells = cells_of(db, (value,), rehearsal=True)
     (filling,) = fillings(cells.values(), AVAILABLE)
     assert filling.wanted == {("FedOT", 50, "sketch")}
-    (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
+    created = queue(Store(db), filling)
     (run,) = Store(db).runs.of_experiments([created.experiment_id])
     assert (run.method, run.seed, run.held_out) == ("fedot", 50, "sketch")
     again = cells_of(db, (value,), rehearsal=True)
@@ -151,27 +150,27 @@ def test_a_rehearsal_is_no_evidence_in_the_export(db: Path) -> None:
     table = next(t for t in tables("feddeap") if t.name == "feddeap-5")
     cells = cells_of(db, table.values, rehearsal=True)
     (filling,) = fillings(cells.values(), AVAILABLE)
-    (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
+    created = queue(Store(db), filling)
     finish(db, created.experiment_id)
     after = cells_of(db, table.values, rehearsal=True)
     assert {cell.status for cell in after.values()} == {"rehearsed"}
     assert not any(cell.gap_text for cell in after.values())
-    lines = export.csv_text([after[v] for v in table.values], lambda cell: None).splitlines()
+    lines = layout.table_csv([after[v] for v in table.values], lambda cell: None).splitlines()
     read = list(csv.DictReader(lines))
     assert all(line["rehearsed"] and not line["ours"] and not line["n"] for line in read)
     assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
-    assert export.file_name(table, True, "csv").endswith("-rehearsal.csv")
-    text = export.table_latex(table, after)
+    assert layout.file_name(table, True, "csv").endswith("-rehearsal.csv")
+    text = layout.table_latex(table, after)
     assert r"\textit{" in text, "a rehearsed value is set apart"
     assert "no evidence" in text
-    assert export.file_name(table, True, "tex").endswith("-rehearsal.tex")
+    assert layout.file_name(table, True, "tex").endswith("-rehearsal.tex")
     assert {c.status for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
 
 
 def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(db: Path) -> None:
     table = next(t for t in all_tables() if t.name == "fedot-9")
     cells = cells_of(db, table.values)
-    text = export.csv_text([cells[v] for v in table.values], lambda cell: None)
+    text = layout.table_csv([cells[v] for v in table.values], lambda cell: None)
     said = {line["printed"]: line["reasons"] for line in csv.DictReader(text.splitlines())}
     assert "Tables 5 and 7 give 64.70 for this cell, which prints 71.40" in said["71.4"]
 
@@ -181,7 +180,7 @@ def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None
     measured = Measurement(Stat(table.values[0].value - 1.5, 0.25, 3), (1, 2, 3), Comparability())
     cells = {v: TableCell(v, "can be run") for v in table.values}
     cells[table.values[0]] = TableCell(table.values[0], "comparable", measurement=measured)
-    text = export.table_latex(table, cells)
+    text = layout.table_latex(table, cells)
     measured_line = next(line for line in text.splitlines() if r"$\pm$" in line and "shortstack" in line)
     first = measured_line.split(r"\shortstack{")[1]
     assert first.startswith(cells[table.values[0]].value.text)

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.base.events import AFTER_AGGREGATION, Cell, Entity, RoundFinished, Started
 from fedcore.papers import published
-from fedcore.papers.equivalents import MEASURES, RunReader, round_shares
+from fedcore.papers.recorded import RecordedRuns, round_shares
 from fedcore.results.comparison import compare
 from fedcore.results.frames import cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.store import NamedCell, Store
@@ -89,12 +89,12 @@ def test_two_clients_of_a_domain_are_one_domain():
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
-    reader = RunReader(Store("none.db"), {}, round_shares(frame(CELLS, "C")))
+    recorded = RecordedRuns(Store("none.db"), ())
+    recorded.shares.update(round_shares(frame(CELLS, "C")))
     published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
-    value = SimpleNamespace(run=SimpleNamespace(id=1, held_out="C"), rounds=(5,))
+    result = SimpleNamespace(run=SimpleNamespace(id=1, seed=1, held_out=None), rounds=(5,))
     average = replace(published_value, setting="", target="avg")
-    measure, _ = MEASURES[metric]
-    assert measure(reader, average, value) == pytest.approx(100 * expected)
+    assert recorded.by_seed(average, [result], (), {}) == {1: pytest.approx(100 * expected)}
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():

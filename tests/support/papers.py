@@ -8,12 +8,12 @@ from fedcore import config
 from fedcore.base.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment
+from fedcore.engine.plan import plan
 from fedcore.papers import choices, experiments, published
-from fedcore.papers.cells import Availability, fillings
+from fedcore.papers.cells import Availability, Filling, TableCell, fillings
 from fedcore.papers.choices import Multiverse
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.reproductions import Reproduction
-from fedcore.store import Store
+from fedcore.store import Created, Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter
 from tests.support import fill
@@ -26,6 +26,12 @@ def value_of(paper: str, **fields: str) -> PublishedValue:
     """The one published value with these fields."""
     (found,) = [f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items())]
     return found
+
+
+def queue(store: Store, filling: Filling) -> Created:
+    """Queue the missing runs of an experiment, as the page does."""
+    runs = filling.reduced(plan(filling.experiment)).runs
+    return store.experiments.create(filling.experiment, runs)
 
 
 def share(method: str, seed: int, round_: int, model: str, test_set: str) -> float:
@@ -118,8 +124,8 @@ def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment
     return large.model_copy(update={"methods": chosen, "rounds": ROUNDS, **changes})
 
 
-def find(rows: list[Reproduction], **fields: str) -> Reproduction:
-    (found,) = [r for r in rows if all(getattr(r.published, k) == v for k, v in fields.items())]
+def find(rows: list[TableCell], **fields: str) -> TableCell:
+    (found,) = [r for r in rows if all(getattr(r.value, k) == v for k, v in fields.items())]
     return found
 
 

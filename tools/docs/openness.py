@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers import choices
-from fedcore.papers.choices import Openness, readings
+from fedcore.papers.choices import Multiverse, readings
 from fedcore.papers.layout import all_tables
 from fedcore.results.charts.specification import curve_text, specification_chart
 from fedcore.results.charts.still import still
@@ -83,7 +83,7 @@ QUESTIONS: dict[str, Question] = {
 """Name of a block -> what it asks."""
 
 
-def shown(store: Store, question: Question) -> list[Openness]:
+def shown(store: Store, question: Question) -> list[Multiverse]:
     """Return the rankings of means of a part of a table, under every reading whose runs are recorded.
 
     Raises:
@@ -102,7 +102,7 @@ def shown(store: Store, question: Question) -> list[Openness]:
         choices.multiverse(ranking, rehearsal=True, most=EVERY).read(recorded)
         for ranking in choices.rankings(values)
     ]
-    lacking = next((of.ranking.title for of in found if len(of.readings) < 2), None)
+    lacking = next((of.ranking.title for of in found if len(of.found) < 2), None)
     if lacking is not None:
         raise FedLensError(
             f"{store.path}: the runs of '{lacking}' are missing; make them: {question.command}"
@@ -132,12 +132,12 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
     return "depends on the reading, decided both ways" if both else "depends on the reading"
 
 
-def rivals_table(of: Openness) -> str:
+def rivals_table(of: Multiverse) -> str:
     """Return a row per other method: the difference in FedLens's reading, its power, and all readings."""
     lines = []
-    default = next(reading for reading in of.readings if not any(reading))
+    default = next(reading for reading in of.found if not any(reading))
     for rival in of.ranking.rivals:
-        mine, theirs = of.readings[default][of.ranking.proposed], of.readings[default][rival]
+        mine, theirs = of.found[default][of.ranking.proposed], of.found[default][rival]
         specs = curve(of.values(rival))
         effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
         choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
@@ -165,7 +165,7 @@ def rivals_table(of: Openness) -> str:
     return markdown(headings, lines)
 
 
-def effects_table(of: Openness) -> str:
+def effects_table(of: Multiverse) -> str:
     """Return what each alternative moves the paper's own method, and how often it changes the order."""
     lines = [
         [
@@ -191,25 +191,25 @@ def effects_table(of: Openness) -> str:
     )
 
 
-def picture(name: str, of: Openness) -> str:
+def picture(name: str, of: Multiverse) -> str:
     """Write the specification curve of the closest other method as SVG, and return its place in the page.
 
     Of many readings a sample is drawn.
     """
-    default = next(reading for reading in of.readings if not any(reading))
+    default = next(reading for reading in of.found if not any(reading))
     means = of.means[default]
     mine = of.ranking.proposed.method
     rival = max(of.ranking.rivals, key=lambda v: -abs(means[v.method] - means[mine]))
-    choices = [(c.name, [a.label for a in c.alternatives]) for c in of.multiverse.choices]
+    choices = [(c.name, [a.label for a in c.alternatives]) for c in of.choices]
     quantity = f"{mine} minus {rival.method}"
-    sample = set(readings(of.multiverse.choices))
+    sample = set(readings(of.choices))
     specs = curve({reading: by_seed for reading, by_seed in of.values(rival).items() if reading in sample})
-    method = of.multiverse.source(of.ranking.proposed, default).entry.name
+    method = of.source(of.ranking.proposed, default).entry.name
     chart = specification_chart(specs, choices, quantity, method, Theme(), narrow=False)
     PICTURES.mkdir(exist_ok=True)
     svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
     (PICTURES / f"{name}.svg").write_bytes(svg)
-    shown_of = "" if len(specs) == len(of.readings) else f" The figure has a sample of {len(specs)} of them."
+    shown_of = "" if len(specs) == len(of.found) else f" The figure has a sample of {len(specs)} of them."
     text = f"{curve_text(curve(of.values(rival)), quantity)}{shown_of}"
     return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n\n{text}\n"
 
@@ -221,7 +221,7 @@ def section(store: Store, name: str) -> str:
     for i, of in enumerate(shown(store, question)):
         lasting = of.survival
         parts += [
-            f"\n**{of.ranking.title}.** {len(of.readings)} readings. {of.ranking.proposed.method} is first "
+            f"\n**{of.ranking.title}.** {len(of.found)} readings. {of.ranking.proposed.method} is first "
             f"in {lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
             rivals_table(of),
         ]
@@ -238,14 +238,14 @@ def survey(store: Store) -> str:
             proposed, lasting = of.ranking.proposed, of.survival
             verdicts = [verdict(curve(of.values(r)), proposed.value - r.value) for r in of.ranking.rivals]
             every += verdicts
-            first = of.readings[next(reading for reading in of.readings if not any(reading))]
+            first = of.found[next(reading for reading in of.found if not any(reading))]
             power = [float(difference(first[proposed], first[r])[1] or "nan") for r in of.ranking.rivals]
             lines.append(
                 [
                     ", ".join(
                         filter(None, (proposed.source, proposed.dataset, proposed.setting, proposed.metric))
                     ),
-                    str(len(of.readings)),
+                    str(len(of.found)),
                     weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
                     f"{lasting.first} of {lasting.readings}",
                     f"{lasting.same_order} of {lasting.readings}",

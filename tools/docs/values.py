@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedcore.base.files import read_text
-from fedcore.papers import audits, findings, library, published
+from fedcore.papers import audits, library, published
 
 
 def digests() -> dict[str, str]:
@@ -15,6 +15,6 @@ def digests() -> dict[str, str]:
 def audited() -> dict[Path, str]:
     """Return the ``findings.csv`` of each paper that ships."""
     return {
-        library.find(paper).folder / library.FINDINGS_FILE: findings.csv_text(found)
+        library.find(paper).folder / library.FINDINGS_FILE: published.findings_text(found)
         for paper, found in audits.findings().items()
     }

@@ -20,18 +20,18 @@ def test_published_values_stand_beside_ours(open_page: Opened, db: Path) -> None
     app = show(open_page("compare", ids=["1"]), "Published")
     head, *rows = table(app, "Published values of")
     found = reproductions(Store(db), preset)
-    assert [r[head.index("Printed")] for r in rows] == [b.published.text for b in found]
-    assert {b.status for b in found} == {"measured", "not run"}
+    assert [r[head.index("Printed")] for r in rows] == [b.value.text for b in found]
+    assert {b.outcome for b in found} == {"measured", "not run"}
     for row, entry in zip(rows, found, strict=True):
         assert all(row), "never blank"
-        assert row[head.index("Status")].startswith(entry.status)
+        assert row[head.index("Status")].startswith(entry.outcome)
         ours = row[head.index("Ours")]
-        assert ours == ("-" if entry.measured is None else entry.measured_text)
-        if entry.measured is not None:
+        assert ours == ("-" if entry.stat is None else entry.outcome_text)
+        if entry.stat is not None:
             gap = float(row[head.index("Difference")])
-            assert gap == pytest.approx(entry.measured.mean - entry.published.value, abs=0.0051)
+            assert gap == pytest.approx(entry.stat.mean - entry.value.value, abs=0.0051)
     app = show(app, "Published", published_only="with ours")
-    assert len(table(app, "Published values of")) - 1 == sum(b.measured is not None for b in found)
+    assert len(table(app, "Published values of")) - 1 == sum(b.stat is not None for b in found)
 
 
 def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, db: Path) -> None:
