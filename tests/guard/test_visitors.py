@@ -181,7 +181,7 @@ def test_the_token_goes_to_a_terminal_and_never_into_a_log(
             pass
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: to_terminal)
-    monkeypatch.setattr(app.ahead, "start", lambda: None)
+    monkeypatch.setattr(app, "load_pages", lambda: None)
     monkeypatch.setattr(app.st, "get_option", {"server.port": 8501, "server.headless": True}.get)
     with ThreadPoolExecutor(1) as pool:  # Playwright leaves a running loop in the thread of its tests
         pool.submit(asyncio.run, start()).result()
