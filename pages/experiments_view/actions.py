@@ -109,12 +109,9 @@ def edit(items: Items) -> None:
     """Edit name, tags and notes; results cannot be edited."""
     row = items[0].row
     name = st.text_input("Name", value=row.name, max_chars=500, key=f"edit_name_{row.id}")
-    tags = st.multiselect(
-        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"edit_tags_{row.id}"
-    )
-    notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
+    given = markup.tags_and_notes(row, "edit")
     if st.button("Save", type="primary", key="edit_saved"):
-        session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
+        session.store().experiments.edit(row.id, name=name, **given)
         st.rerun()
 
 

@@ -10,6 +10,7 @@ from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.base.progress import duration, first_few
 from fedcore.results.charts.heatmaps import thumbnail
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store
 from pages.experiments_view import actions
@@ -153,7 +154,9 @@ def choose_columns() -> list[str]:
 def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list[ExperimentSummary]:
     """Draw the table, and return the experiments that are selected in it."""
     rows: dict[str, Sequence[object]] = {
-        "Status": [markup.status_text(i.state) + (", archived" if i.row.archived else "") for i in summaries],
+        "Status": [
+            f"{STATUS[i.state][0]} {i.state}" + (", archived" if i.row.archived else "") for i in summaries
+        ],
         "Experiment": [i.row.name for i in summaries],
         "": [actions.menu(i) for i in summaries],
     }
