@@ -13,7 +13,7 @@ from fedcore.results import progress
 from fedcore.results.further_seeds import more_seeds
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, browser, markup, session
-from pages.widgets.report import report_button
+from pages.widgets.background import report_button
 
 CHOOSE = "Choose by name"
 TITLE_SECONDS = 5
