@@ -30,8 +30,7 @@ from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
-from pages.guard import visitors
-from pages.guard.guard import Guard, limit_header_time
+from pages.guard import guard
 from pages.widgets import browser, charts, session
 
 READY_SECONDS = 0.5  # from the start of the app until the server accepts connections
@@ -45,9 +44,9 @@ def address() -> str:
 
 def announcement(to_terminal: bool) -> str:
     """Return the addresses for the start of the output, without the token if the output is a log."""
-    others = f"{address()}?token={visitors.account_token()}"
+    others = f"{address()}?token={guard.account_token()}"
     if not to_terminal:
-        others = f"{address()}?token= followed by the token in {state_folder() / visitors.TOKEN_FILE}"
+        others = f"{address()}?token= followed by the token in {state_folder() / guard.TOKEN_FILE}"
     return f"\n  FedLens: {address()}\n  For other accounts and machines: {others}\n"
 
 
@@ -57,7 +56,7 @@ async def announced(_: st.App) -> AsyncIterator[None]:
     print(announcement(sys.stdout.isatty()), flush=True)
     if not st.get_option("server.headless"):
         # only Linux tells the guard which account the browser belongs to; elsewhere it needs the token
-        opened = address() if sys.platform == "linux" else f"{address()}?token={visitors.account_token()}"
+        opened = address() if sys.platform == "linux" else f"{address()}?token={guard.account_token()}"
         asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, opened)
     # what cannot be loaded is reported by the page that needs it, and in the terminal
     threading.Thread(target=load_pages, name="loads ahead", daemon=True).start()
@@ -118,7 +117,7 @@ def to_experiments(request: Request) -> RedirectResponse:
 
 
 read_own_only()
-limit_header_time()
+guard.limit_header_time()
 logging.getLogger("uvicorn.access").disabled = True  # addresses may hold the token, and others may read a log
 ROUTES = [
     Route(f"{session.base_path()}/experiments", to_experiments),
@@ -130,5 +129,5 @@ app = st.App(
     "dashboard.py",
     lifespan=announced,
     routes=ROUTES,
-    middleware=[Middleware(Guard), Middleware(EarlyCharts)],
+    middleware=[Middleware(guard.Guard), Middleware(EarlyCharts)],
 )

@@ -13,8 +13,8 @@ from fedcore.engine.plan import Plan
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
-from pages.forms.errors import FieldErrors, name_in_form
+from pages.forms import dataset, drafts, fields, methods, plan
+from pages.forms.inputs import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
 
@@ -110,23 +110,23 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
     st.header("Data and clients")
-    values["data"] = fields.data_fields(draft.data, f"{key}.data", errors)
+    values["data"] = dataset.data_fields(draft.data, f"{key}.data", errors)
     errors.place("data")
-    values["further_data"] = fields.further_data_fields(draft, values["data"], key, errors)
+    values["further_data"] = dataset.further_data_fields(draft, values["data"], key, errors)
     values["partition"] = fields.partition_fields(draft.partition, values["data"], f"{key}.partition", errors)
     errors.place("partition")
-    values["transfer"] = fields.transfer_field(draft, values["data"], key)
+    values["transfer"] = dataset.transfer_field(draft, values["data"], key)
     errors.place("transfer")
     st.header("Model and methods")
     values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", errors)
     errors.place("backbone")
-    values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, errors)
+    values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     values["methods"] = methods.method_fields(values["data"], key, errors)
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
     device_field()
-    values["tuning"] = sweep.tuning_fields(draft, key, errors)
-    values["sweep"] = sweep.sweep_fields(values, key, errors)
+    values["tuning"] = fields.tuning_fields(draft, key, errors)
+    values["sweep"] = fields.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     return values

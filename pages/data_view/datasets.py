@@ -16,17 +16,16 @@ from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.store import TaskRow
-from pages.forms import drafts, fields
+from pages.forms import drafts
 from pages.forms.dataset import (
     OWN_DATA,
-    check_key,
-    check_of,
+    Check,
+    columns_field,
     counts_and_samples,
     is_own_data,
     note_typed,
-    submit_check,
 )
-from pages.forms.errors import with_field_titles
+from pages.forms.inputs import with_field_titles
 from pages.widgets import background, markup, session
 
 
@@ -57,8 +56,8 @@ def add_data() -> None:
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
-    key, args = check_key(name, root, columns), {"columns": columns}
-    task = check_of(name, root, key, args) if root else None
+    check = Check(name, root, columns)
+    task = check.started() if root else None
     busy = task is not None and not task.ended
     missing = bool(root) and not busy and not is_there(root)
     label = "Check again" if task is not None and task.status == "done" else "Check"
@@ -70,7 +69,7 @@ def add_data() -> None:
         disabled=not root or missing or busy or not session.writable(),
         key="check_folder",
     ):
-        submit_check(name, root, key, args)
+        check.submit()
         st.rerun()
     if missing:  # also after a check, whose report is of a folder that has gone since
         markup.show_error(FedLensError(f"no folder {root}; give the folder or file of the data set"))
@@ -111,7 +110,7 @@ def column_names(root: str) -> dict[str, str]:
     path = str(user_path(root, "data.root"))
     last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == path), None)
     start = (last.args.get("columns") if last is not None else None) or {}
-    return fields.columns_field(start, f"check_columns {path}")
+    return columns_field(start, f"check_columns {path}")
 
 
 def show_report(task: TaskRow, root: str) -> None:

@@ -158,7 +158,7 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
             f"{STATUS[i.state][0]} {i.state}" + (", archived" if i.row.archived else "") for i in summaries
         ],
         "Experiment": [i.row.name for i in summaries],
-        "": [actions.menu(i) for i in summaries],
+        "": [[a.text for a in actions.ACTIONS if a.possible([i])] for i in summaries],
     }
     rows |= {name: [COLUMNS[name].value(i) for i in summaries] for name in columns}
     if "Heatmap" in columns:
@@ -222,7 +222,9 @@ def _remember(event: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
     click, ids = st.session_state[event], ids_on_screen(TABLE)
     if click["row"] < len(ids):
-        label = click["label"] if event == MENU else actions.OPEN
+        label = (
+            click["label"] if event == MENU else actions.ACTIONS[0].text
+        )  # a click on the name opens it on Live
         st.session_state[CLICKED] = (label, ids[click["row"]])
 
 
@@ -230,5 +232,6 @@ def run_clicked_action(summaries: Sequence[ExperimentSummary]) -> None:
     """Run the action that was clicked in a row, if it is still possible."""
     label, number = st.session_state.pop(CLICKED, ("", 0))
     items = [i for i in summaries if i.row.id == number]
-    if label and items and (action := actions.chosen(label)).possible(items):
-        action.do(items)
+    for action in actions.ACTIONS:
+        if action.text == label and action.possible(items):
+            action.do(items)

@@ -27,64 +27,37 @@ EXTRA_FIELDS = (
 
 
 @dataclass
-class Expander:
-    """Values behind an expander, kept while it is closed and its widgets are not drawn.
-
-    Attributes:
-        values: as last typed.
-        start: the initial values of the open form's widgets.
-        version: how often the form was opened or reset; part of its widgets' keys.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    start: dict[str, Any] = field(default_factory=dict)
-    is_open: bool = False
-    version: int = 0
-
-    def set_open(self, is_open: bool | None) -> bool:
-        if is_open and not self.is_open:
-            self.start, self.version = dict(self.values), self.version + 1
-        self.is_open = bool(is_open)
-        return self.is_open
-
-
-@dataclass
 class MethodDraft:
     """One method of the form.
 
     Attributes:
         uid: identity, which stays the same when the position changes.
-        config: hyper-parameters that differ from the paper's.
+        config: hyper-parameters that differ from the paper's, as last typed.
         title: the form's heading, which stays while the label is edited.
-        start_label: the initial label of the open form.
+        version: counts the resets; part of the keys of the method's widgets.
         tuned: the search that selected ``tuned_config``; with other hyper-parameters it says nothing.
     """
 
     uid: int
     name: str
     label: str | None
-    config: Expander
+    config: dict[str, Any]
     file: str | None
     title: str | None
-    start_label: str | None = None
+    version: int = 1
     tuned: Tuned | None = None
     tuned_config: dict[str, Any] = field(default_factory=dict)
 
-    def set_open(self, is_open: bool | None) -> bool:
-        if not self.config.is_open:
-            self.start_label = self.label
-        return self.config.set_open(is_open)
-
     def content(self) -> dict[str, Any]:
-        content = {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
-        if self.tuned is not None and self.config.values == self.tuned_config:
+        content = {"name": self.name, "label": self.label, "config": self.config, "file": self.file}
+        if self.tuned is not None and self.config == self.tuned_config:
             content["tuned"] = self.tuned.model_dump()
         return content
 
 
 @dataclass
 class Form:
-    """The content of the form.
+    """The content of the form. What is behind an expander is kept here while its widgets are not drawn.
 
     Attributes:
         experiment: the one that the form was filled from.
@@ -92,9 +65,10 @@ class Form:
         version: how often the form was filled; part of all widgets' keys.
         methods: the methods in their order.
         sweep: the swept fields: path -> values.
-        cohorts: the rows of the cohort table under ``rows``; empty before they are first edited.
         extra: the fields of the data part that are behind an expander.
         data: name of the data set whose domains ``extra`` holds.
+        cohorts: the rows of the cohort table as last typed.
+        first_cohorts: the rows with which its editor began.
         typed: the latest valid content, since widgets forget theirs when another page is opened.
         given_name: the experiment's name until the user types another one.
     """
@@ -103,20 +77,20 @@ class Form:
     origin: str
     version: int
     methods: list[MethodDraft]
-    sweep: Expander
-    cohorts: Expander
-    extra: Expander
+    sweep: dict[str, list[Any]]
+    extra: dict[str, Any]
     data: str
+    cohorts: list[dict[str, Any]] = field(default_factory=list)
+    first_cohorts: list[dict[str, Any]] = field(default_factory=list)
     typed: Experiment | None = None
     given_name: str | None = None
     _last_uid: int = -1
 
-    def extra_fields(self, data: str) -> Expander:
+    def extra_fields(self, data: str) -> dict[str, Any]:
         """Return the fields behind the expander; a change of the data set clears domains and classes."""
         if self.data != data:
             self.data = data
-            self.extra.values["domains"] = self.extra.start["domains"] = None
-            self.extra.values["classes"] = self.extra.start["classes"] = "all"
+            self.extra |= {"domains": None, "classes": "all"}
         return self.extra
 
     def new_method(
@@ -124,7 +98,7 @@ class Form:
     ) -> MethodDraft:
         """Return a method with an identity that no other one of this form has had."""
         self._last_uid += 1
-        return MethodDraft(self._last_uid, name, label, Expander(dict(config)), file, title=label)
+        return MethodDraft(self._last_uid, name, label, dict(config), file, title=label)
 
 
 def form() -> Form:
@@ -143,9 +117,8 @@ def fill(experiment: Experiment, origin: str) -> None:
         origin,
         version=before.version + 1 if before else 1,
         methods=[],
-        sweep=Expander({path: list(v) for path, v in experiment.sweep.items()}),
-        cohorts=Expander(is_open=bool(experiment.cohorts)),
-        extra=Expander({name: getattr(experiment.data, name) for name in EXTRA_FIELDS}),
+        sweep={path: list(v) for path, v in experiment.sweep.items()},
+        extra={name: getattr(experiment.data, name) for name in EXTRA_FIELDS},
         data=experiment.data.name,
     )
     for m in experiment.methods:
@@ -228,8 +201,7 @@ def sync_methods(key: str) -> None:
 def reset(uid: int) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
     entry = next(e for e in form().methods if e.uid == uid)
-    entry.config.values, entry.config.start = {}, {}
-    entry.config.version += 1
+    entry.config, entry.version = {}, entry.version + 1
 
 
 def add_variant(uid: int) -> None:
@@ -237,7 +209,7 @@ def add_variant(uid: int) -> None:
     content = form()
     at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
     label = f"{entry.label or registry.title(entry.name)} (variant)"
-    variant = content.new_method(entry.name, label, entry.config.values, entry.file)
+    variant = content.new_method(entry.name, label, entry.config, entry.file)
     content.methods.insert(at + 1, variant)
 
 
