@@ -14,7 +14,7 @@ from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.jobs import elsewhere
 from fedcore.results.panels.run_panels import run_panel
-from fedcore.results.progress import summaries_of
+from fedcore.results.progress import ExperimentSummary, summaries_of
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, table
