@@ -50,19 +50,11 @@ def _use_button(name: str | None, key: str) -> None:
     in_form = name is not None and drafts.form().origin == f"preset:{name}"
     label = "In use" if in_form else "Use"
     if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with these settings"):
-        use_preset(str(name))
-
-
-def use_preset(name: str) -> None:
-    """Fill the form from a preset and write its name to the URL."""
-    try:
-        drafts.fill(preset(name), f"preset:{name}")
-    except FedLensError as error:
-        markup.show_error(error)
-        return
-    st.query_params.pop("clone", None)
-    st.query_params["preset"] = name
-    st.rerun()
+        with markup.errors_shown():
+            drafts.fill(preset(str(name)), f"preset:{name}")
+            st.query_params.pop("clone", None)
+            st.query_params["preset"] = str(name)
+            st.rerun()
 
 
 def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
@@ -94,18 +86,6 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
                 st.rerun()
 
 
-def device_field() -> None:
-    """Draw the choice of a device if there are several."""
-    names = {d.id: d.name for d in devices.list_devices()}
-    if len(names) > 1:
-        st.selectbox(
-            "Device",
-            ["auto", *names],
-            format_func=lambda i: names.get(i, "first free device"),
-            key="new_device",
-        )
-
-
 def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
@@ -124,7 +104,14 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     values["methods"] = methods.method_fields(values["data"], key, errors)
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
-    device_field()
+    device_names = {d.id: d.name for d in devices.list_devices()}
+    if len(device_names) > 1:
+        st.selectbox(
+            "Device",
+            ["auto", *device_names],
+            format_func=lambda i: device_names.get(i, "first free device"),
+            key="new_device",
+        )
     values["tuning"] = fields.tuning_fields(draft, key, errors)
     values["sweep"] = fields.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))

@@ -222,10 +222,8 @@ def _remember(event: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
     click, ids = st.session_state[event], ids_on_screen(TABLE)
     if click["row"] < len(ids):
-        label = (
-            click["label"] if event == MENU else actions.ACTIONS[0].text
-        )  # a click on the name opens it on Live
-        st.session_state[CLICKED] = (label, ids[click["row"]])
+        opened = actions.ACTIONS[0].text  # by a click on the name
+        st.session_state[CLICKED] = (click["label"] if event == MENU else opened, ids[click["row"]])
 
 
 def run_clicked_action(summaries: Sequence[ExperimentSummary]) -> None:

@@ -17,14 +17,7 @@ from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.store import TaskRow
 from pages.forms import drafts
-from pages.forms.dataset import (
-    OWN_DATA,
-    Check,
-    columns_field,
-    counts_and_samples,
-    is_own_data,
-    note_typed,
-)
+from pages.forms.dataset import OWN_DATA, Check, columns_field, counts_and_samples, is_own_data, note_typed
 from pages.forms.inputs import with_field_titles
 from pages.widgets import background, markup, session
 
