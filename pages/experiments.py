@@ -140,9 +140,15 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     counts = Counter(r.state for r in now.values())
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s in STATUS if (n := counts[s])]
     parts += markup.machine_html()
-    news = changes_text(
-        {i: (r.status, r.rounds_done) for i, r in now.items()}, seen, store.runs.count_after(newest)
+    states = {i: (r.status, r.rounds_done) for i, r in now.items()}
+    changed, arrived = (
+        sum(states.get(i) != state for i, state in seen.items()),
+        store.runs.count_after(newest),
     )
+    said = [f"{counted(changed, 'run')} changed"] if changed else []
+    if arrived:
+        said.append(f"{arrived} new" if changed else counted(arrived, "new run"))
+    news = ", ".join(said)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
         if st.button(
@@ -153,15 +159,6 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
             type="tertiary",
         ):
             st.rerun()
-
-
-def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
-    """Describe what has changed since the table was drawn; empty if nothing has."""
-    changed = sum(1 for run, state in seen.items() if now.get(run) != state)
-    parts = [f"{counted(changed, 'run')} changed"] if changed else []
-    if arrived:
-        parts.append(f"{arrived} new" if changed else counted(arrived, "new run"))
-    return ", ".join(parts)
 
 
 def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:

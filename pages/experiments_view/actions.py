@@ -60,8 +60,13 @@ def single(items: Items) -> bool:
     return len(items) == 1
 
 
-def _ids(items: Items) -> list[str]:
-    return [str(i.row.id) for i in items]
+def _opens(page: str, parameter: str) -> Callable[[Items], None]:
+    """Return the action that opens a page with these experiments."""
+
+    def opened(items: Items) -> None:
+        st.switch_page(f"pages/{page}.py", query_params={parameter: [str(i.row.id) for i in items]})
+
+    return opened
 
 
 def _has_failed(run: RunRow) -> bool:
@@ -187,26 +192,9 @@ def confirm_delete_damaged(item: UnreadableExperiment) -> None:
 
 
 ACTIONS = (
-    Action(
-        "Live",
-        "monitoring",
-        single,
-        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}),
-        writes=False,
-    ),
-    Action(
-        "Compare",
-        "compare",
-        bool,
-        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}),
-        writes=False,
-    ),
-    Action(
-        "Clone",
-        "content_copy",
-        single,
-        lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
-    ),
+    Action("Live", "monitoring", single, _opens("live", "id"), writes=False),
+    Action("Compare", "compare", bool, _opens("compare", "ids"), writes=False),
+    Action("Clone", "content_copy", single, _opens("new", "clone")),
     Action("Edit", "edit", single, edit),
     Action("Tag", "sell", bool, tag),
     Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),

@@ -242,16 +242,10 @@ def sample_images(data: Mapping[str, Any]) -> None:
 def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the data part and return their values."""
     entries = {e.name: e for e in catalog.entries()}
-    names = list(entries) if draft.name in entries else [draft.name, *entries]
     left, right = st.columns(2)
     with left:
-        name = st.selectbox(
-            "Data set",
-            names,
-            index=names.index(draft.name),
-            format_func=lambda n: entries[n].title if n in entries else n,
-            key=f"{key}.name",
-        )
+        titles = {e.name: e.title for e in entries.values()}
+        name = inputs.choose("Data set", titles, draft.name, f"{key}.name")
         errors.place("data.name")
     entry = entries.get(name)
     values: dict[str, Any] = {"name": name}

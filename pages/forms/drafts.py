@@ -19,6 +19,8 @@ from pages.widgets import markup, session
 DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
 MAX_REMEMBERED = 200
+_REMEMBERED: OrderedDict[str, tuple[Experiment, str]] = OrderedDict()
+"""Contents of forms that a reload may ask for, with their origins, the oldest first."""
 _LOCK = Lock()
 EXTRA_FIELDS = (
     "columns", "domains", "classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode",
@@ -136,26 +138,19 @@ def remember(typed: Experiment) -> None:
         return  # nothing was changed yet
     key = key or secrets.token_urlsafe(6)
     with _LOCK:
-        remembered = _remembered()
-        remembered[key] = typed, content.origin
-        remembered.move_to_end(key)
-        while len(remembered) > MAX_REMEMBERED:
-            remembered.popitem(last=False)
+        _REMEMBERED[key] = typed, content.origin
+        _REMEMBERED.move_to_end(key)
+        while len(_REMEMBERED) > MAX_REMEMBERED:
+            _REMEMBERED.popitem(last=False)
     if st.query_params.get(DRAFT) != key:
         st.query_params[DRAFT] = key
-
-
-@st.cache_resource(show_spinner=False)
-def _remembered() -> OrderedDict[str, tuple[Experiment, str]]:
-    """Return the contents of forms that a reload may ask for, with their origins, the oldest first."""
-    return OrderedDict()
 
 
 def restore() -> None:
     """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
     key = st.query_params.get(DRAFT)
-    if key is not None and "form" not in st.session_state and key in _remembered():
-        fill(*_remembered()[key])
+    if key is not None and "form" not in st.session_state and key in _REMEMBERED:
+        fill(*_REMEMBERED[key])
         return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:

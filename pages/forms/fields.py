@@ -41,7 +41,8 @@ SCHEDULE: tuple[inputs.Row, ...] = (
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 CohortRow = dict[str, Any]
 """One row of the cohort table: its fields, with its backbone's name as ``backbone``; None where empty."""
-NUMBER_COLUMNS = ("clients", "batch_size", "local_epochs", "max_steps")
+NUMBER_COLUMNS = {"clients": 80, "batch_size": 104, "local_epochs": 84, "max_steps": 100}
+"""Columns of numbers in the cohort table, with their widths in pixels."""
 BACKBONE_COLUMNS = {"backbone": "name", "pretrained": "pretrained", "precision": "precision"}
 """Column of the cohort table -> field of the backbone."""
 Sweepable = tuple[str, FieldInfo, Any]
@@ -89,13 +90,8 @@ def partition_fields(
     cross_class = data["training_classes"] == "own"
     if cross_class:  # the protocol's only partition
         kinds = {"blocks": "Blocks: classes of one data set each, in label order"}
-    kind = st.selectbox(
-        "Partition",
-        tuple(kinds),
-        index=tuple(kinds).index(draft.kind) if draft.kind in kinds else 0,
-        format_func=lambda k: kinds[k],
-        key=f"{key}.kind.own" if cross_class else f"{key}.kind",
-    )
+    current = draft.kind if draft.kind in kinds else next(iter(kinds))
+    kind = inputs.choose("Partition", kinds, current, f"{key}.kind.own" if cross_class else f"{key}.kind")
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]
     start = dict(draft) | {"classes_per_client": draft.classes_per_client or 2}
@@ -118,18 +114,11 @@ def backbone_names() -> list[str]:
 
 def backbone_fields(draft: BackboneConfig, key: str, errors: FieldErrors) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
-    names = backbone_names()
-    names = names if draft.name in names else [draft.name, *names]
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        name = st.selectbox(
-            "CLIP backbone",
-            names,
-            index=names.index(draft.name),
-            key=f"{key}.name",
-            help="mini-vit and mini-rn come with FedLens; the others are open_clip models, which need "
-            "weights",
-        )
+        help_ = "mini-vit and mini-rn come with FedLens; the others are open_clip models, which need weights"
+        titles = {name: name for name in backbone_names()}
+        name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
@@ -244,7 +233,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
         return []
     all_clients = {"clients": st.session_state.get("planned_clients", 1)}
-    rows = form.first_cohorts or _cohort_rows(form.experiment.cohorts) or [all_clients]
+    rows = form.first_cohorts or [*map(_cohort_row, form.experiment.cohorts)] or [all_clients]
     form.first_cohorts = rows  # Streamlit discards the edits when an editor's first table changes
     edited = st.data_editor(
         _cohort_table(rows),
@@ -263,25 +252,19 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
     return [cohort_content(row, backbone) for row in form.cohorts]
 
 
-def _cohort_rows(cohorts: tuple[CohortConfig, ...]) -> list[CohortRow]:
-    """Return the rows of the table for an experiment's cohorts."""
-    rows = []
-    for cohort in cohorts:
-        row: CohortRow = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
-        if cohort.backbone is not None:
-            row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
-        rows.append(row)
-    return rows
+def _cohort_row(cohort: CohortConfig) -> CohortRow:
+    """Return the row of the table for a cohort."""
+    row: CohortRow = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
+    if cohort.backbone is not None:
+        row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
+    return row
 
 
 def _cohort_table(rows: list[CohortRow]) -> pd.DataFrame:
     """Return the editor's table, with typed columns and rows counted from 1 as in error messages."""
     index = pd.RangeIndex(1, len(rows) + 1)
-    kinds = (
-        {"clients": "Int64"}
-        | dict.fromkeys(BACKBONE_COLUMNS, "string")
-        | dict.fromkeys(NUMBER_COLUMNS, "Int64")
-    )
+    texts, numbers = dict.fromkeys(BACKBONE_COLUMNS, "string"), dict.fromkeys(NUMBER_COLUMNS, "Int64")
+    kinds = {"clients": "Int64"} | texts | numbers
     return pd.DataFrame(
         {name: pd.Series([row.get(name) for row in rows], index, dtype=kind) for name, kind in kinds.items()}
     )
@@ -291,7 +274,7 @@ def _cohort_columns(backbones: list[str]) -> dict[str, Any]:
     """Return how each column is edited; ``backbones`` are the names in use, which may be unknown ones."""
     budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
     columns: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
-    for name, width in zip(NUMBER_COLUMNS, (80, 104, 84, 100), strict=True):
+    for name, width in NUMBER_COLUMNS.items():
         columns[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
             help=budget[name].description,
@@ -299,27 +282,22 @@ def _cohort_columns(backbones: list[str]) -> dict[str, Any]:
             width=width,
             default=1 if name == "clients" else None,
         )
-    names = backbone_names()
-    columns["backbone"] = st.column_config.SelectboxColumn(
-        "CLIP",
-        help=CohortConfig.model_fields["backbone"].description,
-        options=[*names, *dict.fromkeys(n for n in backbones if n and n not in names)],
-        width=96,
-    )
-    columns["pretrained"] = st.column_config.TextColumn(
-        "Weights", help=about["pretrained"].description, width=88
-    )
-    columns["precision"] = st.column_config.SelectboxColumn(
-        "Precision",
-        help=about["precision"].description,
-        options=list(inputs.options_of(about["precision"])),
-        width=94,
-    )
-    return columns
+    names = [*backbone_names(), *filter(None, backbones)]
+    weights, precision = about["pretrained"].description, about["precision"]
+    choice = st.column_config.SelectboxColumn
+    return columns | {
+        "backbone": choice(
+            "CLIP", help=budget["backbone"].description, options=list(dict.fromkeys(names)), width=96
+        ),
+        "pretrained": st.column_config.TextColumn("Weights", help=weights, width=88),
+        "precision": choice(
+            "Precision", help=precision.description, options=list(inputs.options_of(precision)), width=94
+        ),
+    }
 
 
 def _cell_value(value: Any) -> Any:
-    if value is None or value is pd.NA or pd.isna(value) or not str(value).strip():
+    if pd.isna(value) or not str(value).strip():
         return None
     return value.strip() if isinstance(value, str) else int(value)
 
@@ -380,6 +358,8 @@ def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[
     for path in list(form.sweep):
         if path.startswith("methods.") and path not in fields_by_path:  # its method was removed
             del form.sweep[path]
+    titles = {path: title for path, (title, _, _) in fields_by_path.items()}
+    titles |= {path: field_title(path) for path in form.sweep if path not in titles}
     box = st.expander(
         "Sweep: several values of one or more fields",
         icon=":material/grid_on:",
@@ -388,25 +368,28 @@ def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[
     )
     if box.open:
         with box:
-            form.sweep = _open_sweep(form.sweep, fields_by_path, f"{key}.sweep", errors)
+            form.sweep = _open_sweep(form.sweep, fields_by_path, titles, f"{key}.sweep", errors)
     elif form.sweep:
-        swept = ", ".join(f"{_title(p, fields_by_path)} {value_text(p, v)}" for p, v in form.sweep.items())
+        swept = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in form.sweep.items())
         st.caption(f"Swept: {markup.md(swept)}")
     errors.place("sweep")
     return form.sweep
 
 
 def _open_sweep(
-    swept: dict[str, list[Any]], fields_by_path: dict[str, Sweepable], key: str, errors: FieldErrors
+    swept: dict[str, list[Any]],
+    fields_by_path: dict[str, Sweepable],
+    titles: dict[str, str],
+    key: str,
+    errors: FieldErrors,
 ) -> dict[str, list[Any]]:
     """Draw the choice of fields and the values of each."""
     st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
-    paths = [*fields_by_path, *(p for p in swept if p not in fields_by_path)]
     chosen = st.multiselect(
         "Fields",
-        paths,
+        list(titles),
         default=list(swept),
-        format_func=lambda p: _title(p, fields_by_path),
+        format_func=lambda path: titles.get(path, field_title(path)),
         placeholder="Choose a field",
         key=f"{key}.fields",
     )
@@ -414,13 +397,9 @@ def _open_sweep(
     for path in chosen:
         _, info, value = fields_by_path.get(path, ("", None, None))
         start = swept.get(path, [] if value is None else [value])
-        values[path] = _values(path, f"{_title(path, fields_by_path)}: values", info, start, f"{key}.{path}")
+        values[path] = _values(path, f"{titles[path]}: values", info, start, f"{key}.{path}")
         errors.place(f"sweep.{path}")
     return values
-
-
-def _title(path: str, fields_by_path: dict[str, Sweepable]) -> str:
-    return fields_by_path[path][0] if path in fields_by_path else field_title(path)
 
 
 def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:
@@ -428,15 +407,11 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
     help_ = "" if info is None else inputs.help_text(path, info)
     options = () if info is None else inputs.options_of(info)
     if options:
-        given = [v for v in start if v in options]
+        chosen = [v for v in start if v in options]
+        texts = {v: value_text(path, v) for v in options}
+        placeholder = "Choose values"
         return st.multiselect(
-            label,
-            options,
-            given,
-            lambda v: value_text(path, v),
-            key=key,
-            help=help_,
-            placeholder="Choose values",
+            label, options, chosen, texts.__getitem__, key=key, help=help_, placeholder=placeholder
         )
     typed = ", ".join(str(v) for v in start)
     placeholder = "values, separated by commas" + (

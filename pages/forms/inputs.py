@@ -255,6 +255,19 @@ def field_rows(
     return values
 
 
+def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_: str | None = None) -> str:
+    """Draw a choice among titled options; a current one that is not among them is offered too."""
+    options = list(titles) if current in titles else [current, *titles]
+    return st.selectbox(
+        label,
+        options,
+        index=options.index(current),
+        format_func=lambda option: titles.get(option, option),
+        key=key,
+        help=help_,
+    )
+
+
 def empty_meaning(path: str, info: FieldInfo) -> str:
     """Return the meaning of an empty field."""
     meaning = (info.description or "").partition("default: ")[2]

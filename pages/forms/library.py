@@ -1,6 +1,7 @@
 """The section Data sets of the page Data & models: own data and its check, built-in and supported sets."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def add_data() -> None:
     check = Check(name, root, columns)
     task = check.started() if root else None
     busy = task is not None and not task.ended
-    missing = bool(root) and not busy and not is_there(root)
+    missing = False
+    with suppress(OSError):  # of a folder that cannot be looked at, the check says why
+        missing = bool(root) and not busy and not user_path(root, "data.root").exists()
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
         label,
@@ -82,14 +85,6 @@ def fill_check_form(title: str, root: str) -> None:
     """Callback: enter a folder in the form, as if it had been typed."""
     st.session_state["what"], st.session_state["folder"] = title, root
     note_typed("folder")
-
-
-def is_there(root: str) -> bool:
-    """Return whether a path exists; one that cannot be looked at counts, since its check says why."""
-    try:
-        return user_path(root, "data.root").exists()
-    except OSError:
-        return True
 
 
 def column_names(root: str) -> dict[str, str]:
@@ -196,10 +191,13 @@ def supported_sets() -> None:
     for task in session.store().tasks.recent("check"):
         if task.status == "done" and task.result and not task.result["report"]["error"]:
             checked.setdefault(task.result["name"], []).append(task.result["report"]["root"])
-    entries = [*(e for e in catalog.entries() if e.embedded), *catalog_sets()]
+    built_in, others = [e for e in catalog.entries() if e.embedded], catalog_sets()
+    here = ["✓ comes with FedLens"] * len(built_in)
+    here += [f"✓ {', '.join(roots)}" if (roots := checked.get(e.name)) else e.how_to_get for e in others]
+    entries = [*built_in, *others]
     columns = {
         "Name": [e.title for e in entries],
-        "On this machine": [availability(e, checked.get(e.name, [])) for e in entries],
+        "On this machine": here,
         "Domains": ["one" if e.domains == (ONE_DOMAIN,) else ", ".join(e.domains) or "any" for e in entries],
         "Classes": [str(len(e.classes) or e.class_count or "any") for e in entries],
         "Contents": [e.source for e in entries],
@@ -207,13 +205,6 @@ def supported_sets() -> None:
     }
     cells = {title: list(map(markup.md_with_code, texts)) for title, texts in columns.items()}
     markup.table(cells, "Data sets")
-
-
-def availability(entry: Entry, roots: list[str]) -> str:
-    """Return where a data set is on this machine, or how to get it."""
-    if entry.embedded:
-        return "✓ comes with FedLens"
-    return f"✓ {', '.join(roots)}" if roots else entry.how_to_get
 
 
 def download_data() -> None:

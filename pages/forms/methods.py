@@ -86,7 +86,13 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
         errors.place(f"methods.{i}")
     shown = [(entry, methods[entry.name]) for entry in entries if entry.name in methods]
     if len(entries) > 1 and shown:
-        st.html(_table_html(shown))
+        trained = next(
+            (e.name for e, method in shown if "lr" in method.Config.model_fields), shown[0][0].name
+        )
+        titles = [(field_title(f"methods.{trained}.{name}"), "") for name in SHARED]
+        header = [("Method", "wide"), *titles, ("Method-specific", "prose")]
+        rows = [_row(entry, method) for entry, method in shown]
+        st.html(markup.table_html(header, rows, "Hyper-parameters of the methods"))
         st.caption("\\* differs from the paper; hover over it for the paper's value.")
     return [entry.content() for entry in entries]
 
@@ -135,15 +141,8 @@ def _method_form(
             st.button(text, key=f"{key}.{text}", on_click=act, args=(entry.uid,), icon=icon)
 
 
-def _table_html(entries: Sequence[tuple[MethodDraft, type[Method]]]) -> str:
-    """Return a row per method: shared fields, then some of its own; changes from the paper are marked."""
-    trained = [e.name for e, method in entries if "lr" in method.Config.model_fields] or [entries[0][0].name]
-    titles = [field_title(f"methods.{trained[0]}.{name}") for name in SHARED]
-    header = [("Method", "wide"), *((title, "") for title in titles), ("Method-specific", "prose")]
-    return markup.table_html(header, [_row(*entry) for entry in entries], "Hyper-parameters of the methods")
-
-
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
+    """Return a row of the table: shared fields, then some of the method's own; changes are marked."""
     paper = inputs.default_values(method.Config)
     values = paper | entry.config
     specific = [name for name in values if name not in MethodConfig.model_fields]
@@ -221,7 +220,7 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     Returns: the texts if they differ from the data set's own, else None.
     """
     name, root = data["name"], data.get("root")
-    coop = data.get("split") == "coop", data.get("classes") == "coop"
+    coop = {"coop_split": data.get("split") == "coop", "coop_classes": data.get("classes") == "coop"}
     try:
         version = descriptions.version(name, root)
         classes, defaults = _classes_and_texts(
@@ -258,9 +257,8 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     st.session_state[f"{place}.edits"] = edits
     _captions(start, texts, edits is not None, classes)
     if stray:
-        message = (
-            f"{stray} text{'s have' if stray > 1 else ' has'} no class; choose the class, or delete the row"
-        )
+        have = "texts have" if stray > 1 else "text has"
+        message = f"{stray} {have} no class; choose the class, or delete the row"
         errors.refuse(CLASS_TEXTS, FedLensError(message))
     _buttons(place, texts, classes, errors)
     return edits
@@ -272,18 +270,12 @@ def _classes_and_texts(
     root: str | None,
     domains: list[str] | None,
     columns: dict[str, str],
-    coop: tuple[bool, bool],
+    coop: dict[str, bool],
     version: str,
 ) -> tuple[tuple[str, ...], Texts]:
-    """Return the classes of a data set and its own texts, cached until the version of the texts changes.
-
-    Args:
-        coop: whether CoOp's split and CoOp's classes are used.
-    """
+    """Return the classes of a data set and its own texts, cached until the version of the texts changes."""
     with defer_slow_work():
-        classes = catalog.facts(
-            name, root, domains, None, columns, coop_split=coop[0], coop_classes=coop[1]
-        ).classes
+        classes = catalog.facts(name, root, domains, None, columns, **coop).classes
     return classes, _tidy_texts(descriptions.of_classes(name, root, classes), classes)
 
 
@@ -330,14 +322,10 @@ def _captions(
 def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErrors) -> None:
     """Draw the buttons that reset the texts, save them to a file and load them from one."""
     unedited = st.session_state[f"{place}.edits"] is None
+    reset, icon = "Reset to the data set's texts", ":material/restart_alt:"
     with st.container(horizontal=True):
         st.button(
-            "Reset to the data set's texts",
-            key=f"{place}.reset",
-            icon=":material/restart_alt:",
-            disabled=unedited,
-            on_click=_restart_table,
-            args=(place, None),
+            reset, f"{place}.reset", icon=icon, disabled=unedited, on_click=_restart_table, args=(place, None)
         )
         saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
         markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
@@ -350,12 +338,12 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErro
         return
     try:
         given = descriptions.parse(file.getvalue(), file.name)
+        if not _tidy_texts(given, classes):
+            raise FedLensError(
+                f"{file.name} describes none of this data set's classes; use its class names as keys"
+            )
     except FedLensError as error:
         errors.refuse(CLASS_TEXTS, error)
-        return
-    if not _tidy_texts(given, classes):
-        message = f"{file.name} describes none of this data set's classes; use its class names as keys"
-        errors.refuse(CLASS_TEXTS, FedLensError(message))
         return
     _restart_table(place, given)
     st.rerun()
