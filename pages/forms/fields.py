@@ -185,7 +185,7 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:
+def held_out_field(draft: Experiment, data: Mapping[str, Any], key: str) -> list[str]:
     """Draw the held-out domains: a choice if the data set's domains are known, else a text field.
 
     A change of the data set clears them, except for domains that the new one has too.
