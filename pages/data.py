@@ -183,12 +183,7 @@ def encoding_form() -> None:
     if data.columns:
         options["columns"] = data.columns
     problem = encoding_problem(backbone, tag, reads.strip(), data.images)
-    if st.button(
-        "Encode now",
-        icon=":material/play_arrow:",
-        disabled=problem is not None or not session.writable(),
-        key="encode_now",
-    ):
+    if markup.write_button("Encode now", "play_arrow", "encode_now", problem is None):
         args = {
             "name": data.name,
             "root": data.root,
@@ -219,8 +214,7 @@ def delete_asked(possible: bool, caption: str, what: str) -> bool:
     """Draw a caption below a list and the button that deletes from it; return whether it was pressed."""
     left, right = st.columns([1, 4], vertical_alignment="center")
     right.caption(caption)
-    impossible = not possible or not session.writable()
-    return left.button("Delete", icon=":material/delete:", disabled=impossible, key=f"delete_{what}")
+    return markup.write_button("Delete", "delete", f"delete_{what}", possible, left)
 
 
 def checkpoints() -> None:
@@ -322,12 +316,7 @@ def download_weights_text() -> None:
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
     tag = middle.selectbox("Tag", tags.tags(model), key="tag")
     file = tags.cached(model, tag)
-    if right.button(
-        "Download",
-        icon=":material/download:",
-        disabled=file is not None or not session.writable(),
-        width="stretch",
-    ):
+    if markup.write_button("Download", "download", None, file is None, right, width="stretch"):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if file is not None:

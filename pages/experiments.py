@@ -198,11 +198,10 @@ def title_row() -> None:
     """Draw the title and the buttons that import and create experiments."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     left.title("Experiments")
-    locked = not session.writable()
     with right.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Import", icon=":material/upload_file:", disabled=locked):
+        if markup.write_button("Import", "upload_file"):
             actions.import_results()
-        if st.button("New experiment", type="primary", icon=":material/add:", disabled=locked):
+        if markup.write_button("New experiment", "add", type="primary"):
             st.switch_page("pages/new.py", query_params={})
 
 
@@ -322,15 +321,14 @@ def queue_buttons(
     selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Move], list[int]]
 ) -> None:
     """Draw the buttons for the selected rows, runs or experiments, which stand for these queued runs."""
-    idle = not selected or not session.writable()
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
-            if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):
+            if markup.write_button(place.capitalize(), icon, f"queue_{place}", bool(selected)):
                 started = len(runs) - len(move(selected, place))
                 if started > 0:
                     st.toast(f"{counted(started, 'run')} had already started.")
                 st.rerun()
-        if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
+        if markup.write_button("Stop", "stop_circle", "queue_stop", bool(selected)):
             store.runs.stop(runs)
             st.rerun()
     if not selected:

@@ -178,9 +178,8 @@ def page() -> None:
     """Draw the page."""
     st.title("New experiment")
     drafts.restore()
-    message = drafts.from_url()
-    if message:
-        markup.show_error(message)
+    with markup.errors_shown():
+        drafts.from_url()
     presets()
     draft, key, errors = drafts.form().experiment, f"new{drafts.form().version}", FieldErrors()
     name = fields.name_field(draft, key)

@@ -114,13 +114,8 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
             icon=":material/fact_check:",
         )
     running = task is not None and not task.ended
-    if not running and st.button(
-        "Check it now" if task is None else "Check again",
-        type="primary",
-        icon=":material/fact_check:",
-        key="check_here",
-        disabled=not session.writable(),
-    ):
+    label = "Check it now" if task is None else "Check again"
+    if not running and markup.write_button(label, "fact_check", "check_here", type="primary"):
         check.submit()
         st.rerun()
 

@@ -157,22 +157,18 @@ def restore() -> None:
         fill(typed, form().origin)
 
 
-def from_url() -> FedLensError | None:
-    """Fill the form once as the URL says (``?preset=demo``, ``?clone=3``), or return the error."""
+def from_url() -> None:
+    """Fill the form once as the URL says (``?preset=demo``, ``?clone=3``)."""
     preset, clone = st.query_params.get("preset"), st.query_params.get("clone")
     wanted = f"clone:{clone}" if clone else f"preset:{preset}" if preset else ""
     if not wanted or wanted == form().origin:
-        return None
-    try:
-        if clone:
-            row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
-            name = row.name if row.config.tuning is None else row.config.name  # without "Search: "
-            fill(row.config.model_copy(update={"name": f"{name} (copy)"}), wanted)
-        else:
-            fill(experiments.preset(str(preset)), wanted)
-    except FedLensError as error:
-        return error
-    return None
+        return
+    if clone:
+        row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
+        name = row.name if row.config.tuning is None else row.config.name  # without "Search: "
+        fill(row.config.model_copy(update={"name": f"{name} (copy)"}), wanted)
+    else:
+        fill(experiments.preset(str(preset)), wanted)
 
 
 def available_methods() -> dict[str, type[Method]]:
@@ -193,25 +189,23 @@ def sync_methods(key: str) -> None:
     content.methods = [*remaining, *added]
 
 
-def reset(uid: int) -> None:
+def reset(entry: MethodDraft) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
-    entry = next(e for e in form().methods if e.uid == uid)
     entry.config, entry.version = {}, entry.version + 1
 
 
-def add_variant(uid: int) -> None:
+def add_variant(entry: MethodDraft) -> None:
     """Callback: add a variant of a method below it."""
     content = form()
-    at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
     label = f"{entry.label or registry.title(entry.name)} (variant)"
     variant = content.new_method(entry.name, label, entry.config, entry.file)
-    content.methods.insert(at + 1, variant)
+    content.methods.insert(content.methods.index(entry) + 1, variant)
 
 
-def remove(uid: int) -> None:
+def remove(entry: MethodDraft) -> None:
     """Callback: remove a method from the form."""
     content = form()
-    content.methods = [e for e in content.methods if e.uid != uid]
+    content.methods.remove(entry)
     key = f"new{content.version}.choice"
     if key in st.session_state:
         st.session_state[key] = list(dict.fromkeys(e.name for e in content.methods))

@@ -57,14 +57,8 @@ def add_data() -> None:
     with suppress(OSError):  # of a folder that cannot be looked at, the check says why
         missing = bool(root) and not busy and not user_path(root, "data.root").exists()
     label = "Check again" if task is not None and task.status == "done" else "Check"
-    if right.button(
-        label,
-        type="secondary" if label == "Check again" else "primary",
-        icon=":material/fact_check:",
-        width="stretch",
-        disabled=not root or missing or busy or not session.writable(),
-        key="check_folder",
-    ):
+    possible, look = bool(root) and not missing and not busy, "primary" if label == "Check" else "secondary"
+    if markup.write_button(label, "fact_check", "check_folder", possible, right, type=look, width="stretch"):
         check.submit()
         st.rerun()
     if missing:  # also after a check, whose report is of a folder that has gone since
@@ -125,12 +119,7 @@ def show_report(task: TaskRow, root: str) -> None:
         st.dataframe(findings, hide_index=True, key="check_findings")
     if report.error:
         return
-    if st.button(
-        "New experiment with this data",
-        type="primary",
-        icon=":material/add:",
-        disabled=not session.writable(),
-    ):
+    if markup.write_button("New experiment with this data", "add", type="primary"):
         name, columns = result["name"], dict(task.args.get("columns") or {})
         data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=columns)
         changes = {"name": Path(root).name[:500] or name, "data": data}
@@ -214,9 +203,7 @@ def download_data() -> None:
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     entry = entries[left.selectbox("Data set", list(entries), key="download")]
     root = middle.text_input("Target folder", key="download_to", placeholder="/data").strip()
-    if right.button(
-        "Download", icon=":material/download:", disabled=not root or not session.writable(), width="stretch"
-    ):
+    if markup.write_button("Download", "download", None, bool(root), right, width="stretch"):
         folder = str(user_path(root, "data.root"))
         background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()

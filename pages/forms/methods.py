@@ -24,7 +24,7 @@ from fedcore.methods.hyperparameters import MethodConfig
 from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.inputs import FieldErrors
-from pages.widgets import markup, session
+from pages.widgets import markup
 
 SHARED = ("optimiser", "lr", "batch_size", "local_epochs", "weight_decay")
 """Columns of the table: fields of nearly every method, which a comparison must agree on or explain."""
@@ -138,7 +138,7 @@ def _method_form(
     )
     with st.container(horizontal=True):
         for text, icon, act in buttons:
-            st.button(text, key=f"{key}.{text}", on_click=act, args=(entry.uid,), icon=icon)
+            st.button(text, key=f"{key}.{text}", on_click=act, args=(entry,), icon=icon)
 
 
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
@@ -196,12 +196,7 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
         show_file(error.file, content, "The experiment names the method file")
-        if st.button(
-            "I have read it: run it",
-            icon=":material/check:",
-            key="method_file_agreed",
-            disabled=not session.writable(),
-        ):
+        if markup.write_button("I have read it: run it", "check", "method_file_agreed"):
             consent.agree(error.file, error.sha256)
             st.rerun()
 

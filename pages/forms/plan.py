@@ -186,11 +186,9 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         if total > MANY_RUNS or seconds > LONG_SECONDS:
             runs = f"all {total} runs" if total > 1 else "this run"
             confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
-    ready = plan is not None and experiment is not None and confirmed and session.writable()
+    ready = plan is not None and experiment is not None and confirmed
     with st.container(horizontal=True, vertical_alignment="center"):
-        pressed = st.button(
-            "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
-        )
+        pressed = markup.write_button("Launch", "rocket_launch", "launch", ready, type="primary")
     if pressed and experiment is not None and plan is not None:
         # Of the widgets, Streamlit keeps some and forgets others when it opens Live: on return all are new.
         drafts.fill(experiment, drafts.form().origin)

@@ -58,8 +58,7 @@ def can_resume(run: RunRow) -> bool:
 
 def demo_buttons() -> None:
     """Draw the button that starts the demonstration, and the one that shows its settings first."""
-    enabled = session.writable()
-    if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it", disabled=not enabled):
+    if markup.write_button("Try it", "play_circle", "try_it", type="primary"):
         demo = preset(DEMO)
         with markup.errors_shown():
             with st.spinner("Starting…"):
@@ -80,9 +79,7 @@ def show_task(task: TaskRow, title: str) -> None:
     """Show a running task's progress bar and stop button, or why it failed until that is dismissed."""
     if not task.ended:
         _progress_bar(task.id, title)
-        if st.button(
-            "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not session.writable()
-        ):
+        if markup.write_button("Stop", "stop_circle", f"stop_task_{task.id}"):
             session.store().tasks.stop(task.id)
             st.rerun()
         return

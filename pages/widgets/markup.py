@@ -42,6 +42,15 @@ def download(
     st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, help=help)
 
 
+def write_button(
+    label: str, icon: str, key: str | None = None, possible: bool = True, where: Any = st, **options: Any
+) -> bool:
+    """Draw a button that changes the database, which is disabled while that can only be read."""
+    disabled = not possible or not session.writable()
+    pressed: bool = where.button(label, key, icon=f":material/{icon}:", disabled=disabled, **options)
+    return pressed
+
+
 def md(text: str) -> str:
     """Escape text for Markdown, since names may contain anything."""
     return _escaped(" ".join(text.split()))
