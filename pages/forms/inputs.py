@@ -202,27 +202,24 @@ def field_widget(
         path: of the field, as ``field_title`` takes it.
         empty: the meaning of an empty widget; default: the one that the field declares.
     """
-    kinds = alternatives(info.annotation)
+    kinds, options = alternatives(info.annotation), options_of(info)
     optional = type(None) in kinds
-    kinds = [k for k in kinds if k is not type(None)]
     help_, label = help_text(path, info), label or field_title(path)
+    if options == (True, False):
+        return st.checkbox(label, value=bool(value), key=key, help=help_)
+    if options:
+        options = (None, *options) if optional else options
+        index = options.index(value) if value in options else 0
+        return st.selectbox(
+            label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
+        )
     empty = (empty or empty_meaning(path, info)) if optional else None
-    if len(kinds) == 1:
-        kind = kinds[0]
-        if get_origin(kind) is Literal:
-            options = [*([None] if optional else []), *get_args(kind)]
-            index = options.index(value) if value in options else 0
-            return st.selectbox(
-                label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
-            )
-        if kind is bool:
-            return st.checkbox(label, value=bool(value), key=key, help=help_)
     # Numbers are typed as text, so that whatever is typed reaches the validation: Streamlit's number input
     # shows a number outside its range, but returns the previous one, which would go into the experiment.
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
-    return from_text(text, kinds, optional)
+    return from_text(text, [kind for kind in kinds if kind is not type(None)], optional)
 
 
 def field_rows(
