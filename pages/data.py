@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import streamlit as st
@@ -123,26 +122,21 @@ def _size(name: str) -> int:
     return len(catalog.load(name))
 
 
-@dataclass(frozen=True)
-class Encodable:
-    """A data set that can be encoded: a built-in one without ``root``, or a checked one with it."""
-
-    name: str
-    root: str | None
-    images: int
-    columns: dict[str, str]
-
-
-def encodable() -> dict[str, Encodable]:
-    """Return the data sets that can be encoded, by title."""
-    available = {e.title: Encodable(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
+def encodable() -> dict[str, tuple[dict[str, Any], int]]:
+    """Return the data sets that can be encoded: title -> arguments of the task, number of images."""
+    built_in = [e for e in catalog.entries() if e.embedded]
+    available: dict[str, tuple[dict[str, Any], int]] = {
+        e.title: ({"name": e.name, "root": None}, _size(e.name)) for e in built_in
+    }
     for task in session.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
-            name, columns = task.result["name"], task.args.get("columns") or {}
+            columns = task.args.get("columns") or {}
+            # for a manifest, the report's root is the folder of its images
+            args = {"name": task.result["name"], "root": task.args["root"]}
             named = "".join(f", {field} = {column}" for field, column in columns.items())
-            root = task.args["root"]  # for a manifest, the report's root is the folder of its images
-            available.setdefault(f"{root} ({name}{named})", Encodable(name, root, report["images"], columns))
+            title = f"{args['root']} ({args['name']}{named})"
+            available.setdefault(title, (args | ({"columns": columns} if columns else {}), report["images"]))
     return available
 
 
@@ -150,7 +144,7 @@ def encoding_form() -> None:
     """Draw the form that encodes a data set ahead of a run."""
     available = encodable()
     first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 3, 3, 2])
-    data = available[
+    data, images = available[
         first.selectbox(
             "Data set",
             list(available),
@@ -170,34 +164,27 @@ def encoding_form() -> None:
         "`layer:k`, the activations that enter layer k; `patches`, the patch embeddings without positions",
     )
     field = BackboneConfig.model_fields["precision"]
-    options: dict[str, object] = {  # of a run, those that lead to a different encoding
+    args = data | {
+        "backbone": backbone,
+        "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
+        "reads": reads.strip(),
         "precision": fifth.selectbox(
             "Precision", get_args(field.annotation), key="encode_precision", help=field.description
-        )
+        ),
     }
-    if data.root is not None:  # draft decoding is for image files only
+    if data["root"] is not None:  # draft decoding is for image files only
         field = DataConfig.model_fields["decode"]
-        options["decode"] = sixth.selectbox(
+        args["decode"] = sixth.selectbox(
             "Decode", get_args(field.annotation), key="encode_decode", help=field.description
         )
-    if data.columns:
-        options["columns"] = data.columns
-    problem = encoding_problem(backbone, tag, reads.strip(), data.images)
-    if markup.write_button("Encode now", "play_arrow", "encode_now", problem is None):
-        args = {
-            "name": data.name,
-            "root": data.root,
-            "backbone": backbone,
-            "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
-            "reads": reads.strip(),
-            **options,
-        }
+    possible = can_encode(backbone, tag, reads.strip(), images)
+    if markup.write_button("Encode now", "play_arrow", "encode_now", possible):
         background.submit("encode", json.dumps(args, sort_keys=True), args)
         st.rerun()
 
 
-def encoding_problem(backbone: str, tag: str, reads: str, images: int) -> FedLensError | None:
-    """Show the size of the encoding, or show and return the error that prevents it."""
+def can_encode(backbone: str, tag: str, reads: str, images: int) -> bool:
+    """Show the size of the encoding or the error that prevents it; return whether it can be made."""
     try:
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
@@ -206,8 +193,8 @@ def encoding_problem(backbone: str, tag: str, reads: str, images: int) -> FedLen
         st.caption(f"{counted(images, 'image')} will take {size_text(size)}.")
     except FedLensError as error:
         st.caption(f":material/error: {markup.md(str(error))}")
-        return error
-    return None
+        return False
+    return True
 
 
 def delete_asked(possible: bool, caption: str, what: str) -> bool:
