@@ -1,6 +1,5 @@
 """The section Data sets of the page Data & models: own data and its check, built-in and supported sets."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fedcore.data.findings import CheckReport
 from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
+from fedcore.results.run_files import DataCounts
 from fedcore.store import TaskRow
 from pages.forms import drafts
 from pages.forms.dataset import OWN_DATA, Check, columns_field, counts_and_samples, is_own_data, note_typed
@@ -106,7 +106,7 @@ def show_report(task: TaskRow, root: str) -> None:
         )
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
-        st.markdown(counts_text(report.images, report.classes, report.domains) + left_out)
+        st.markdown(counts_text(report.images, report) + left_out)
     for line in report.notes:
         st.warning(markup.md(line), icon=":material/warning:")
     if report.findings:
@@ -129,31 +129,24 @@ def show_report(task: TaskRow, root: str) -> None:
     layout = "One row per domain, one column per class"
     if len(report.classes) > 10 or len(report.domains) > 8:
         layout += "; the first eight domains and ten classes"
-    draw_pictures_and_counts(sheet, layout, report.domains, report.classes, report.counts, "check_counts")
+    draw_pictures_and_counts(report, sheet, layout, "check_counts")
 
 
-def counts_text(images: int, classes: Sequence[str], domains: Sequence[str]) -> str:
+def counts_text(images: int, data: CheckReport | DataCounts) -> str:
     """Return the numbers of images, classes and domains as Markdown, with the names of the domains."""
     return (
-        f"**{counted(images, 'image')}**, {counted(len(classes), 'class')}, "
-        f"{counted(len(domains), 'domain')}: {markup.md(', '.join(domains))}"
+        f"**{counted(images, 'image')}**, {counted(len(data.classes), 'class')}, "
+        f"{counted(len(data.domains), 'domain')}: {markup.md(', '.join(data.domains))}"
     )
 
 
-def draw_pictures_and_counts(
-    pictures: Any,
-    layout: str,
-    domains: Sequence[str],
-    classes: Sequence[str],
-    counts: Sequence[Sequence[int]],
-    key: str,
-) -> None:
+def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layout: str, key: str) -> None:
     """Draw the sample images of a data set, if there are any, and its images by domain and class."""
     left, right = st.columns([2, 3])
     if pictures is not None:
         left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
-    table: dict[str, list[Any]] = {"domain": list(domains)}
-    table.update({name: [row[j] for row in counts] for j, name in enumerate(classes)})
+    table: dict[str, list[Any]] = {"domain": list(data.domains)}
+    table |= {name: [int(row[j]) for row in data.counts] for j, name in enumerate(data.classes)}
     right.dataframe(table, hide_index=True, key=key)
 
 
@@ -166,11 +159,9 @@ def embedded_sets() -> None:
         st.segmented_control, "Data set", titles, "data_shown", default=first, required=True
     )
     counts, pictures = counts_and_samples(chosen)
-    domains, classes = counts.domains, counts.classes
-    st.markdown(counts_text(int(counts.counts.sum()), classes, domains))
+    st.markdown(counts_text(int(counts.counts.sum()), counts))
     layout = f"{titles[chosen]}: one row per domain, one column per class"
-    table = counts.counts.tolist()
-    draw_pictures_and_counts(pictures, layout, domains, classes, table, f"counts_{chosen}")
+    draw_pictures_and_counts(counts, pictures, layout, f"counts_{chosen}")
 
 
 def supported_sets() -> None:
