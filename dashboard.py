@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import browser, markup, plotly_chart, session
+from pages.widgets import browser, charts, markup, session
 
 ICON = session.ASSETS / "icon.svg"
 DAMAGE_CHECK_SECONDS = 20.0
@@ -54,12 +54,10 @@ st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(session.ASSETS / "style.css")
-plotly_chart.fetch(page.url_path)
+with st.container(key="chart_library_place"):  # style.css hides it
+    st.html(charts.fetching(page.url_path), unsafe_allow_javascript=True)
 if open_database():
     warn_of_damage()
     with markup.errors_shown(), session.store().one_connection():
         page.run()
-browser.mend_window()
-browser.measure_window()
-browser.focus_lines()
-browser.listen_for_shortcuts()
+browser.scripts_of_every_page()

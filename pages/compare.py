@@ -22,7 +22,7 @@ from pages.compare_view import (
 from pages.compare_view.controls import ShownComparison
 from pages.compare_view.two_runs import field_html
 from pages.widgets import background, charts, markup, session
-from pages.widgets.report import report_button
+from pages.widgets.background import report_button
 
 PARTIAL = "Fields that only some methods have"
 CONTROLS: dict[str, Callable[[ShownComparison], None]] = {

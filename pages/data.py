@@ -1,19 +1,32 @@
 """The page Data & models: data sets, cached encodings, checkpoints of finished runs, backbones."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
-from fedcore.clip import tags
+from fedcore.clip import encodings, tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
-from fedcore.config.field_names import size_text
+from fedcore.config import BackboneConfig, DataConfig
+from fedcore.config.field_names import data_title, size_text
 from fedcore.config.models import KeepCheckpoints
-from fedcore.jobs.retention import RunCheckpoints, artifacts_size, delete, finished, surplus
-from pages.data_view import datasets, encodings
+from fedcore.data import catalog
+from fedcore.jobs.retention import (
+    RunCheckpoints,
+    artifacts_size,
+    delete,
+    delete_encoding,
+    finished,
+    surplus,
+)
+from fedcore.results.run_files import Encoding, cached_encodings, encoding_differences
+from pages.forms import library
 from pages.widgets import background, markup, session
 
-CHECKPOINTS_TABLE = "checkpoints_table"
+ENCODINGS_TABLE = "encodings_table"
 KEEP: dict[KeepCheckpoints, str] = {
     "all": "everything",
     "best": "each run's best round",
@@ -21,6 +34,174 @@ KEEP: dict[KeepCheckpoints, str] = {
     "none": "none",
 }
 BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
+
+
+def encodings_section() -> None:
+    """Draw the list of cached encodings, then the form that makes more."""
+    st.header(
+        "Cached encodings",
+        help="Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings "
+        "can be deleted; FedLens creates them again when a run needs them.",
+    )
+    cached = cached_encodings(session.store())
+    if cached:
+        encodings_table(cached)
+    else:
+        st.info(
+            "No encodings yet. The first run on a data set creates them, or you can create them below.",
+            icon=":material/image_search:",
+        )
+    st.header("Encode a data set")
+    encoding_form()
+    for task in session.store().tasks.recent("encode", 5):
+        background.show_task(task, f"Encoding {encoding_text(task.args)}")
+        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in cached}:
+            images = f"{task.result['images']:,} images of {encoding_text(task.args)}"
+            size = size_text(task.result["bytes"])
+            st.success(markup.md(f"Encoded {images} ({size})."), icon=":material/check:")
+
+
+def encoding_text(args: Mapping[str, Any]) -> str:
+    """Describe an encoding task by its data, its model, and options that differ from the defaults."""
+    defaults = {"embedding", "fp32", "full"}
+    changed = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in defaults]
+    data = data_title(DataConfig(name=args["name"], root=args.get("root")))
+    return ", ".join([f"{data} with {args['backbone']}", *changed])
+
+
+def encodings_table(cached: list[Encoding]) -> None:
+    """List the cached encodings, with their deletion."""
+    differ = encoding_differences(cached)
+    rows = {
+        "Data": [e.title for e in cached],
+        "Backbone": [e.backbone or "-" for e in cached],
+        "Representation": [e.reads or "-" for e in cached],
+        "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in cached],
+        "Size (MB)": [e.megabytes for e in cached],
+        "Written": [e.written for e in cached],
+    }
+    if any(differ):
+        rows["Difference"] = differ
+    event = st.dataframe(
+        rows,
+        key=ENCODINGS_TABLE,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        column_config={
+            "Images": st.column_config.TextColumn(alignment="right"),
+            "Size (MB)": st.column_config.NumberColumn(format="%.3g"),
+        },
+    )
+    chosen = [(cached[i], differ[i]) for i in event["selection"]["rows"] if i < len(cached)]
+    total = size_text(sum(e.megabytes for e in cached) * 1e6)
+    caption = f"{total} in total. Select rows in the first column to delete them."
+    if delete_asked(bool(chosen), caption, "encodings"):
+        confirm_encodings(chosen)
+
+
+@markup.dialog("Delete these encodings?")
+def confirm_encodings(chosen: Sequence[tuple[Encoding, str]]) -> None:
+    """Ask before the chosen encodings are deleted."""
+    for item, difference in chosen:
+        name = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
+        name += f" ({difference})" if difference else ""
+        st.markdown(f"{markup.md(name)}: {size_text(item.megabytes * 1e6)}")
+    st.caption(
+        "FedLens creates them again when a run needs them. An encoding that a run is using cannot be deleted."
+    )
+    if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
+        freed = sum(delete_encoding(session.store(), item.name) for item, _ in chosen)
+        st.session_state.pop(ENCODINGS_TABLE, None)
+        st.toast(f"{size_text(freed * 1e6)} freed.")
+        st.rerun()
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def _size(name: str) -> int:
+    return len(catalog.load(name))
+
+
+def encodable() -> dict[str, tuple[dict[str, Any], int]]:
+    """Return the data sets that can be encoded: title -> arguments of the task, number of images."""
+    built_in = [e for e in catalog.entries() if e.embedded]
+    available: dict[str, tuple[dict[str, Any], int]] = {
+        e.title: ({"name": e.name, "root": None}, _size(e.name)) for e in built_in
+    }
+    for task in session.store().tasks.recent("check"):
+        report = (task.result or {}).get("report", {})
+        if task.status == "done" and task.result is not None and report and not report["error"]:
+            columns = task.args.get("columns") or {}
+            # for a manifest, the report's root is the folder of its images
+            args = {"name": task.result["name"], "root": task.args["root"]}
+            named = "".join(f", {field} = {column}" for field, column in columns.items())
+            title = f"{args['root']} ({args['name']}{named})"
+            available.setdefault(title, (args | ({"columns": columns} if columns else {}), report["images"]))
+    return available
+
+
+def encoding_form() -> None:
+    """Draw the form that encodes a data set ahead of a run."""
+    available = encodable()
+    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 3, 3, 2])
+    data, images = available[
+        first.selectbox(
+            "Data set",
+            list(available),
+            key="encode_data",
+            help="Built-in data sets, and those checked under Data sets",
+        )
+    ]
+    backbone = second.selectbox("Backbone", list(config_files()), key="encode_backbone")
+    tag = third.text_input(
+        "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
+    )
+    reads = fourth.text_input(
+        "Representation",
+        value="embedding",
+        key="encode_reads",
+        help="What methods read of each image: `embedding`, the output of CLIP's image encoder; "
+        "`layer:k`, the activations that enter layer k; `patches`, the patch embeddings without positions",
+    )
+    field = BackboneConfig.model_fields["precision"]
+    args = data | {
+        "backbone": backbone,
+        "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
+        "reads": reads.strip(),
+        "precision": fifth.selectbox(
+            "Precision", get_args(field.annotation), key="encode_precision", help=field.description
+        ),
+    }
+    if data["root"] is not None:  # draft decoding is for image files only
+        field = DataConfig.model_fields["decode"]
+        args["decode"] = sixth.selectbox(
+            "Decode", get_args(field.annotation), key="encode_decode", help=field.description
+        )
+    possible = can_encode(backbone, tag, reads.strip(), images)
+    if markup.write_button("Encode now", "play_arrow", "encode_now", possible):
+        background.submit("encode", json.dumps(args, sort_keys=True), args)
+        st.rerun()
+
+
+def can_encode(backbone: str, tag: str, reads: str, images: int) -> bool:
+    """Show the size of the encoding or the error that prevents it; return whether it can be made."""
+    try:
+        if backbone not in MINI_MODELS and not tag.strip():
+            raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
+        size = encodings.estimate(backbone_spec(backbone), images, reads)
+        encodings.check_disk_space(size, counted(images, "image"), session.store().path.parent)
+        st.caption(f"{counted(images, 'image')} will take {size_text(size)}.")
+    except FedLensError as error:
+        st.caption(f":material/error: {markup.md(str(error))}")
+        return False
+    return True
+
+
+def delete_asked(possible: bool, caption: str, what: str) -> bool:
+    """Draw a caption below a list and the button that deletes from it; return whether it was pressed."""
+    left, right = st.columns([1, 4], vertical_alignment="center")
+    right.caption(caption)
+    return markup.write_button("Delete", "delete", f"delete_{what}", possible, left)
 
 
 def checkpoints() -> None:
@@ -52,36 +233,30 @@ def checkpoints() -> None:
     limit = None if quota is None else quota * 1e9
     listed = finished(store) if keep == "all" else surplus(store, keep, limit)
     if listed:
-        _checkpoint_table(listed)
+        st.dataframe(
+            {
+                "Run": [item.run.id for item in listed],
+                "Method": [item.run.label for item in listed],
+                "Experiment": [item.experiment for item in listed],
+                "Rounds": [", ".join(map(str, sorted(item.sizes))) for item in listed],
+                "Size (MB)": [item.size / 1e6 for item in listed],
+            },
+            key="checkpoints_table",
+            hide_index=True,
+            column_config={"Size (MB)": st.column_config.NumberColumn(format="%.3g")},
+        )
     else:
         text = "No finished run has a checkpoint." if keep == "all" else "Nothing to delete."
         st.info(text, icon=":material/save:")
     size = size_text(sum(item.size for item in listed))
-    left, right = st.columns([1, 4], vertical_alignment="center")
     total = f"{size_text(artifacts_size(store))} in all files beside the database."
-    right.caption(f"{size} {'in this list' if keep == 'all' else 'would be deleted'}, {total}")
-    impossible = keep == "all" or not listed or not session.writable()
-    if left.button("Delete", icon=":material/delete:", disabled=impossible, key="delete_checkpoints"):
-        confirm_deletion(listed)
-
-
-def _checkpoint_table(listed: Sequence[RunCheckpoints]) -> None:
-    st.dataframe(
-        {
-            "Run": [item.run.id for item in listed],
-            "Method": [item.run.label for item in listed],
-            "Experiment": [item.experiment for item in listed],
-            "Rounds": [", ".join(map(str, sorted(item.sizes))) for item in listed],
-            "Size (MB)": [item.size / 1e6 for item in listed],
-        },
-        key=CHECKPOINTS_TABLE,
-        hide_index=True,
-        column_config={"Size (MB)": st.column_config.NumberColumn(format="%.3g")},
-    )
+    caption = f"{size} {'in this list' if keep == 'all' else 'would be deleted'}, {total}"
+    if delete_asked(keep != "all" and bool(listed), caption, "checkpoints"):
+        confirm_checkpoints(listed)
 
 
 @markup.dialog("Delete these checkpoints?")
-def confirm_deletion(listed: Sequence[RunCheckpoints]) -> None:
+def confirm_checkpoints(listed: Sequence[RunCheckpoints]) -> None:
     """Ask before the listed checkpoints are deleted."""
     runs = counted(len(listed), "run")
     size = size_text(sum(item.size for item in listed))
@@ -103,7 +278,7 @@ def backbones() -> None:
     specs = [backbone_spec(name) for name in BACKBONES]
     columns: dict[str, list[object]] = {
         "Name": list(BACKBONES),
-        "Weights on this machine": [_weights_text(name) for name in BACKBONES],
+        "Weights on this machine": [weights_text(name) for name in BACKBONES],
         "Image tower": [towers.get(s.vision, s.vision).format(s.vision_layers) for s in specs],
         "Embedding width": [s.embed_dim for s in specs],
         "Input size, px": [s.image_size for s in specs],
@@ -112,7 +287,8 @@ def backbones() -> None:
     download_weights_text()
 
 
-def _weights_text(name: str) -> str:
+def weights_text(name: str) -> str:
+    """Return which weights of a model are on this machine."""
     if name in MINI_MODELS:
         return "✓ come with FedLens"
     downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
@@ -127,12 +303,7 @@ def download_weights_text() -> None:
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
     tag = middle.selectbox("Tag", tags.tags(model), key="tag")
     file = tags.cached(model, tag)
-    if right.button(
-        "Download",
-        icon=":material/download:",
-        disabled=file is not None or not session.writable(),
-        width="stretch",
-    ):
+    if markup.write_button("Download", "download", None, file is None, right, width="stretch"):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if file is not None:
@@ -146,8 +317,8 @@ def download_weights_text() -> None:
 
 
 SECTIONS = {
-    "Data sets": datasets.section,
-    "Encodings": encodings.section,
+    "Data sets": library.section,
+    "Encodings": encodings_section,
     "Checkpoints": checkpoints,
     "Backbones": backbones,
 }

@@ -1,23 +1,28 @@
 """The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
+from fedcore.jobs import launcher
 from fedcore.papers.experiments import DEMO_TIME
 from fedcore.results import progress
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, RunProgress, matches, summaries_of
 from fedcore.results.statistics import group_by, spread
 from fedcore.store.experiments import UnreadableExperiment
-from pages.experiments_view import actions, importing, queue, table
+from fedcore.store.runs import MAX_SLOTS, Move, QueuedRun
+from pages.experiments_view import actions, table
 from pages.widgets import background, markup, session
 
 LISTED = "experiments_listed"
+MOVES: dict[Move, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
+QUEUE_TABLE = "queue_table"
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # if nothing runs; a script or another tab may start something
 RUNS_HEADER = [
@@ -135,9 +140,15 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     counts = Counter(r.state for r in now.values())
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s in STATUS if (n := counts[s])]
     parts += markup.machine_html()
-    news = changes_text(
-        {i: (r.status, r.rounds_done) for i, r in now.items()}, seen, store.runs.count_after(newest)
+    states = {i: (r.status, r.rounds_done) for i, r in now.items()}
+    changed, arrived = (
+        sum(states.get(i) != state for i, state in seen.items()),
+        store.runs.count_after(newest),
     )
+    said = [f"{counted(changed, 'run')} changed"] if changed else []
+    if arrived:
+        said.append(f"{arrived} new" if changed else counted(arrived, "new run"))
+    news = ", ".join(said)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
         if st.button(
@@ -148,15 +159,6 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
             type="tertiary",
         ):
             st.rerun()
-
-
-def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
-    """Describe what has changed since the table was drawn; empty if nothing has."""
-    changed = sum(1 for run, state in seen.items() if now.get(run) != state)
-    parts = [f"{counted(changed, 'run')} changed"] if changed else []
-    if arrived:
-        parts.append(f"{arrived} new" if changed else counted(arrived, "new run"))
-    return ", ".join(parts)
 
 
 def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
@@ -196,18 +198,150 @@ def title_row() -> None:
     """Draw the title and the buttons that import and create experiments."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     left.title("Experiments")
-    locked = not session.writable()
     with right.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Import", icon=":material/upload_file:", disabled=locked):
-            importing.dialog()
-        if st.button("New experiment", type="primary", icon=":material/add:", disabled=locked):
+        if markup.write_button("Import", "upload_file"):
+            actions.import_results()
+        if markup.write_button("New experiment", "add", type="primary"):
             st.switch_page("pages/new.py", query_params={})
+
+
+def draw_queue() -> None:
+    """Draw the number of runs per device and the queued runs, with the buttons that move them."""
+    waiting = store.queue.runs()
+    count = f"{len(waiting)} waiting" if waiting else "empty"
+    box = st.expander(
+        f"Queue: {count}", icon=":material/low_priority:", key="queue", bind="query-params", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
+        cluster = launcher.cluster()
+        waits: Mapping[int, str] | None = None  # what queued runs wait for on the machines of a cluster
+        if cluster is not None:
+            waits = cluster.draw(slots)
+        else:
+            st.caption(
+                f"To train on more machines: `{launcher.HOW_TO_INSTALL}` in a checkout of FedLens "
+                "(docs/cluster.md)."
+            )
+        if waits is None:
+            slots({d.id: d.name for d in devices.list_devices()})
+            cpus, wanted = devices.usable_cpus(), store.queue.slots().get(devices.CPU, 1)
+            if wanted > cpus:
+                st.caption(
+                    f"This machine has {counted(cpus, 'CPU')}. {wanted} runs at once take turns there and "
+                    "end no sooner than one after the other."
+                )
+        if not waiting:
+            st.caption("Launched runs wait here while others train.")
+            return
+        unit = st.segmented_control(
+            "Move",
+            ["Runs", "Experiments"],
+            default="Runs",
+            required=True,
+            key="queue_of",
+            label_visibility="collapsed",
+            bind="query-params",
+        )
+        if unit == "Experiments":
+            queued_experiments(waiting)
+        else:
+            queued_runs(waiting, waits)
+
+
+def queued_runs(waiting: Sequence[QueuedRun], waits: Mapping[int, str] | None) -> None:
+    """Draw the queued runs and the buttons that move them."""
+    rows: dict[str, Sequence[object]] = {
+        "Position": list(range(1, len(waiting) + 1)),
+        "Experiment": [w.experiment for w in waiting],
+        "Method": [w.label for w in waiting],
+        "Seed": [w.seed for w in waiting],
+        "Held out": [w.held_out or "" for w in waiting],
+        "Rounds": [w.rounds_total for w in waiting],
+        "Device": [w.requested_device for w in waiting],
+        "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 1e9 for w in waiting],
+    }
+    if waits is not None:
+        rows["Waits for"] = [waits.get(w.id, "the runs before it") for w in waiting]
+    memory = st.column_config.NumberColumn(
+        format="%.1f", help="Peak memory of earlier runs with this setting"
+    )
+    config = {"Experiment": st.column_config.TextColumn(width="medium"), "Memory, GB": memory}
+    ids = [w.id for w in waiting]
+    selected = table.selectable_table(
+        rows, ids, QUEUE_TABLE, column_config=config, placeholder="not measured"
+    )
+    queue_buttons(selected, selected, store.queue.move)
+
+
+def queued_experiments(waiting: Sequence[QueuedRun]) -> None:
+    """Draw the experiments with queued runs, and the buttons that move all runs of an experiment."""
+    runs = group_by(waiting, lambda w: w.experiment_id)
+    rows: dict[str, Sequence[object]] = {
+        "Position": list(range(1, len(runs) + 1)),
+        "Experiment": [group[0].experiment for group in runs.values()],
+        "Waiting runs": [len(group) for group in runs.values()],
+        "Methods": [", ".join(dict.fromkeys(w.label for w in group)) for group in runs.values()],
+        "Rounds": [sum(w.rounds_total for w in group) for group in runs.values()],
+    }
+    config = {"Experiment": st.column_config.TextColumn(width="medium")}
+    selected = table.selectable_table(rows, list(runs), f"{QUEUE_TABLE}_of_experiments", column_config=config)
+    chosen = [w.id for number in selected for w in runs[number]]
+    queue_buttons(selected, chosen, store.queue.move_experiments)
+
+
+def slots(titles: dict[str, str]) -> None:
+    """Draw the number of runs that may share each of these devices."""
+    stored = store.queue.slots()
+    with st.container(horizontal=True):
+        for device, title in titles.items():
+            key = f"slots_{device}"
+            st.number_input(
+                f"Runs at once on {title}",
+                1,
+                MAX_SLOTS,
+                value=stored.get(device, 1),
+                key=key,
+                disabled=not session.writable(),
+                on_change=store_slots,
+                args=(device, key),
+                width=240,
+                help="Another run starts only if enough memory is free, judged by earlier runs with its "
+                "setting. Runs that share the CPU divide its threads.",
+            )
+
+
+def store_slots(device: str, key: str) -> None:
+    """Callback: store the number of runs that may share a device."""
+    store.queue.set_slots(device, int(st.session_state[key]))
+
+
+def queue_buttons(
+    selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Move], list[int]]
+) -> None:
+    """Draw the buttons for the selected rows, runs or experiments, which stand for these queued runs."""
+    with st.container(horizontal=True):
+        for place, icon in MOVES.items():
+            if markup.write_button(place.capitalize(), icon, f"queue_{place}", bool(selected)):
+                started = len(runs) - len(move(selected, place))
+                if started > 0:
+                    st.toast(f"{counted(started, 'run')} had already started.")
+                st.rerun()
+        if markup.write_button("Stop", "stop_circle", "queue_stop", bool(selected)):
+            store.runs.stop(runs)
+            st.rerun()
+    if not selected:
+        st.caption(
+            "Select rows in the first column to move their runs, or to stop them before they start.",
+            help="With the keyboard, Shift + Space selects a row.",
+        )
 
 
 def page() -> None:
     """Draw the page."""
     title_row()
-    importing.show_imports()
+    actions.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new
     rows, damaged = store.experiments.listed()
@@ -248,7 +382,7 @@ def page() -> None:
         )
     else:
         st.info("No experiment matches these filters.", icon=":material/filter_alt_off:")
-    queue.section()
+    draw_queue()
 
 
 page()

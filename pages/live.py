@@ -27,7 +27,7 @@ from fedcore.results.progress import NewestRounds
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions, controls, search
 from pages.live_view.controls import CHARTS, CURVES, Settings
-from pages.widgets import background, charts, markup, plotly_chart, pulse, session
+from pages.widgets import background, browser, charts, markup, session
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while the first rounds of a run come quickly
@@ -48,7 +48,7 @@ ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
     "standard deviation over them. Hover over a round that only some seeds have reached for their number."
 )
-RerunSchedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
+RerunSchedule = tuple[str, float, float | None]  # as ``browser.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 Lines = tuple[tuple[int, float, str], ...]
 """State of some runs as it is drawn with their panels: (run, share of its rounds, text) each."""
@@ -75,7 +75,7 @@ def grid(
         chart = heatmaps.heatmap_grid(
             panels, settings.theme, settings.columns, settings.fitted, width=settings.width, notes=notes
         )
-    return plotly_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
+    return charts.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
 def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
@@ -109,7 +109,7 @@ def lines(
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
-    content = plotly_chart.payload(chart, f"{list(until)} {what}")
+    content = charts.payload(chart, f"{list(until)} {what}")
     return content, dict(series_table(series, "round")), note
 
 
@@ -210,7 +210,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
         markup.show_error(error)
     finally:
         if not paused:
-            pulse.rerun_on_change(experiment, *clock)
+            browser.rerun_on_change(experiment, *clock)
     if now != flags and not st.session_state["live_dialog_open"]:
         st.rerun()
 
@@ -251,7 +251,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
     if st.session_state.get("as_tables"):
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
-        plotly_chart.draw(content, "live_grid")
+        charts.draw_payload(content, "live_grid")
         for line in gap_notes(settings.view, drawn):
             st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
@@ -312,7 +312,7 @@ def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
         st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
         st.dataframe(table, hide_index=True, key=f"live_{name}_table")
     else:
-        plotly_chart.draw(content, f"live_chart_{name}")
+        charts.draw_payload(content, f"live_chart_{name}")
     if note:
         st.caption(note)
 

@@ -13,8 +13,8 @@ from fedcore.engine.plan import Plan
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
-from pages.forms.errors import FieldErrors, name_in_form
+from pages.forms import dataset, drafts, fields, methods, plan
+from pages.forms.inputs import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
 
@@ -50,19 +50,11 @@ def _use_button(name: str | None, key: str) -> None:
     in_form = name is not None and drafts.form().origin == f"preset:{name}"
     label = "In use" if in_form else "Use"
     if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with these settings"):
-        use_preset(str(name))
-
-
-def use_preset(name: str) -> None:
-    """Fill the form from a preset and write its name to the URL."""
-    try:
-        drafts.fill(preset(name), f"preset:{name}")
-    except FedLensError as error:
-        markup.show_error(error)
-        return
-    st.query_params.pop("clone", None)
-    st.query_params["preset"] = name
-    st.rerun()
+        with markup.errors_shown():
+            drafts.fill(preset(str(name)), f"preset:{name}")
+            st.query_params.pop("clone", None)
+            st.query_params["preset"] = str(name)
+            st.rerun()
 
 
 def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
@@ -94,39 +86,34 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
                 st.rerun()
 
 
-def device_field() -> None:
-    """Draw the choice of a device if there are several."""
-    names = {d.id: d.name for d in devices.list_devices()}
-    if len(names) > 1:
-        st.selectbox(
-            "Device",
-            ["auto", *names],
-            format_func=lambda i: names.get(i, "first free device"),
-            key="new_device",
-        )
-
-
 def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
     st.header("Data and clients")
-    values["data"] = fields.data_fields(draft.data, f"{key}.data", errors)
+    values["data"] = dataset.data_fields(draft.data, f"{key}.data", errors)
     errors.place("data")
-    values["further_data"] = fields.further_data_fields(draft, values["data"], key, errors)
+    values["further_data"] = dataset.further_data_fields(draft, values["data"], key, errors)
     values["partition"] = fields.partition_fields(draft.partition, values["data"], f"{key}.partition", errors)
     errors.place("partition")
-    values["transfer"] = fields.transfer_field(draft, values["data"], key)
+    values["transfer"] = dataset.transfer_field(draft, values["data"], key)
     errors.place("transfer")
     st.header("Model and methods")
     values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", errors)
     errors.place("backbone")
-    values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, errors)
+    values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     values["methods"] = methods.method_fields(values["data"], key, errors)
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
-    device_field()
-    values["tuning"] = sweep.tuning_fields(draft, key, errors)
-    values["sweep"] = sweep.sweep_fields(values, key, errors)
+    device_names = {d.id: d.name for d in devices.list_devices()}
+    if len(device_names) > 1:
+        st.selectbox(
+            "Device",
+            ["auto", *device_names],
+            format_func=lambda i: device_names.get(i, "first free device"),
+            key="new_device",
+        )
+    values["tuning"] = fields.tuning_fields(draft, key, errors)
+    values["sweep"] = fields.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     return values
@@ -191,9 +178,8 @@ def page() -> None:
     """Draw the page."""
     st.title("New experiment")
     drafts.restore()
-    message = drafts.from_url()
-    if message:
-        markup.show_error(message)
+    with markup.errors_shown():
+        drafts.from_url()
     presets()
     draft, key, errors = drafts.form().experiment, f"new{drafts.form().version}", FieldErrors()
     name = fields.name_field(draft, key)

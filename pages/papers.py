@@ -13,7 +13,7 @@ from fedcore.papers.published import FINDINGS, findings_of
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill, pairs, readings, state
 from pages.papers_view.table import draw_html, table_html
-from pages.widgets import background, markup, pulse, session
+from pages.widgets import background, browser, markup, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")
@@ -124,7 +124,7 @@ def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
     """Let the browser ask whether a run has changed, and draw the calling fragment again if it has."""
     if active:
         background.keep_working()
-    pulse.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
+    browser.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
 def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:

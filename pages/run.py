@@ -18,7 +18,7 @@ from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow, Store
 from pages.forms import drafts
 from pages.run_view import again, analyses, record
-from pages.widgets import background, charts, marks, markup, session
+from pages.widgets import background, charts, markup, session
 
 POLL_SECONDS = 5
 LABEL = 100
@@ -38,7 +38,7 @@ def header(run: RunRow, next_attempt: again.Again | None) -> None:
     parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
     parts.append(markup.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
-    parts += [text] if (text := marks.marks_html(run)) else []
+    parts += [text] if (text := markup.marks_html(run)) else []
     parts += [markup.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run, next_attempt)
@@ -99,7 +99,7 @@ def actions(run: RunRow, next_attempt: again.Again | None) -> None:
         if next_attempt is not None:
             again.draw_button(run, next_attempt)
         if st.button("Star, tags and notes", icon=":material/sell:", disabled=locked):
-            marks.dialog(run)
+            markup.edit_marks(run)
         if not run.ended:
             change_notice(run)
         charts.table_switch()

@@ -25,7 +25,7 @@ from fedcore.share.checked import (
 from fedcore.share.content import Wording, read_report
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
-from pages.widgets.report import made, wording
+from pages.widgets.background import made, wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (

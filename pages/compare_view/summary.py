@@ -21,8 +21,7 @@ from fedcore.results.summary import MeanCell, PrintedValue, Summary, SummaryRow,
 from pages.compare_view import table as tables
 from pages.compare_view.controls import ComparedState, ShownComparison
 from pages.compare_view.table import SummaryColumn
-from pages.widgets import marks, markup
-from pages.widgets.marks import STAR
+from pages.widgets import markup
 
 DIGITS = 1
 """Decimals of the accuracies; the runs behind a number show two."""
@@ -152,7 +151,7 @@ def _columns(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
 def _name(row: ComparisonRow) -> str:
     mark = f' <span title="{markup.esc(row.remark)}">{row.mark}</span>' if row.mark else ""
     starred = any(result.run.starred for result in row.runs)
-    star = f' <span aria-label="starred">{STAR}</span>' if starred else ""
+    star = f' <span aria-label="starred">{markup.STAR}</span>' if starred else ""
     return markup.method_html(row.label, row.method) + mark + star
 
 
@@ -325,4 +324,4 @@ def sources(compared: Comparison) -> None:
         st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")
         st.markdown("**Star, tags and notes**")
-        marks.editor([v.run for group in compared.rows for v in group.runs])
+        markup.marks_editor([v.run for group in compared.rows for v in group.runs])

@@ -1,10 +1,17 @@
-"""The actions on experiments, for the menu of a row and the buttons below the table."""
+"""What can be done with experiments, in the menu of a row or below the table, and the import of new ones."""
 
+import hashlib
+import json
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
 from fedcore.base.progress import counted, first_few
 from fedcore.results.progress import ExperimentSummary
 from fedcore.store import RunRow
@@ -14,6 +21,9 @@ from pages.widgets import background, markup, session
 Items = Sequence[ExperimentSummary]
 MAX_NAMES = 12
 """Maximum number of runs that a dialog names per experiment; the others are counted."""
+IMPORT: Final = "import_file"
+IMMEDIATE_BYTES = 200_000
+"""Size up to which the page itself imports an upload, which takes up to half a second."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,11 @@ class Action:
     do: Callable[[Items], None]
     writes: bool = True
 
+    @property
+    def text(self) -> str:
+        """The action as a menu shows it."""
+        return f":material/{self.icon}: {self.label}"
+
     def possible(self, items: Items) -> bool:
         return bool(items and self.applies(items)) and (session.writable() or not self.writes)
 
@@ -45,8 +60,13 @@ def single(items: Items) -> bool:
     return len(items) == 1
 
 
-def _ids(items: Items) -> list[str]:
-    return [str(i.row.id) for i in items]
+def _opens(page: str, parameter: str) -> Callable[[Items], None]:
+    """Return the action that opens a page with these experiments."""
+
+    def opened(items: Items) -> None:
+        st.switch_page(f"pages/{page}.py", query_params={parameter: [str(i.row.id) for i in items]})
+
+    return opened
 
 
 def _has_failed(run: RunRow) -> bool:
@@ -75,10 +95,8 @@ def _run_next(items: Items) -> None:
 @markup.dialog("Stop these runs?")
 def confirm_stop(items: Items) -> None:
     """Ask before stopping runs, naming them."""
-    ids = run_ids(items, background.can_stop)
-    _name_runs(items, ids)
-    st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
-    if markup.confirmed("Stop", "stop"):
+    about = "Their finished rounds are kept and they can be resumed; the current round is discarded."
+    if ids := _confirmed_runs(items, background.can_stop, about, "Stop"):
         session.store().runs.stop(ids)
         st.rerun()
 
@@ -86,22 +104,24 @@ def confirm_stop(items: Items) -> None:
 @markup.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
     """Ask before deleting the records of failed runs, naming the runs."""
-    ids = run_ids(items, _has_failed)
-    _name_runs(items, ids)
-    st.caption(
+    about = (
         "Their records are deleted, and they start again from round 0. To continue after the last finished "
         "round, use *Resume* instead."
     )
-    if markup.confirmed("Restart", "retry"):
+    if ids := _confirmed_runs(items, _has_failed, about, "Restart"):
         session.store().runs.retry(ids)
         st.rerun()
 
 
-def _name_runs(items: Items, ids: Sequence[int]) -> None:
+def _confirmed_runs(items: Items, condition: Callable[[RunRow], bool], about: str, action: str) -> list[int]:
+    """Name the runs that meet a condition, and return them once the action on them is confirmed."""
+    ids = run_ids(items, condition)
     for item in items:
         names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
         if names:
             st.markdown(f"**{markup.md(item.row.name)}**: {markup.md(first_few(names, MAX_NAMES))}")
+    st.caption(about)
+    return ids if markup.confirmed(action, action.lower()) else []
 
 
 @markup.dialog("Edit experiment")
@@ -109,12 +129,9 @@ def edit(items: Items) -> None:
     """Edit name, tags and notes; results cannot be edited."""
     row = items[0].row
     name = st.text_input("Name", value=row.name, max_chars=500, key=f"edit_name_{row.id}")
-    tags = st.multiselect(
-        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"edit_tags_{row.id}"
-    )
-    notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
+    given = markup.tags_and_notes(row, "edit")
     if st.button("Save", type="primary", key="edit_saved"):
-        session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
+        session.store().experiments.edit(row.id, name=name, **given)
         st.rerun()
 
 
@@ -175,26 +192,9 @@ def confirm_delete_damaged(item: UnreadableExperiment) -> None:
 
 
 ACTIONS = (
-    Action(
-        "Live",
-        "monitoring",
-        single,
-        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}),
-        writes=False,
-    ),
-    Action(
-        "Compare",
-        "compare",
-        bool,
-        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}),
-        writes=False,
-    ),
-    Action(
-        "Clone",
-        "content_copy",
-        single,
-        lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
-    ),
+    Action("Live", "monitoring", single, _opens("live", "id"), writes=False),
+    Action("Compare", "compare", bool, _opens("compare", "ids"), writes=False),
+    Action("Clone", "content_copy", single, _opens("new", "clone")),
     Action("Edit", "edit", single, edit),
     Action("Tag", "sell", bool, tag),
     Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),
@@ -207,18 +207,6 @@ ACTIONS = (
     Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
     Action("Delete", "delete", single, confirm_delete),
 )
-OPEN = ":material/monitoring: Live"
-"""Label of the action that a click on an experiment's name runs."""
-
-
-def menu(item: ExperimentSummary) -> list[str]:
-    """Return the labels of a row's menu."""
-    return [f":material/{a.icon}: {a.label}" for a in ACTIONS if a.possible([item])]
-
-
-def chosen(label: str) -> Action:
-    """Return the action that a label of ``menu`` names."""
-    return next(a for a in ACTIONS if label == f":material/{a.icon}: {a.label}")
 
 
 def bar(items: Items) -> None:
@@ -228,3 +216,92 @@ def bar(items: Items) -> None:
         for action in ACTIONS:
             if action.possible(items) and st.button(action.label, icon=f":material/{action.icon}:"):
                 action.do(items)
+
+
+def show_imports() -> None:
+    """Show running imports, and the result of each finished one once."""
+    store = session.store()
+    for task in store.tasks.recent(IMPORT):
+        if task.status != "done":
+            background.show_task(task, f"Import of {task.args['name']}")
+        elif task.result is not None and session.writable():
+            try:
+                store.tasks.delete(task.id)
+            except FedLensError:
+                continue  # another open page has shown and deleted it
+            st.toast(markup.md(f"{task.args['name']}: {task.result['says']}"))
+
+
+@markup.dialog("Import results")
+def import_results() -> None:
+    """Ask for an exported experiment (JSON) or a table of the user's own results (CSV)."""
+    st.write(
+        "Choose the JSON file of an experiment (exported on *Compare*), or a CSV file with the columns "
+        "`method, seed, round, model, test_set, correct, total`."
+    )
+    upload = st.file_uploader("File", type=["json", "csv"], key="import_file")
+    typed = st.text_input(
+        "Or a path on this machine",
+        key="import_path",
+        placeholder="/data/results.csv",
+        help="For files of any size; the file is read in place",
+        disabled=upload is not None,
+    ).strip()
+    chosen = upload.name if upload is not None else typed
+    name = dataset = ""
+    if is_csv(chosen):
+        name = st.text_input(
+            "Experiment", key="import_name", placeholder="an existing experiment to add to, or a new name"
+        ).strip()
+        dataset = st.text_input("Data set of these results", value="own data", key="import_data").strip()
+    ready = bool(chosen) and (not is_csv(chosen) or bool(name))
+    if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
+        return
+    if upload is None:
+        submit_path(typed, name, dataset)
+    elif upload.size > IMMEDIATE_BYTES:
+        submit_upload(upload.name, upload.getvalue(), name, dataset)
+    else:
+        st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
+    st.rerun()
+
+
+def is_csv(file: str) -> bool:
+    """Return whether a file's name ends in .csv."""
+    return file.lower().endswith(".csv")
+
+
+def submit_path(typed: str, experiment: str, dataset: str) -> None:
+    """Import a file in the background, a CSV file under the names of an experiment and a data set."""
+    path = user_path(typed, "file")
+    if not path.is_file():
+        raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
+    if path.suffix.lower() not in (".json", ".csv"):
+        raise FedLensError(f"{typed} is neither .json nor .csv; give it the ending of its format", "file")
+    file = str(path.resolve())
+    args = {"file": file, "name": file, "experiment": experiment, "dataset": dataset}
+    background.submit(IMPORT, json.dumps(args), args)
+
+
+def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> None:
+    """Import an upload in the background, from a copy in the folder of the task."""
+    key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
+    folder = session.store().tasks.folder(IMPORT, key)
+    file = folder / ("upload.csv" if is_csv(name) else "upload.json")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    except OSError as error:
+        raise FedLensError(
+            f"cannot store {name} in {folder}: {error.strerror}; free some space there"
+        ) from error
+    args = {"file": str(file), "name": name, "experiment": experiment, "dataset": dataset}
+    background.submit(IMPORT, key, args)
+
+
+def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
+    """Import an uploaded file into the database, and return a sentence on the result."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
+        path.write_bytes(content)
+        return session.store().imports.file(path, experiment, dataset, file)

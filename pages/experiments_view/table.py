@@ -10,6 +10,7 @@ from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.base.progress import duration, first_few
 from fedcore.results.charts.heatmaps import thumbnail
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store
 from pages.experiments_view import actions
@@ -153,9 +154,11 @@ def choose_columns() -> list[str]:
 def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list[ExperimentSummary]:
     """Draw the table, and return the experiments that are selected in it."""
     rows: dict[str, Sequence[object]] = {
-        "Status": [markup.status_text(i.state) + (", archived" if i.row.archived else "") for i in summaries],
+        "Status": [
+            f"{STATUS[i.state][0]} {i.state}" + (", archived" if i.row.archived else "") for i in summaries
+        ],
         "Experiment": [i.row.name for i in summaries],
-        "": [actions.menu(i) for i in summaries],
+        "": [[a.text for a in actions.ACTIONS if a.possible([i])] for i in summaries],
     }
     rows |= {name: [COLUMNS[name].value(i) for i in summaries] for name in columns}
     if "Heatmap" in columns:
@@ -219,13 +222,14 @@ def _remember(event: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
     click, ids = st.session_state[event], ids_on_screen(TABLE)
     if click["row"] < len(ids):
-        label = click["label"] if event == MENU else actions.OPEN
-        st.session_state[CLICKED] = (label, ids[click["row"]])
+        opened = actions.ACTIONS[0].text  # by a click on the name
+        st.session_state[CLICKED] = (click["label"] if event == MENU else opened, ids[click["row"]])
 
 
 def run_clicked_action(summaries: Sequence[ExperimentSummary]) -> None:
     """Run the action that was clicked in a row, if it is still possible."""
     label, number = st.session_state.pop(CLICKED, ("", 0))
     items = [i for i in summaries if i.row.id == number]
-    if label and items and (action := actions.chosen(label)).possible(items):
-        action.do(items)
+    for action in actions.ACTIONS:
+        if action.text == label and action.possible(items):
+            action.do(items)

@@ -1,8 +1,9 @@
-"""The form's data set before the experiment is planned: its check, its known domains and its images."""
+"""The data set of the form: its check, its known domains, its fields, and a look at its images."""
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import streamlit as st
 from PIL import Image
@@ -10,18 +11,26 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
+from fedcore.config import DataConfig, Experiment
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.check import CheckReport, contact_sheet
 from fedcore.data.images import Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
+from pages.forms import drafts, inputs
+from pages.forms.inputs import FOLDER, FieldErrors
 from pages.widgets import background, markup, session
 
 OWN_DATA = "own"
 """Stands for the user's own data, whose format the check finds out."""
 EACH = "each"
 """Value of ``held_out`` in files that holds out every domain in turn."""
+EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
+"""Example paths of the user's own data, by data set name."""
+MAX_COLUMNS = 4
+"""Fields side by side behind the expander; narrower ones would cut off their options."""
 _PLANNED, _TYPED = "planned_domains", "typed_folder"
 
 
@@ -30,17 +39,58 @@ def is_own_data(entry: Entry) -> bool:
     return not (entry.embedded or entry.domains or entry.classes or entry.class_count)
 
 
-def check_key(
-    name: str | None,
-    root: str,
-    columns: Mapping[str, str] | None = None,
-    domains: Sequence[str] | None = None,
-) -> str:
-    """Return the key of a check: one per folder, data set (or none), column names and choice of domains."""
-    options: list[object] = [dict(columns)] if columns else []
-    options += [list(domains)] if domains else []
-    suffix = "".join(f" {json.dumps(option, sort_keys=True)}" for option in options)
-    return f"{name or OWN_DATA} {user_path(root, 'data.root')}{suffix}"
+class Check(NamedTuple):
+    """The check of a folder: of a data set of the catalog by its name, or of the user's own data (None)."""
+
+    name: str | None
+    root: str
+    columns: Mapping[str, str]
+    domains: Sequence[str] = ()
+
+    @classmethod
+    def of_form(cls, data: Mapping[str, Any], whole: bool = False) -> "Check":
+        """Return the check of the form's data part; ``whole`` ignores its choice of domains."""
+        entry = catalog.entry(data["name"])
+        domains = () if whole else data.get("domains") or ()
+        name = None if is_own_data(entry) else entry.name
+        return cls(name, str(data["root"]), data.get("columns") or {}, domains)
+
+    @property
+    def key(self) -> str:
+        """One per folder, data set, column names and choice of domains."""
+        options: list[object] = [dict(self.columns)] if self.columns else []
+        options += [list(self.domains)] if self.domains else []
+        suffix = "".join(f" {json.dumps(option, sort_keys=True)}" for option in options)
+        return f"{self.name or OWN_DATA} {user_path(self.root, 'data.root')}{suffix}"
+
+    @property
+    def task(self) -> TaskRow | None:
+        return session.store().tasks.find("check", self.key)
+
+    def submit(self) -> None:
+        """Queue the check."""
+        args = {"name": self.name, "root": str(user_path(self.root, "data.root")), "columns": self.columns}
+        background.submit("check", self.key, args | ({"domains": self.domains} if self.domains else {}))
+
+    def started(self) -> TaskRow | None:
+        """Return the task, which starts by itself if the folder was just typed; None without one.
+
+        A folder from a link or a file is checked on request only, and so is an archive, which would be
+        unpacked. One whose check was dismissed is not checked again.
+        """
+        task, typed = self.task, st.session_state.get(_TYPED)
+        if task is not None or typed != self.root or self.name is not None or not session.writable():
+            return task
+        try:
+            path = user_path(self.root, "data.root")
+            packed = archives.is_archive(path) or (path.is_dir() and bool(archives.archives_in(path)))
+            if packed or not path.exists():
+                return None
+        except (FedLensError, OSError):  # which the check or the plan reports
+            return None
+        del st.session_state[_TYPED]
+        self.submit()
+        return self.task
 
 
 def note_typed(key: str) -> None:
@@ -48,61 +98,24 @@ def note_typed(key: str) -> None:
     st.session_state[_TYPED] = str(st.session_state[key]).strip()
 
 
-def submit_check(name: str | None, root: str, key: str, options: Mapping[str, Any]) -> None:
-    """Queue the check of a folder."""
-    background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **options})
-
-
-def check_of(name: str | None, root: str, key: str, options: Mapping[str, Any]) -> TaskRow | None:
-    """Return the check of a folder, which starts by itself if the folder was just typed; None without one.
-
-    A folder from a link or a file is checked on request only, and so is an archive, which would be unpacked.
-    One whose check was dismissed is not checked again.
-    """
-    tasks = session.store().tasks
-    task = tasks.find("check", key)
-    if task is not None or st.session_state.get(_TYPED) != root or name is not None or not session.writable():
-        return task
-    try:
-        path = user_path(root, "data.root")
-        valid = path.exists() and not archives.is_archive(path)
-        valid = valid and not (path.is_dir() and archives.archives_in(path))
-    except (FedLensError, OSError):  # which the check or the plan reports
-        return None
-    if not valid:
-        return None
-    del st.session_state[_TYPED]
-    submit_check(name, root, key, options)
-    return tasks.find("check", key)
-
-
 def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
     """Show the check that a data set of the form needs first, or offer it where it has not begun."""
-    entry = next(e for e in catalog.entries() if e.name == data["name"])
-    name, root = None if is_own_data(entry) else entry.name, str(data["root"])
-    columns, domains = data.get("columns") or {}, data.get("domains")
-    key = check_key(name, root, columns, domains)
-    options = {"columns": columns} | ({"domains": domains} if domains else {})
-    task = check_of(name, root, key, options)
+    check = Check.of_form(data)
+    task = check.started()
     if task is not None and task.status == "done":  # the data set is still not ready: its report says why
         report = CheckReport.model_validate((task.result or {})["report"])
         markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
     elif task is not None:
-        background.show_task(task, f"Checking {root}")
+        background.show_task(task, f"Checking {check.root}")
     else:
         st.info(
             markup.md(f"{error.task} once. The check takes a while; the plan then appears here by itself."),
             icon=":material/fact_check:",
         )
     running = task is not None and not task.ended
-    if not running and st.button(
-        "Check it now" if task is None else "Check again",
-        type="primary",
-        icon=":material/fact_check:",
-        key="check_here",
-        disabled=not session.writable(),
-    ):
-        submit_check(name, root, key, options)
+    label = "Check it now" if task is None else "Check again"
+    if not running and markup.write_button(label, "fact_check", "check_here", type="primary"):
+        check.submit()
         st.rerun()
 
 
@@ -118,26 +131,21 @@ def check_state(data: Mapping[str, Any]) -> str:
     return " ".join(f"{task.id} {task.status}" for task in checks)
 
 
-def known_domains(name: str, root: str | None, columns: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def known_domains(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return all domains of a data set: the catalog's, or of own data those that a plan or check found.
 
     Returns: an empty tuple if neither has read the data yet.
     """
-    entry = next((e for e in catalog.entries() if e.name == name), None)
-    if entry is None or entry.domains or not root:
+    entry = next((e for e in catalog.entries() if e.name == data["name"]), None)
+    if entry is None or entry.domains or not data.get("root"):
         return () if entry is None else entry.domains
-    if found := _planned().get(_key(name, root, columns)):
+    planned: dict[str, tuple[str, ...]] = st.session_state.get(_PLANNED, {})
+    if found := planned.get(_folder(data)):
         return found
-    task = session.store().tasks.find("check", check_key(None, root, columns)) if is_own_data(entry) else None
-    if task is not None and task.status == "done" and task.result and task.result["name"] == name:
+    task = Check.of_form(data, whole=True).task if is_own_data(entry) else None
+    if task is not None and task.status == "done" and task.result and task.result["name"] == entry.name:
         return tuple(task.result["report"]["domains"])  # none if the data cannot be used
     return ()
-
-
-def selected_domains(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the domains that the form's runs will use; ``data`` is the form's data part."""
-    chosen = data.get("domains")
-    return tuple(chosen) if chosen else known_domains(*_source(data))
 
 
 def remember_planned(data: Mapping[str, Any], planned: Sequence[str]) -> bool:
@@ -146,12 +154,17 @@ def remember_planned(data: Mapping[str, Any], planned: Sequence[str]) -> bool:
     Returns: whether they are new, so that the page must be drawn again.
     """
     domains = tuple(planned)
-    if data.get("domains") or known_domains(*_source(data)) == domains:
+    if data.get("domains") or known_domains(data) == domains:
         return False
-    key = _key(*_source(data))
-    is_new = _planned().get(key) != domains
-    _planned()[key] = domains
+    remembered: dict[str, tuple[str, ...]] = st.session_state.setdefault(_PLANNED, {})
+    is_new = remembered.get(_folder(data)) != domains
+    remembered[_folder(data)] = domains
     return is_new
+
+
+def _folder(data: Mapping[str, Any]) -> str:
+    """Return what identifies the images of a data part."""
+    return json.dumps([data["name"], data.get("root"), dict(data.get("columns") or {})], sort_keys=True)
 
 
 def domain_picker(
@@ -183,19 +196,6 @@ def _resolve_each(key: str) -> None:
         st.session_state[key] = [EACH] if value[-1] == EACH else [d for d in value if d != EACH]
 
 
-def _source(data: Mapping[str, Any]) -> tuple[str, str | None, Mapping[str, str] | None]:
-    return str(data["name"]), data.get("root"), data.get("columns")
-
-
-def _key(name: str, root: str | None, columns: Mapping[str, str] | None) -> str:
-    return json.dumps([name, root, dict(columns or {})], sort_keys=True)
-
-
-def _planned() -> dict[str, tuple[str, ...]]:
-    domains: dict[str, tuple[str, ...]] = st.session_state.setdefault(_PLANNED, {})
-    return domains
-
-
 @st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
 def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
     """Return the image counts and the sample pictures of a built-in data set."""
@@ -213,28 +213,206 @@ def sample_images(data: Mapping[str, Any]) -> None:
     )
     if not box.open:
         return
-    entry = next(e for e in catalog.entries() if e.name == data["name"])
     with box:
-        if entry.embedded:
-            _draw(counts_and_samples(entry.name)[1])
-            return
-        name, root = None if is_own_data(entry) else entry.name, str(data["root"])
-        columns = data.get("columns") or {}
-        key = check_key(name, root, columns)
-        task = session.store().tasks.find("check", key)
-        if task is None and session.writable():
-            submit_check(name, root, key, {"columns": columns})
-            task = session.store().tasks.find("check", key)
-        sheet = task.arrays().get("sheet") if task is not None and task.status == "done" else None
-        if sheet is not None:
-            _draw(sheet)
-        elif task is None or task.status == "done":
+        sheet: Any = None
+        if catalog.entry(data["name"]).embedded:
+            sheet = counts_and_samples(data["name"])[1]
+        else:
+            check = Check.of_form(data, whole=True)
+            if check.task is None and session.writable():
+                check.submit()
+            task = check.task
+            if task is not None and task.status != "done":
+                background.show_task(task, f"Checking {check.root}")
+                return
+            sheet = task.arrays().get("sheet") if task is not None else None
+        if sheet is None:
             markup.show_error(FedLensError("there are no sample images; see the report on Data & models"))
         else:
-            background.show_task(task, f"Checking {root}")
+            layout = "A row for each domain, a column for each class"
+            st.image(sheet, caption=layout, alt="Sample images", width="stretch")
 
 
-def _draw(sheet: Any) -> None:
-    st.image(
-        sheet, caption="A row for each domain, a column for each class", alt="Sample images", width="stretch"
+def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, Any]:
+    """Draw the fields of the data part and return their values."""
+    entries = {e.name: e for e in catalog.entries()}
+    left, right = st.columns(2)
+    with left:
+        titles = {e.name: e.title for e in entries.values()}
+        name = inputs.choose("Data set", titles, draft.name, f"{key}.name")
+        errors.place("data.name")
+    entry = entries.get(name)
+    values: dict[str, Any] = {"name": name}
+    with right:
+        if entry is not None and not entry.embedded:
+            values["root"] = (
+                st.text_input(
+                    FOLDER,
+                    value=draft.root or "",
+                    key=f"{key}.root",
+                    placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
+                    help=entry.how_to_get,
+                    on_change=note_typed,
+                    args=(f"{key}.root",),
+                ).strip()
+                or None
+            )
+        else:
+            start = drafts.form().extra_fields(name)["split"]
+            split = DataConfig.model_fields["split"]
+            values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
+            errors.place("data.split")
+    errors.place("data.root")
+    row = ("training_classes", "class_order"), 2
+    values |= inputs.field_rows("data", [row], dict(draft), key, errors)
+    if entry is not None and not is_own_data(entry):
+        about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
+        st.caption(markup.md(". ".join(about) + "."))
+    return extra_data_fields(values, entry, key, errors)
+
+
+def extra_data_fields(
+    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors
+) -> dict[str, Any]:
+    """Draw the less common data fields while their expander is open, and return the whole data part.
+
+    Args:
+        shown: the values of the fields above, which may include the split.
+    """
+    extra = drafts.form().extra_fields(str(shown["name"]))
+    extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
+    is_table = entry is not None and entry.loader in ("manifest", "hf")  # its columns can have other names
+    box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
+    if box.open:
+        with box:
+            extra |= _open_extra_fields(shown, dict(extra), entry, is_table, f"{key}.more", errors)
+    if not is_table:
+        extra["columns"] = {}
+    if not box.open:
+        defaults = inputs.default_values(DataConfig)
+        changes = [
+            f"{field_phrase(f'data.{name}')} "
+            + (columns_text(value) if name == "columns" else value_text(f"data.{name}", value))
+            for name, value in extra.items()
+            if name not in shown and (value or None) != (defaults[name] or None)
+        ]
+        if changes:
+            st.caption(f"Changed from the defaults: {markup.md('; '.join(changes))}")
+    return shown | extra | {"domains": extra["domains"] or None}
+
+
+def _open_extra_fields(
+    shown: Mapping[str, Any],
+    start: Mapping[str, Any],
+    entry: Entry | None,
+    is_table: bool,
+    key: str,
+    errors: FieldErrors,
+) -> dict[str, Any]:
+    """Draw the open expander; ``shown`` holds the values of the fields above, ``start`` the initial ones."""
+    values: dict[str, Any] = {}
+    if is_table:
+        values["columns"] = columns_field(start["columns"], f"{key}.columns")
+        errors.place("data.columns")
+    domains = known_domains({**shown, "columns": values.get("columns")})
+    if start["domains"] or len(domains) > 1:
+        values["domains"] = domain_picker(
+            "Domains", domains, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(domains)}"
+        )
+    errors.place("data.domains")
+    rest = [
+        name
+        for name in drafts.EXTRA_FIELDS
+        if name not in ("columns", "domains", *shown)
+        and (name != "classes" or (entry is not None and entry.classes_coop))
+    ]
+    rows = [(rest[first : first + MAX_COLUMNS], MAX_COLUMNS) for first in range(0, len(rest), MAX_COLUMNS)]
+    empty = {"template": entry.template} if entry is not None and entry.template else {}
+    return values | inputs.field_rows("data", rows, start, key, errors, empty=empty)
+
+
+def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
+    """Draw the field of column names, typed as ``label = species, client = writer``."""
+    text = st.text_input(
+        "Column names",
+        value=columns_text(start),
+        key=key,
+        placeholder="e.g. path = file, label = species, client = writer",
+        help="Needed only if the columns are not called path (image in a Hugging Face data set), label, "
+        "domain, client and split. Example: label = species, client = writer",
     )
+    pairs = (part.partition("=") for part in text.split(",") if part.strip())
+    return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+def columns_text(columns: Mapping[str, str]) -> str:
+    """Write column names as ``columns_field`` reads them."""
+    return ", ".join(f"{field} = {column}" for field, column in columns.items())
+
+
+def further_data_fields(
+    draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
+) -> list[dict[str, Any]]:
+    """Draw the choice of data sets that clients train on beside the first; return their entries.
+
+    Two entries of one name, such as two folders, can be set in files only; the form preserves them.
+    """
+    before = {other.name: other.model_dump() for other in draft.further_data}
+    if data["training_classes"] != "own":
+        return []
+    if len(before) < len(draft.further_data):
+        return [other.model_dump() for other in draft.further_data]
+    in_catalog = {e.name: e for e in catalog.entries()}
+    options = [name for name in dict.fromkeys([*before, *in_catalog]) if name != data["name"]]
+    info = Experiment.model_fields["further_data"]
+    chosen = st.multiselect(
+        field_phrase("further_data").capitalize(),
+        options,
+        [name for name in before if name in options],
+        format_func=lambda name: in_catalog[name].title if name in in_catalog else name,
+        key=f"{key}.further",
+        placeholder="none",
+        help=info.description,
+    )
+    entries = []
+    for number, name in enumerate(chosen):
+        entry = before.get(name, {"name": name})
+        if name not in in_catalog or not in_catalog[name].embedded:
+            title = in_catalog[name].title if name in in_catalog else name
+            typed = st.text_input(
+                f"{FOLDER}: {title}", value=entry.get("root") or "", key=f"{key}.further.{name}.root"
+            )
+            entry = {**entry, "root": typed.strip() or None}
+        errors.place(f"further_data.{number}")
+        entries.append(entry)
+    errors.place("further_data")
+    return entries
+
+
+def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
+    """Draw the choice of data sets that the trained models are only tested on.
+
+    Embedded data is offered; data with a folder comes from a file and stays until it is removed.
+    """
+    place = f"{key}.transfer"
+    chosen_before = st.session_state.get(place, ())
+    embedded: dict[str, dict[str, object]] = {
+        e.name: {"name": e.name}
+        for e in catalog.entries()
+        if e.embedded and (e.name != data["name"] or e.name in chosen_before)
+    }
+    written = {
+        f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
+        for other in draft.transfer
+    }
+    offered = embedded | written
+    chosen = st.multiselect(
+        field_title("transfer"),
+        list(offered),
+        default=list(written),
+        key=place,
+        placeholder="no other data",
+        help="Other data sets, on which no client trains. The trained models are tested on each among its "
+        "own names. For data in a folder write a table [[transfer]] into the experiment's file.",
+    )
+    return [offered[name] for name in chosen]

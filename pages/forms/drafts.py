@@ -19,6 +19,8 @@ from pages.widgets import markup, session
 DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
 MAX_REMEMBERED = 200
+_REMEMBERED: OrderedDict[str, tuple[Experiment, str]] = OrderedDict()
+"""Contents of forms that a reload may ask for, with their origins, the oldest first."""
 _LOCK = Lock()
 EXTRA_FIELDS = (
     "columns", "domains", "classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode",
@@ -27,64 +29,37 @@ EXTRA_FIELDS = (
 
 
 @dataclass
-class Expander:
-    """Values behind an expander, kept while it is closed and its widgets are not drawn.
-
-    Attributes:
-        values: as last typed.
-        start: the initial values of the open form's widgets.
-        version: how often the form was opened or reset; part of its widgets' keys.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    start: dict[str, Any] = field(default_factory=dict)
-    is_open: bool = False
-    version: int = 0
-
-    def set_open(self, is_open: bool | None) -> bool:
-        if is_open and not self.is_open:
-            self.start, self.version = dict(self.values), self.version + 1
-        self.is_open = bool(is_open)
-        return self.is_open
-
-
-@dataclass
 class MethodDraft:
     """One method of the form.
 
     Attributes:
         uid: identity, which stays the same when the position changes.
-        config: hyper-parameters that differ from the paper's.
+        config: hyper-parameters that differ from the paper's, as last typed.
         title: the form's heading, which stays while the label is edited.
-        start_label: the initial label of the open form.
+        version: counts the resets; part of the keys of the method's widgets.
         tuned: the search that selected ``tuned_config``; with other hyper-parameters it says nothing.
     """
 
     uid: int
     name: str
     label: str | None
-    config: Expander
+    config: dict[str, Any]
     file: str | None
     title: str | None
-    start_label: str | None = None
+    version: int = 1
     tuned: Tuned | None = None
     tuned_config: dict[str, Any] = field(default_factory=dict)
 
-    def set_open(self, is_open: bool | None) -> bool:
-        if not self.config.is_open:
-            self.start_label = self.label
-        return self.config.set_open(is_open)
-
     def content(self) -> dict[str, Any]:
-        content = {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
-        if self.tuned is not None and self.config.values == self.tuned_config:
+        content = {"name": self.name, "label": self.label, "config": self.config, "file": self.file}
+        if self.tuned is not None and self.config == self.tuned_config:
             content["tuned"] = self.tuned.model_dump()
         return content
 
 
 @dataclass
 class Form:
-    """The content of the form.
+    """The content of the form. What is behind an expander is kept here while its widgets are not drawn.
 
     Attributes:
         experiment: the one that the form was filled from.
@@ -92,9 +67,10 @@ class Form:
         version: how often the form was filled; part of all widgets' keys.
         methods: the methods in their order.
         sweep: the swept fields: path -> values.
-        cohorts: the rows of the cohort table under ``rows``; empty before they are first edited.
         extra: the fields of the data part that are behind an expander.
         data: name of the data set whose domains ``extra`` holds.
+        cohorts: the rows of the cohort table as last typed.
+        first_cohorts: the rows with which its editor began.
         typed: the latest valid content, since widgets forget theirs when another page is opened.
         given_name: the experiment's name until the user types another one.
     """
@@ -103,20 +79,20 @@ class Form:
     origin: str
     version: int
     methods: list[MethodDraft]
-    sweep: Expander
-    cohorts: Expander
-    extra: Expander
+    sweep: dict[str, list[Any]]
+    extra: dict[str, Any]
     data: str
+    cohorts: list[dict[str, Any]] = field(default_factory=list)
+    first_cohorts: list[dict[str, Any]] = field(default_factory=list)
     typed: Experiment | None = None
     given_name: str | None = None
     _last_uid: int = -1
 
-    def extra_fields(self, data: str) -> Expander:
+    def extra_fields(self, data: str) -> dict[str, Any]:
         """Return the fields behind the expander; a change of the data set clears domains and classes."""
         if self.data != data:
             self.data = data
-            self.extra.values["domains"] = self.extra.start["domains"] = None
-            self.extra.values["classes"] = self.extra.start["classes"] = "all"
+            self.extra |= {"domains": None, "classes": "all"}
         return self.extra
 
     def new_method(
@@ -124,7 +100,7 @@ class Form:
     ) -> MethodDraft:
         """Return a method with an identity that no other one of this form has had."""
         self._last_uid += 1
-        return MethodDraft(self._last_uid, name, label, Expander(dict(config)), file, title=label)
+        return MethodDraft(self._last_uid, name, label, dict(config), file, title=label)
 
 
 def form() -> Form:
@@ -143,9 +119,8 @@ def fill(experiment: Experiment, origin: str) -> None:
         origin,
         version=before.version + 1 if before else 1,
         methods=[],
-        sweep=Expander({path: list(v) for path, v in experiment.sweep.items()}),
-        cohorts=Expander(is_open=bool(experiment.cohorts)),
-        extra=Expander({name: getattr(experiment.data, name) for name in EXTRA_FIELDS}),
+        sweep={path: list(v) for path, v in experiment.sweep.items()},
+        extra={name: getattr(experiment.data, name) for name in EXTRA_FIELDS},
         data=experiment.data.name,
     )
     for m in experiment.methods:
@@ -163,48 +138,37 @@ def remember(typed: Experiment) -> None:
         return  # nothing was changed yet
     key = key or secrets.token_urlsafe(6)
     with _LOCK:
-        remembered = _remembered()
-        remembered[key] = typed, content.origin
-        remembered.move_to_end(key)
-        while len(remembered) > MAX_REMEMBERED:
-            remembered.popitem(last=False)
+        _REMEMBERED[key] = typed, content.origin
+        _REMEMBERED.move_to_end(key)
+        while len(_REMEMBERED) > MAX_REMEMBERED:
+            _REMEMBERED.popitem(last=False)
     if st.query_params.get(DRAFT) != key:
         st.query_params[DRAFT] = key
-
-
-@st.cache_resource(show_spinner=False)
-def _remembered() -> OrderedDict[str, tuple[Experiment, str]]:
-    """Return the contents of forms that a reload may ask for, with their origins, the oldest first."""
-    return OrderedDict()
 
 
 def restore() -> None:
     """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
     key = st.query_params.get(DRAFT)
-    if key is not None and "form" not in st.session_state and key in _remembered():
-        fill(*_remembered()[key])
+    if key is not None and "form" not in st.session_state and key in _REMEMBERED:
+        fill(*_REMEMBERED[key])
         return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:
         fill(typed, form().origin)
 
 
-def from_url() -> FedLensError | None:
-    """Fill the form once as the URL says (``?preset=demo``, ``?clone=3``), or return the error."""
+def from_url() -> None:
+    """Fill the form once as the URL says (``?preset=demo``, ``?clone=3``)."""
     preset, clone = st.query_params.get("preset"), st.query_params.get("clone")
     wanted = f"clone:{clone}" if clone else f"preset:{preset}" if preset else ""
     if not wanted or wanted == form().origin:
-        return None
-    try:
-        if clone:
-            row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
-            name = row.name if row.config.tuning is None else row.config.name  # without "Search: "
-            fill(row.config.model_copy(update={"name": f"{name} (copy)"}), wanted)
-        else:
-            fill(experiments.preset(str(preset)), wanted)
-    except FedLensError as error:
-        return error
-    return None
+        return
+    if clone:
+        row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
+        name = row.name if row.config.tuning is None else row.config.name  # without "Search: "
+        fill(row.config.model_copy(update={"name": f"{name} (copy)"}), wanted)
+    else:
+        fill(experiments.preset(str(preset)), wanted)
 
 
 def available_methods() -> dict[str, type[Method]]:
@@ -225,26 +189,23 @@ def sync_methods(key: str) -> None:
     content.methods = [*remaining, *added]
 
 
-def reset(uid: int) -> None:
+def reset(entry: MethodDraft) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
-    entry = next(e for e in form().methods if e.uid == uid)
-    entry.config.values, entry.config.start = {}, {}
-    entry.config.version += 1
+    entry.config, entry.version = {}, entry.version + 1
 
 
-def add_variant(uid: int) -> None:
+def add_variant(entry: MethodDraft) -> None:
     """Callback: add a variant of a method below it."""
     content = form()
-    at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
     label = f"{entry.label or registry.title(entry.name)} (variant)"
-    variant = content.new_method(entry.name, label, entry.config.values, entry.file)
-    content.methods.insert(at + 1, variant)
+    variant = content.new_method(entry.name, label, entry.config, entry.file)
+    content.methods.insert(content.methods.index(entry) + 1, variant)
 
 
-def remove(uid: int) -> None:
+def remove(entry: MethodDraft) -> None:
     """Callback: remove a method from the form."""
     content = form()
-    content.methods = [e for e in content.methods if e.uid != uid]
+    content.methods.remove(entry)
     key = f"new{content.version}.choice"
     if key in st.session_state:
         st.session_state[key] = list(dict.fromkeys(e.name for e in content.methods))

@@ -1,38 +1,52 @@
-"""The fields of an experiment that every method shares: data, partition, backbone, schedule."""
+"""The fields of an experiment beside its data and methods: partition, backbone, cohorts, schedule, sweep."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
+from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, config_files
-from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config import (
+    PARTITION_FIELDS,
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    PartitionConfig,
+    TuningConfig,
+)
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
-from fedcore.data.images import Entry
+from fedcore.methods import class_texts
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
-from pages.forms.errors import FOLDER, FieldErrors
+from pages.forms.inputs import FieldErrors
 from pages.widgets import markup
 
 MAX_SEEDS = 1000
 """Maximum number of seeds in one range."""
 _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
-MAX_COLUMNS = 4
-"""Fields side by side behind the expander; narrower ones would cut off their options."""
 SCHEDULE: tuple[inputs.Row, ...] = (
     (("rounds", "seeds", "participation"), 3),
     (("held_out", "time_limit", "keep_checkpoints"), (2, 1, 1)),
     (("test_sample", "held_out_share"), 2),
 )
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
-EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
-"""Example paths of the user's own data, by data set name."""
+CohortRow = dict[str, Any]
+"""One row of the cohort table: its fields, with its backbone's name as ``backbone``; None where empty."""
+NUMBER_COLUMNS = {"clients": 80, "batch_size": 104, "local_epochs": 84, "max_steps": 100}
+"""Columns of numbers in the cohort table, with their widths in pixels."""
+BACKBONE_COLUMNS = {"backbone": "name", "pretrained": "pretrained", "precision": "precision"}
+"""Column of the cohort table -> field of the backbone."""
+Sweepable = tuple[str, FieldInfo, Any]
+"""Title of a field, its declaration, and its current value in the form."""
 
 
 def name_field(draft: Experiment, key: str) -> str:
@@ -61,173 +75,6 @@ def name_for_data(preset: str, data: str, root: str | None) -> str:
     return data if entry is None else entry.title
 
 
-def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, object]:
-    """Draw the fields of the data part and return their values."""
-    entries = {e.name: e for e in catalog.entries()}
-    names = list(entries) if draft.name in entries else [draft.name, *entries]
-    left, right = st.columns(2)
-    with left:
-        name = st.selectbox(
-            "Data set",
-            names,
-            index=names.index(draft.name),
-            format_func=lambda n: entries[n].title if n in entries else n,
-            key=f"{key}.name",
-        )
-        errors.place("data.name")
-    entry = entries.get(name)
-    values: dict[str, object] = {"name": name}
-    with right:
-        if entry is not None and not entry.embedded:
-            values["root"] = (
-                st.text_input(
-                    FOLDER,
-                    value=draft.root or "",
-                    key=f"{key}.root",
-                    placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
-                    help=entry.how_to_get,
-                    on_change=dataset.note_typed,
-                    args=(f"{key}.root",),
-                ).strip()
-                or None
-            )
-        else:
-            start = drafts.form().extra_fields(name).values["split"]
-            split = DataConfig.model_fields["split"]
-            values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
-            errors.place("data.split")
-    errors.place("data.root")
-    row = ("training_classes", "class_order"), 2
-    values |= inputs.field_rows("data", [row], dict(draft), key, errors)
-    if entry is not None and not dataset.is_own_data(entry):
-        about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
-        st.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, errors)
-
-
-def further_data_fields(
-    draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
-) -> list[dict[str, Any]]:
-    """Draw the choice of data sets that clients train on beside the first; return their entries.
-
-    Two entries of one name, such as two folders, can be set in files only; the form preserves them.
-    """
-    before = {other.name: other.model_dump() for other in draft.further_data}
-    if data["training_classes"] != "own":
-        return []
-    if len(before) < len(draft.further_data):
-        return [other.model_dump() for other in draft.further_data]
-    in_catalog = {e.name: e for e in catalog.entries()}
-    options = [name for name in dict.fromkeys([*before, *in_catalog]) if name != data["name"]]
-    info = Experiment.model_fields["further_data"]
-    chosen = st.multiselect(
-        field_phrase("further_data").capitalize(),
-        options,
-        [name for name in before if name in options],
-        format_func=lambda name: in_catalog[name].title if name in in_catalog else name,
-        key=f"{key}.further",
-        placeholder="none",
-        help=info.description,
-    )
-    entries = []
-    for number, name in enumerate(chosen):
-        entry = before.get(name, {"name": name})
-        if name not in in_catalog or not in_catalog[name].embedded:
-            title = in_catalog[name].title if name in in_catalog else name
-            typed = st.text_input(
-                f"{FOLDER}: {title}", value=entry.get("root") or "", key=f"{key}.further.{name}.root"
-            )
-            entry = {**entry, "root": typed.strip() or None}
-        errors.place(f"further_data.{number}")
-        entries.append(entry)
-    errors.place("further_data")
-    return entries
-
-
-def extra_data_fields(
-    values: dict[str, object], entry: Entry | None, key: str, errors: FieldErrors
-) -> dict[str, object]:
-    """Draw the less common data fields while their expander is open, and return the whole data part.
-
-    Args:
-        values: the values of the fields above, which may include the split.
-    """
-    folded = drafts.form().extra_fields(str(values["name"]))
-    folded.values |= {name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS}
-    box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
-    if folded.set_open(box.open):
-        split = {"split": folded.values["split"]}
-        with box:
-            folded.values |= _open_extra_fields(
-                values, folded.start | split, entry, f"{key}.{folded.version}", errors
-            )
-    if entry is None or not has_columns(entry):
-        folded.values["columns"] = {}
-    if not folded.is_open and (changes := changed_text(folded.values, values)):
-        st.caption(f"Changed from the defaults: {markup.md(changes)}")
-    return values | folded.values | {"domains": folded.values["domains"] or None}
-
-
-def changed_text(now: Mapping[str, Any], shown: Collection[str]) -> str:
-    """Describe the data values that differ from the defaults, except those ``shown`` by other widgets."""
-    defaults = inputs.default_values(DataConfig)
-    changes = []
-    for name, value in now.items():
-        if name not in shown and (value or None) != (defaults[name] or None):
-            text = columns_text(value) if name == "columns" else value_text(f"data.{name}", value)
-            changes.append(f"{field_phrase(f'data.{name}')} {text}")
-    return "; ".join(changes)
-
-
-def _open_extra_fields(
-    shown: Mapping[str, Any], start: Mapping[str, Any], entry: Entry | None, key: str, errors: FieldErrors
-) -> dict[str, object]:
-    """Draw the open expander; ``shown`` holds the values of the fields above, ``start`` the initial ones."""
-    values: dict[str, Any] = {}
-    if entry is not None and has_columns(entry):
-        values["columns"] = columns_field(start["columns"], f"{key}.columns")
-        errors.place("data.columns")
-    domains = dataset.known_domains(shown["name"], shown.get("root"), values.get("columns"))
-    if start["domains"] or len(domains) > 1:
-        values["domains"] = dataset.domain_picker(
-            "Domains", domains, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(domains)}"
-        )
-    errors.place("data.domains")
-    rest = [
-        name
-        for name in drafts.EXTRA_FIELDS
-        if name not in ("columns", "domains", *shown)
-        and (name != "classes" or (entry is not None and entry.classes_coop))
-    ]
-    rows = [(rest[first : first + MAX_COLUMNS], MAX_COLUMNS) for first in range(0, len(rest), MAX_COLUMNS)]
-    empty = {"template": entry.template} if entry is not None and entry.template else {}
-    return values | inputs.field_rows("data", rows, start, key, errors, empty=empty)
-
-
-def has_columns(entry: Entry) -> bool:
-    """Return whether a data set is a table, whose columns can have other names."""
-    return entry.loader in ("manifest", "hf")
-
-
-def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
-    """Draw the field of column names, typed as ``label = species, client = writer``."""
-    text = st.text_input(
-        "Column names",
-        value=columns_text(start),
-        key=key,
-        placeholder="e.g. path = file, label = species, client = writer",
-        help="Needed only if the columns are not called path (image in a Hugging Face data set), label, "
-        "domain, client and split. Example: label = species, client = writer",
-    )
-    pairs = (part.partition("=") for part in text.split(",") if part.strip())
-    return {field.strip(): column.strip() for field, _, column in pairs}
-
-
-def columns_text(columns: Mapping[str, str]) -> str:
-    """Write column names as ``columns_field`` reads them."""
-    return ", ".join(f"{field} = {column}" for field, column in columns.items())
-
-
 def partition_fields(
     draft: PartitionConfig, data: Mapping[str, object], key: str, errors: FieldErrors
 ) -> dict[str, object]:
@@ -243,13 +90,8 @@ def partition_fields(
     cross_class = data["training_classes"] == "own"
     if cross_class:  # the protocol's only partition
         kinds = {"blocks": "Blocks: classes of one data set each, in label order"}
-    kind = st.selectbox(
-        "Partition",
-        tuple(kinds),
-        index=tuple(kinds).index(draft.kind) if draft.kind in kinds else 0,
-        format_func=lambda k: kinds[k],
-        key=f"{key}.kind.own" if cross_class else f"{key}.kind",
-    )
+    current = draft.kind if draft.kind in kinds else next(iter(kinds))
+    kind = inputs.choose("Partition", kinds, current, f"{key}.kind.own" if cross_class else f"{key}.kind")
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]
     start = dict(draft) | {"classes_per_client": draft.classes_per_client or 2}
@@ -263,35 +105,6 @@ def partition_fields(
     return {"kind": kind} | {name: drawn.get(name, start[name]) for name in names}
 
 
-def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
-    """Draw the choice of data sets that the trained models are only tested on.
-
-    Embedded data is offered; data with a folder comes from a file and stays until it is removed.
-    """
-    place = f"{key}.transfer"
-    chosen_before = st.session_state.get(place, ())
-    embedded: dict[str, dict[str, object]] = {
-        e.name: {"name": e.name}
-        for e in catalog.entries()
-        if e.embedded and (e.name != data["name"] or e.name in chosen_before)
-    }
-    written = {
-        f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
-        for other in draft.transfer
-    }
-    offered = embedded | written
-    chosen = st.multiselect(
-        field_title("transfer"),
-        list(offered),
-        default=list(written),
-        key=place,
-        placeholder="no other data",
-        help="Other data sets, on which no client trains. The trained models are tested on each among its "
-        "own names. For data in a folder write a table [[transfer]] into the experiment's file.",
-    )
-    return [offered[name] for name in chosen]
-
-
 def backbone_names() -> list[str]:
     """Return the names of all CLIP models: built-in, common, then all others."""
     files = config_files()
@@ -301,18 +114,11 @@ def backbone_names() -> list[str]:
 
 def backbone_fields(draft: BackboneConfig, key: str, errors: FieldErrors) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
-    names = backbone_names()
-    names = names if draft.name in names else [draft.name, *names]
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        name = st.selectbox(
-            "CLIP backbone",
-            names,
-            index=names.index(draft.name),
-            key=f"{key}.name",
-            help="mini-vit and mini-rn come with FedLens; the others are open_clip models, which need "
-            "weights",
-        )
+        help_ = "mini-vit and mini-rn come with FedLens; the others are open_clip models, which need weights"
+        titles = {name: name for name in backbone_names()}
+        name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
@@ -379,12 +185,12 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:
+def held_out_field(draft: Experiment, data: Mapping[str, Any], key: str) -> list[str]:
     """Draw the held-out domains: a choice if the data set's domains are known, else a text field.
 
     A change of the data set clears them, except for domains that the new one has too.
     """
-    name, domains = data["name"], dataset.selected_domains(data)
+    name, domains = data["name"], tuple(data.get("domains") or dataset.known_domains(data))
     before, last = st.session_state.get(key, (draft.data.name, list(draft.held_out)))
     start = [d for d in last if before == name or d == dataset.EACH or d in domains]
     help_ = "Leave-one-domain-out: one run for each domain named here, in which its clients do not train"
@@ -411,3 +217,233 @@ def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
         held_out = [part.strip() for part in text.split(",") if part.strip()]
     st.session_state[key] = name, held_out
     return held_out
+
+
+def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) -> list[dict[str, Any]]:
+    """Draw the editor of cohorts and return its content; empty if all clients are alike."""
+    form = drafts.form()
+    differ = st.toggle(
+        "Clients differ in backbone or budget",
+        value=bool(form.experiment.cohorts),
+        key=f"{key}.cohorts",
+        help="Divide the clients, in their order, into cohorts with their own CLIP model and training budget",
+    )
+    if not differ:
+        errors.place("cohorts")
+        form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
+        return []
+    all_clients = {"clients": st.session_state.get("planned_clients", 1)}
+    rows = form.first_cohorts or [*map(_cohort_row, form.experiment.cohorts)] or [all_clients]
+    form.first_cohorts = rows  # Streamlit discards the edits when an editor's first table changes
+    edited = st.data_editor(
+        _cohort_table(rows),
+        num_rows="dynamic",
+        hide_index=False,
+        column_config=_cohort_columns([str(row.get("backbone") or "") for row in rows]),
+        key=f"{key}.cohorts.table",
+        placeholder="-",
+        alt="Cohorts of clients",
+    )
+    st.caption("One cohort per row. The numbers of clients must add up to that of the partition.")
+    errors.place("cohorts")
+    form.cohorts = [
+        {str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")
+    ]
+    return [cohort_content(row, backbone) for row in form.cohorts]
+
+
+def _cohort_row(cohort: CohortConfig) -> CohortRow:
+    """Return the row of the table for a cohort."""
+    row: CohortRow = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
+    if cohort.backbone is not None:
+        row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
+    return row
+
+
+def _cohort_table(rows: list[CohortRow]) -> pd.DataFrame:
+    """Return the editor's table, with typed columns and rows counted from 1 as in error messages."""
+    index = pd.RangeIndex(1, len(rows) + 1)
+    texts, numbers = dict.fromkeys(BACKBONE_COLUMNS, "string"), dict.fromkeys(NUMBER_COLUMNS, "Int64")
+    kinds = {"clients": "Int64"} | texts | numbers
+    return pd.DataFrame(
+        {name: pd.Series([row.get(name) for row in rows], index, dtype=kind) for name, kind in kinds.items()}
+    )
+
+
+def _cohort_columns(backbones: list[str]) -> dict[str, Any]:
+    """Return how each column is edited; ``backbones`` are the names in use, which may be unknown ones."""
+    budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
+    columns: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
+    for name, width in NUMBER_COLUMNS.items():
+        columns[name] = st.column_config.NumberColumn(
+            {"local_epochs": "Epochs"}.get(name) or field_title(name),
+            help=budget[name].description,
+            step=1,
+            width=width,
+            default=1 if name == "clients" else None,
+        )
+    names = [*backbone_names(), *filter(None, backbones)]
+    weights, precision = about["pretrained"].description, about["precision"]
+    choice = st.column_config.SelectboxColumn
+    return columns | {
+        "backbone": choice(
+            "CLIP", help=budget["backbone"].description, options=list(dict.fromkeys(names)), width=96
+        ),
+        "pretrained": st.column_config.TextColumn("Weights", help=weights, width=88),
+        "precision": choice(
+            "Precision", help=precision.description, options=list(inputs.options_of(precision)), width=94
+        ),
+    }
+
+
+def _cell_value(value: Any) -> Any:
+    if pd.isna(value) or not str(value).strip():
+        return None
+    return value.strip() if isinstance(value, str) else int(value)
+
+
+def cohort_content(row: CohortRow, default: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as an experiment holds it, with a backbone only if the row sets one of its fields."""
+    content = {name: row[name] for name in NUMBER_COLUMNS if row[name] is not None}
+    given = {field: row[column] for column, field in BACKBONE_COLUMNS.items() if row[column] is not None}
+    if given:
+        name = given.get("name", default["name"])
+        inherited = {} if name in MINI_MODELS else {"pretrained": default.get("pretrained")}
+        backbone = {"precision": default.get("precision"), **inherited, **given, "name": name}
+        content["backbone"] = {field: value for field, value in backbone.items() if value is not None}
+    return content
+
+
+def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
+    """Return the fields that can be swept, by path, given the form's partition and methods."""
+    top = Experiment.model_fields
+    fields = {name: (top[name], values[name]) for name in ("rounds", "participation")}
+    fields["data.shots"] = (DataConfig.model_fields["shots"], values["data"].get("shots"))
+    for name, value in values["partition"].items():
+        if name != "kind":
+            fields[f"partition.{name}"] = (PartitionConfig.model_fields[name], value)
+    fields["backbone.name"] = (BackboneConfig.model_fields["name"], values["backbone"]["name"])
+    return {path: (field_title(path), *field) for path, field in fields.items()} | _method_fields()
+
+
+def _method_fields() -> dict[str, Sweepable]:
+    """Return the fields of single methods, then those that several methods have, to be swept together."""
+    methods, entries = drafts.available_methods(), drafts.form().methods
+    sweepable: dict[str, Sweepable] = {}
+    by_field: dict[str, list[Sweepable]] = {}
+    for entry in (e for e in entries if e.name in methods):
+        method = methods[entry.name]
+        unique = sum(e.name == entry.name for e in entries) == 1
+        variant = entry.name if unique else entry.label
+        defaults = inputs.default_values(method.Config)
+        texts = class_texts.fields(method.Config)  # too long for a line of values
+        for name, info in method.Config.model_fields.items():
+            if name in texts:
+                continue
+            value = entry.config.get(name, defaults[name])
+            phrase = field_phrase(f"methods.{entry.name}.{name}")
+            by_field.setdefault(name, []).append((phrase, info, value))
+            if variant:
+                title = entry.label or method.about.title
+                sweepable[f"methods.{variant}.{name}"] = (f"{title}: {phrase}", info, value)
+    for name, [(phrase, info, value), *others] in by_field.items():
+        if others:
+            sweepable[f"methods.*.{name}"] = (f"All methods: {phrase}", info, value)
+    return sweepable
+
+
+def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[str, list[Any]]:
+    """Draw the sweep while its expander is open, and return the values of each swept field."""
+    form, fields_by_path = drafts.form(), sweepable_fields(values)
+    for path in list(form.sweep):
+        if path.startswith("methods.") and path not in fields_by_path:  # its method was removed
+            del form.sweep[path]
+    titles = {path: title for path, (title, _, _) in fields_by_path.items()}
+    titles |= {path: field_title(path) for path in form.sweep if path not in titles}
+    box = st.expander(
+        "Sweep: several values of one or more fields",
+        icon=":material/grid_on:",
+        key=f"{key}.sweep",
+        on_change="rerun",
+    )
+    if box.open:
+        with box:
+            form.sweep = _open_sweep(form.sweep, fields_by_path, titles, f"{key}.sweep", errors)
+    elif form.sweep:
+        swept = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in form.sweep.items())
+        st.caption(f"Swept: {markup.md(swept)}")
+    errors.place("sweep")
+    return form.sweep
+
+
+def _open_sweep(
+    swept: dict[str, list[Any]],
+    fields_by_path: dict[str, Sweepable],
+    titles: dict[str, str],
+    key: str,
+    errors: FieldErrors,
+) -> dict[str, list[Any]]:
+    """Draw the choice of fields and the values of each."""
+    st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
+    chosen = st.multiselect(
+        "Fields",
+        list(titles),
+        default=list(swept),
+        format_func=lambda path: titles.get(path, field_title(path)),
+        placeholder="Choose a field",
+        key=f"{key}.fields",
+    )
+    values = {}
+    for path in chosen:
+        _, info, value = fields_by_path.get(path, ("", None, None))
+        start = swept.get(path, [] if value is None else [value])
+        values[path] = _values(path, f"{titles[path]}: values", info, start, f"{key}.{path}")
+        errors.place(f"sweep.{path}")
+    return values
+
+
+def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:
+    """Draw the values of one field: a choice among its options, or a text separated by commas."""
+    help_ = "" if info is None else inputs.help_text(path, info)
+    options = () if info is None else inputs.options_of(info)
+    if options:
+        chosen = [v for v in start if v in options]
+        texts = {v: value_text(path, v) for v in options}
+        placeholder = "Choose values"
+        return st.multiselect(
+            label, options, chosen, texts.__getitem__, key=key, help=help_, placeholder=placeholder
+        )
+    typed = ", ".join(str(v) for v in start)
+    placeholder = "values, separated by commas" + (
+        "" if info is None else f"; default {value_text(path, inputs.default_of(info))}"
+    )
+    help_ = f"{help_} Separate values with commas.".strip()
+    text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
+    words = {"true": True, "false": False}
+    parts = [part for part in text.split(",") if part.strip()]
+    return [words.get(part.strip().lower(), inputs.scalar(part)) for part in parts]
+
+
+def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any] | None:
+    """Draw the switch of the search and its fields, and return its table; None without a search.
+
+    Ranges are set in files only: the form preserves them, and the plan names them.
+    """
+    on = st.toggle(
+        "Tune first",
+        value=draft.tuning is not None,
+        key=f"{key}.tuning",
+        help="Before the runs, several values of each method's hyper-parameters are tried, the same number "
+        "for each method. Those with the highest validation accuracy are run with the seeds above.",
+    )
+    errors.place("tuning")
+    if not on:
+        return None
+    start = draft.tuning or TuningConfig()
+    row = ("draws", "sampler", "seed"), 3
+    values = inputs.field_rows("tuning", [row], dict(start), f"{key}.tuning", errors)
+    ranges = start.model_dump(mode="json", exclude_defaults=True).get("space", {})
+    for who, fields in ranges.items():
+        for name in fields:
+            errors.place(f"tuning.space.{who}.{name}")
+    return {**values, "space": ranges}

@@ -1,5 +1,9 @@
-"""Draw a form from a method's Config, so that a new method has a form without code here."""
+"""Draw fields from their declarations, so that a new method has a form without code here.
 
+Their errors stand beside them, in the form's own words.
+"""
+
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
@@ -9,11 +13,19 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from fedcore.config import DataConfig, Experiment, PartitionConfig, TuningConfig
-from fedcore.config.field_names import field_title, value_text
-from pages.forms.errors import FieldErrors
+from fedcore.base.errors import FedLensError
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, TuningConfig
+from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.methods import registry
+from pages.forms import drafts
 from pages.widgets import markup
 
+FOLDER = "Folder on this machine"
+"""Label of the field for a data set's folder or file."""
+_NAME = re.compile(
+    r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
+)
+"""Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
 COLUMNS = 3
 Row = tuple[Sequence[str], int | Sequence[int]]
 """Names of fields side by side, and the number of columns or their widths."""
@@ -21,6 +33,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "": Experiment,
     "data": DataConfig,
     "partition": PartitionConfig,
+    "backbone": BackboneConfig,
     "tuning": TuningConfig,
 }
 WITHOUT: Mapping[str, tuple[str, object]] = {
@@ -31,6 +44,84 @@ WITHOUT: Mapping[str, tuple[str, object]] = {
 """Fields that mean nothing, and are not drawn, while one before them has this value."""
 Editor = Callable[[Any, str], Any]
 """Draws a field that needs more than one widget: (value, key) -> the edited value."""
+
+
+class FieldErrors:
+    """A place under every field for its error message."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
+        self._in_rows: set[str] = set()
+        self.refused: list[str] = []
+        """Names of inputs that cannot be used, although the rest of the form is valid."""
+
+    def place(self, field: str) -> None:
+        """Reserve room for errors of a field at the current position of the page."""
+        self._places[field] = st.empty()
+
+    def place_row(self, fields: Iterable[str]) -> None:
+        """Reserve room below a row of fields, since an error cannot be read in a narrow column."""
+        below = st.empty()
+        for field in fields:
+            self._places[field] = below
+            self._in_rows.add(field)
+
+    def refuse(self, name: str, error: FedLensError) -> None:
+        """Show an error beside an input, such as a file, whose content the form has not taken over.
+
+        Nothing is launched until it is corrected.
+        """
+        markup.show_error(error)
+        self.refused.append(name)
+
+    def show(self, error: FedLensError) -> None:
+        """Show an error below its field, or below the nearest enclosing part that has a place."""
+        field = error.field or ""
+        while field and field not in self._places:
+            field = field.rpartition(".")[0]
+        place = self._places.get(field) or self._places[""]
+        in_table = field == "cohorts" and error.field != field  # the table cannot mark one of its rows
+        if error.field and (field in self._in_rows or in_table):
+            error = FedLensError(f"{name_in_form(error.field)}: {error}", error.field)
+        elif error.field and str(error).startswith(("must ", "is ")):
+            error = FedLensError(f"{name_in_form(error.field)} {error}", error.field)
+        markup.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
+
+
+def name_in_form(field: str) -> str:
+    """Return the form's name of a field: ``methods.3.config.lr`` is "FedDEAP, learning rate"."""
+    parts = field.split(".")
+    while len(parts) > 1 and parts[-1].isdecimal() and parts[0] not in ("methods", "cohorts"):
+        parts.pop()  # the position in a list: ``seeds.0``
+    if parts[:2] == ["data", "columns"]:
+        parts = parts[:2]  # one field for all columns
+    if parts == ["data", "root"]:
+        return FOLDER
+    field = ".".join(parts)
+    if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
+        return field_title(field)
+    entry = drafts.form().methods[int(parts[1])]
+    title = entry.title or registry.title(entry.name)
+    return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
+
+
+def with_field_titles(text: str) -> str:
+    """Return an error's text with the form's titles: ``lower min_samples`` is lower "Minimum samples"."""
+    paths = {
+        name: f"methods.{m}.{name}"
+        for m, cls in registry.registered().items()
+        for name in cls.Config.model_fields
+    }
+    for part in ("data", "partition", "backbone"):
+        names = PARTS[part].model_fields
+        paths |= {n: f"{part}.{name}" for name in names for n in (name, f"{part}.{name}")}
+
+    def title(match: re.Match[str]) -> str:
+        name = match[0]
+        is_field = name in paths and ("_" in name or "." in name)  # without either it may be a plain word
+        return f'"{field_title(paths[name])}"' if is_field else name
+
+    return _NAME.sub(title, text)
 
 
 def config_form(
@@ -54,30 +145,29 @@ def config_form(
     defaults = default_values(config)
     given: dict[str, Any] = {}
     paths = {name: f"{path}.{name}".lstrip(".") for name in config.model_fields}
-    fields = [(n, i) for n, i in config.model_fields.items() if not _extra(i)]
-    boxes = [f for f in fields if f[1].annotation is bool]  # in separate rows
-    for row in (*_rows([f for f in fields if f not in boxes]), *_rows(boxes)):
-        for column, (name, info) in zip(st.columns(COLUMNS, vertical_alignment="top"), row, strict=False):
-            with column:
-                default = defaults[name]
-                value = field_widget(paths[name], info, values.get(name, default), f"{key}.{name}")
-                if value != default:
-                    given[name] = value
-                    st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
-    for name, info in config.model_fields.items():
-        if extra := _extra(info):
-            value, current = values.get(name, defaults[name]), defaults | given
-            draw = (editors or {}).get(extra["editor"])
-            if draw and all(current[n] == wanted for n, wanted in extra.get("when", {}).items()):
-                st.markdown(f"**{field_title(paths[name])}**", help=help_text(paths[name], info))
-                value = draw(value, f"{key}.{name}")
-            if value != defaults[name]:
-                given[name] = value
+    own_editors = {name: extra for name, info in config.model_fields.items() if (extra := _extra(info))}
+    boxes = [name for name, info in config.model_fields.items() if info.annotation is bool]
+    others = [name for name in config.model_fields if name not in (*boxes, *own_editors)]
+    for names in (others, boxes):  # boxes to tick have separate rows
+        for first in range(0, len(names), COLUMNS):
+            row = names[first : first + COLUMNS]
+            for column, name in zip(st.columns(COLUMNS, vertical_alignment="top"), row, strict=False):
+                info, default = config.model_fields[name], defaults[name]
+                with column:
+                    value = field_widget(paths[name], info, values.get(name, default), f"{key}.{name}")
+                    if value != default:
+                        given[name] = value
+                        st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
+    for name, extra in own_editors.items():
+        value, current = values.get(name, defaults[name]), defaults | given
+        draw = (editors or {}).get(extra["editor"])
+        if draw and all(current[n] == wanted for n, wanted in extra.get("when", {}).items()):
+            about = help_text(paths[name], config.model_fields[name])
+            st.markdown(f"**{field_title(paths[name])}**", help=about)
+            value = draw(value, f"{key}.{name}")
+        if value != defaults[name]:
+            given[name] = value
     return given
-
-
-def _rows(fields: list[Any]) -> list[list[Any]]:
-    return [fields[start : start + COLUMNS] for start in range(0, len(fields), COLUMNS)]
 
 
 def _extra(info: FieldInfo) -> dict[str, Any]:
@@ -112,27 +202,24 @@ def field_widget(
         path: of the field, as ``field_title`` takes it.
         empty: the meaning of an empty widget; default: the one that the field declares.
     """
-    kinds = alternatives(info.annotation)
+    kinds, options = alternatives(info.annotation), options_of(info)
     optional = type(None) in kinds
-    kinds = [k for k in kinds if k is not type(None)]
     help_, label = help_text(path, info), label or field_title(path)
+    if options == (True, False):
+        return st.checkbox(label, value=bool(value), key=key, help=help_)
+    if options:
+        options = (None, *options) if optional else options
+        index = options.index(value) if value in options else 0
+        return st.selectbox(
+            label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
+        )
     empty = (empty or empty_meaning(path, info)) if optional else None
-    if len(kinds) == 1:
-        kind = kinds[0]
-        if get_origin(kind) is Literal:
-            options = [*([None] if optional else []), *get_args(kind)]
-            index = options.index(value) if value in options else 0
-            return st.selectbox(
-                label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
-            )
-        if kind is bool:
-            return st.checkbox(label, value=bool(value), key=key, help=help_)
     # Numbers are typed as text, so that whatever is typed reaches the validation: Streamlit's number input
     # shows a number outside its range, but returns the previous one, which would go into the experiment.
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
-    return from_text(text, kinds, optional)
+    return from_text(text, [kind for kind in kinds if kind is not type(None)], optional)
 
 
 def field_rows(
@@ -163,6 +250,19 @@ def field_rows(
                     values[name] = field_widget(path, info, start[name], f"{key}.{name}", None, meaning)
         errors.place_row(paths)
     return values
+
+
+def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_: str | None = None) -> str:
+    """Draw a choice among titled options; a current one that is not among them is offered too."""
+    options = list(titles) if current in titles else [current, *titles]
+    return st.selectbox(
+        label,
+        options,
+        index=options.index(current),
+        format_func=lambda option: titles.get(option, option),
+        key=key,
+        help=help_,
+    )
 
 
 def empty_meaning(path: str, info: FieldInfo) -> str:

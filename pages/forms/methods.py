@@ -1,30 +1,37 @@
-"""The methods of the New page: their choice, their hyper-parameters, and one table of all of them."""
+"""The methods of the New page: their choice, hyper-parameters and class texts, and one table of them all."""
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
+from fedcore.base.errors import FedLensError
 from fedcore.base.files import PROJECT
+from fedcore.base.progress import counted, defer_slow_work
+from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.data import catalog, descriptions
 from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
-from pages.forms import class_texts, drafts, inputs
+from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
-from pages.forms.errors import FieldErrors
-from pages.widgets import markup, session
+from pages.forms.inputs import FieldErrors
+from pages.widgets import markup
 
 SHARED = ("optimiser", "lr", "batch_size", "local_epochs", "weight_decay")
 """Columns of the table: fields of nearly every method, which a comparison must agree on or explain."""
 OWN_FIELDS = 2
 """Further fields of a method that the table names, besides those that were changed."""
-
-
+CLASS_TEXTS = "Class descriptions"
+Texts = dict[str, list[str]]
 GUIDES = PROJECT / "docs" / "methods"
 _HEAD = re.compile(r"\A# [^\n]+\n+Name: `[\w-]+`\.\n")
 _GENERATED = re.compile(r"<!-- row: .*? -->\n|<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
@@ -71,15 +78,21 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
             key=f"{key}.{entry.uid}.box",
             on_change="rerun",
         )
-        if entry.set_open(box.open):  # a closed form is not drawn: the browser takes a second for 100 widgets
+        if box.open:  # a closed form is not drawn: the browser takes a second for 100 widgets
             with box:
-                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.config.version}", errors)
+                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", errors)
         elif len(entries) == 1:  # several have the table
             _changes(entry, method)
         errors.place(f"methods.{i}")
     shown = [(entry, methods[entry.name]) for entry in entries if entry.name in methods]
     if len(entries) > 1 and shown:
-        st.html(_table_html(shown))
+        trained = next(
+            (e.name for e, method in shown if "lr" in method.Config.model_fields), shown[0][0].name
+        )
+        titles = [(field_title(f"methods.{trained}.{name}"), "") for name in SHARED]
+        header = [("Method", "wide"), *titles, ("Method-specific", "prose")]
+        rows = [_row(entry, method) for entry, method in shown]
+        st.html(markup.table_html(header, rows, "Hyper-parameters of the methods"))
         st.caption("\\* differs from the paper; hover over it for the paper's value.")
     return [entry.content() for entry in entries]
 
@@ -89,7 +102,7 @@ def _changes(entry: MethodDraft, method: type[Method]) -> None:
     paper = inputs.default_values(method.Config)
     changed = [
         f"{field_phrase(path)} {value_text(path, value)}"
-        for name, value in entry.config.values.items()
+        for name, value in entry.config.items()
         if (path := f"methods.{entry.name}.{name}") and (name not in paper or paper[name] != value)
     ]
     if changed:
@@ -113,13 +126,11 @@ def _method_form(
         if more.open:
             more.markdown(text)
     label = st.text_input(
-        "Name in tables", value=entry.start_label or "", placeholder=method.about.title, key=f"{key}.label"
+        "Name in tables", value=entry.label or "", placeholder=method.about.title, key=f"{key}.label"
     )
     entry.label = label.strip() or None
-    editors = {EDITOR: partial(class_texts.editor, data, errors)}
-    entry.config.values = inputs.config_form(
-        method.Config, entry.config.start, key, editors, f"methods.{entry.name}"
-    )
+    editors = {EDITOR: partial(text_editor, data, errors)}
+    entry.config = inputs.config_form(method.Config, entry.config, key, editors, f"methods.{entry.name}")
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -127,20 +138,13 @@ def _method_form(
     )
     with st.container(horizontal=True):
         for text, icon, act in buttons:
-            st.button(text, key=f"{key}.{text}", on_click=act, args=(entry.uid,), icon=icon)
-
-
-def _table_html(entries: Sequence[tuple[MethodDraft, type[Method]]]) -> str:
-    """Return a row per method: shared fields, then some of its own; changes from the paper are marked."""
-    trained = [e.name for e, method in entries if "lr" in method.Config.model_fields] or [entries[0][0].name]
-    titles = [field_title(f"methods.{trained[0]}.{name}") for name in SHARED]
-    header = [("Method", "wide"), *((title, "") for title in titles), ("Method-specific", "prose")]
-    return markup.table_html(header, [_row(*entry) for entry in entries], "Hyper-parameters of the methods")
+            st.button(text, key=f"{key}.{text}", on_click=act, args=(entry,), icon=icon)
 
 
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
+    """Return a row of the table: shared fields, then some of the method's own; changes are marked."""
     paper = inputs.default_values(method.Config)
-    values = paper | entry.config.values
+    values = paper | entry.config
     specific = [name for name in values if name not in MethodConfig.model_fields]
     specific = [name for name in specific if isinstance(values[name], (str, int, float, bool))]
     changed = [name for name in values if values[name] != paper.get(name) and name not in SHARED]
@@ -192,11 +196,155 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
         show_file(error.file, content, "The experiment names the method file")
-        if st.button(
-            "I have read it: run it",
-            icon=":material/check:",
-            key="method_file_agreed",
-            disabled=not session.writable(),
-        ):
+        if markup.write_button("I have read it: run it", "check", "method_file_agreed"):
             consent.agree(error.file, error.sha256)
             st.rerun()
+
+
+def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, key: str) -> Texts | None:
+    """Draw the table of written class descriptions, and return the texts that were edited.
+
+    Edited texts are stored in the experiment; otherwise planning takes the data set's own texts.
+
+    Args:
+        data: the form's data part, which determines the classes and the data set's own texts.
+        errors: receives files that cannot be used, and texts without a class.
+        value: the texts of the experiment; None for the data set's own.
+        key: prefix of the widgets' keys.
+
+    Returns: the texts if they differ from the data set's own, else None.
+    """
+    name, root = data["name"], data.get("root")
+    coop = {"coop_split": data.get("split") == "coop", "coop_classes": data.get("classes") == "coop"}
+    try:
+        version = descriptions.version(name, root)
+        classes, defaults = _classes_and_texts(
+            name, root, data.get("domains"), data.get("columns") or {}, coop, version
+        )
+    except FedLensError as error:
+        st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
+        return value
+    digest = hashlib.sha256(json.dumps([classes, defaults]).encode()).hexdigest()[:8]
+    place = f"{key}.{digest}"  # each data set has a separate table
+    widget = f"{place}.{st.session_state.setdefault(f'{place}.version', 0)}"
+    if widget not in st.session_state:  # Streamlit discards the edits when an editor's first table changes
+        edits = st.session_state.get(f"{place}.edits", value)
+        st.session_state[f"{place}.start"] = defaults if edits is None else edits
+    start = st.session_state[f"{place}.start"]
+    edited = st.data_editor(
+        _text_table(start, classes),
+        num_rows="dynamic",
+        hide_index=True,
+        column_config={
+            "class": st.column_config.SelectboxColumn("Class", options=list(classes), width="small"),
+            "text": st.column_config.TextColumn(
+                "Written description",
+                help="Each run draws one text per class by its seed; a class without texts uses the prompt",
+                width="large",
+            ),
+        },
+        key=widget,
+        placeholder="the prompt",
+        alt="Written descriptions of the classes",
+    )
+    texts, stray = _texts_of_table(edited)
+    edits = None if texts == defaults else texts
+    st.session_state[f"{place}.edits"] = edits
+    _captions(start, texts, edits is not None, classes)
+    if stray:
+        have = "texts have" if stray > 1 else "text has"
+        message = f"{stray} {have} no class; choose the class, or delete the row"
+        errors.refuse(CLASS_TEXTS, FedLensError(message))
+    _buttons(place, texts, classes, errors)
+    return edits
+
+
+@st.cache_data(show_spinner=False, max_entries=16, ttl=300)
+def _classes_and_texts(
+    name: str,
+    root: str | None,
+    domains: list[str] | None,
+    columns: dict[str, str],
+    coop: dict[str, bool],
+    version: str,
+) -> tuple[tuple[str, ...], Texts]:
+    """Return the classes of a data set and its own texts, cached until the version of the texts changes."""
+    with defer_slow_work():
+        classes = catalog.facts(name, root, domains, None, columns, **coop).classes
+    return classes, _tidy_texts(descriptions.of_classes(name, root, classes), classes)
+
+
+def _tidy_texts(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:
+    """Return the texts of these classes, in their order and spelling, with single spaces."""
+    by_name = {spoken(name): [" ".join(t.split()) for t in written] for name, written in texts.items()}
+    return {name: by_name[spoken(name)] for name in classes if by_name.get(spoken(name))}
+
+
+def _text_table(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> pd.DataFrame:
+    tidy = _tidy_texts(texts, classes)
+    lines = [(name, text) for name in classes for text in tidy.get(name, [None])]
+    return pd.DataFrame(lines, columns=["class", "text"]).astype("string")
+
+
+def _texts_of_table(edited: pd.DataFrame) -> tuple[Texts, int]:
+    """Return the texts of the table, and the number of rows that have a text but no class."""
+    texts: Texts = {}
+    stray = 0
+    for name, text in zip(edited["class"], edited["text"], strict=True):
+        words = "" if pd.isna(text) else " ".join(str(text).split())
+        if words and pd.isna(name):
+            stray += 1
+        elif words:
+            texts.setdefault(str(name), []).append(words)
+    return texts, stray
+
+
+def _captions(
+    start: Mapping[str, Sequence[str]], texts: Texts, are_edited: bool, classes: Sequence[str]
+) -> None:
+    """Tell the user where the texts come from and which of them are ignored."""
+    origin = "edited, stored with the experiment" if are_edited else "the data set's own"
+    count = sum(map(len, texts.values()))
+    st.caption(f"{counted(count, 'text')} for {len(texts)} of {counted(len(classes), 'class')} ({origin}).")
+    spoken_names = {spoken(name) for name in classes}
+    ignored = [name for name in start if spoken(name) not in spoken_names]
+    if ignored:
+        more = ", ..." if len(ignored) > 3 else ""
+        names = markup.md(", ".join(ignored[:3]) + more)
+        st.caption(f":material/info: Ignored because the data set has no such class: {names}")
+
+
+def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErrors) -> None:
+    """Draw the buttons that reset the texts, save them to a file and load them from one."""
+    unedited = st.session_state[f"{place}.edits"] is None
+    reset, icon = "Reset to the data set's texts", ":material/restart_alt:"
+    with st.container(horizontal=True):
+        st.button(
+            reset, f"{place}.reset", icon=icon, disabled=unedited, on_click=_restart_table, args=(place, None)
+        )
+        saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
+        markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
+        with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
+            version = st.session_state[f"{place}.version"]
+            file = st.file_uploader(
+                "File like descriptions.json", type="json", key=f"{place}.upload.{version}"
+            )
+    if file is None:
+        return
+    try:
+        given = descriptions.parse(file.getvalue(), file.name)
+        if not _tidy_texts(given, classes):
+            raise FedLensError(
+                f"{file.name} describes none of this data set's classes; use its class names as keys"
+            )
+    except FedLensError as error:
+        errors.refuse(CLASS_TEXTS, error)
+        return
+    _restart_table(place, given)
+    st.rerun()
+
+
+def _restart_table(place: str, texts: Texts | None) -> None:
+    """Callback: start a new table with these texts; None stands for the data set's own."""
+    st.session_state[f"{place}.edits"] = texts
+    st.session_state[f"{place}.version"] += 1

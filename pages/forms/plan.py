@@ -26,9 +26,7 @@ _REQUEST, _PENDING, _DRAWN = "plan_request", "plan_pending", "plan_drawn"
 
 def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
     """Return the form's experiment and its plan, or the error; neither while the plan is being made."""
-    content = {**values, "methods": [_without_none(entry) for entry in values["methods"]]}
-    for part in ("data", "partition", "backbone"):
-        content[part] = _without_none(values[part])
+    content = {**values, **_parts(values), "methods": [_without_none(entry) for entry in values["methods"]]}
     try:
         if not any(c.isprintable() and not c.isspace() for c in values["name"]):
             raise FedLensError("the name is blank; give the experiment a name", "name")
@@ -44,14 +42,11 @@ def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | 
     """Plan the partition alone when an error elsewhere in the form prevents the whole plan."""
     if (error.field or "").partition(".")[0] == "data":
         return None
-    shared: dict[str, Any] = {p: _without_none(values[p]) for p in ("data", "partition", "backbone")}
-    shared |= {"methods": [{"name": "zero-shot"}], "further_data": values["further_data"]}
-    for use_schedule in (True, False):  # the schedule may be what is wrong
+    shared = _parts(values) | {"methods": [{"name": "zero-shot"}], "further_data": values["further_data"]}
+    for with_schedule in (True, False):  # the schedule may be what is wrong
         try:
-            schedule: dict[str, Any] = {}
-            if use_schedule:
-                schedule = {"held_out": values["held_out"], "seeds": fields.seeds_of(values["seeds"])}
-            experiment = parse(shared | schedule)
+            seeds = {"seeds": fields.seeds_of(values["seeds"])} if with_schedule else {}
+            experiment = parse(shared | seeds | ({"held_out": values["held_out"]} if with_schedule else {}))
         except FedLensError:
             continue
         answer = _plan(experiment)
@@ -76,6 +71,11 @@ def _plan(experiment: Experiment, checked: str = "") -> Plan | FedLensError | No
             return background.planned(request)
     st.session_state[_PENDING] = request
     return None
+
+
+def _parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of an experiment that determine its partition."""
+    return {part: _without_none(values[part]) for part in ("data", "partition", "backbone")}
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,16 +130,18 @@ def draw_partition(plan: Plan) -> None:
 
 def plan_line(experiment: Experiment, plan: Plan) -> None:
     """Show how many runs the experiment has, what they cost, and the plan's warnings."""
+    product, count = _product(experiment, plan), counted(len(plan.all_runs), "run")
     if experiment.tuning is not None:
         product = f"{counted(len(experiment.methods), 'method')}, tuned first:"
-    else:
-        product = _product(experiment, plan)
+        final = sum(run.seed != experiment.tuning.seed for run in plan.later)
+        searching = counted(len(plan.all_runs) - final, "run")
+        count = f"{searching} of the search, then {final} with the selected values"
     fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
     rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
     path, precedents = session.store().path, background.precedents(session.store())
     disk = forecast.disk(path, precedents, plan)
     costs = _costs(plan, disk, precedents)
-    st.markdown(f"**{product} {_count(experiment, plan)}**, {rounds}{costs}.")
+    st.markdown(f"**{product} {count}**, {rounds}{costs}.")
     if plan.spaces:
         lines = "\n".join(f"- {markup.md(line)}" for line in plan.spaces)
         st.caption(f"Searched, the first draw being the method as written:\n\n{lines}")
@@ -148,15 +150,6 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     shortage = forecast.lack_of_room(path, disk)
     if shortage is not None:
         st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")
-
-
-def _count(experiment: Experiment, plan: Plan) -> str:
-    """Return the number of runs in words, after a search those with the selected values too."""
-    total = len(plan.all_runs)
-    if experiment.tuning is None:
-        return counted(total, "run")
-    final = sum(run.seed != experiment.tuning.seed for run in plan.later)
-    return f"{counted(total - final, 'run')} of the search, then {final} with the selected values"
 
 
 def _product(experiment: Experiment, plan: Plan) -> str:
@@ -193,11 +186,9 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         if total > MANY_RUNS or seconds > LONG_SECONDS:
             runs = f"all {total} runs" if total > 1 else "this run"
             confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
-    ready = plan is not None and experiment is not None and confirmed and session.writable()
+    ready = plan is not None and experiment is not None and confirmed
     with st.container(horizontal=True, vertical_alignment="center"):
-        pressed = st.button(
-            "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
-        )
+        pressed = markup.write_button("Launch", "rocket_launch", "launch", ready, type="primary")
     if pressed and experiment is not None and plan is not None:
         # Of the widgets, Streamlit keeps some and forgets others when it opens Live: on return all are new.
         drafts.fill(experiment, drafts.form().origin)

@@ -12,8 +12,8 @@ from fedcore.jobs import forecast
 from fedcore.results import progress
 from fedcore.results.further_seeds import more_seeds
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import background, markup, pulse, session
-from pages.widgets.report import report_button
+from pages.widgets import background, browser, markup, session
+from pages.widgets.background import report_button
 
 CHOOSE = "Choose by name"
 TITLE_SECONDS = 5
@@ -219,7 +219,7 @@ def notification(experiment: ExperimentRow) -> None:
         key="live_notice",
         width="content",
         data={
-            "address": pulse.counts_address(experiment.id),
+            "address": browser.counts_address(experiment.id),
             "every": TITLE_SECONDS,
             "experiment": experiment.id,
             "name": experiment.name,

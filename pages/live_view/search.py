@@ -13,7 +13,7 @@ from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.search import SearchedMethod, methods_of
 from fedcore.store import ExperimentRow
 from pages.live_view import actions
-from pages.widgets import background, charts, markup, pulse, session
+from pages.widgets import background, browser, charts, markup, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 COLUMNS = (
@@ -49,7 +49,7 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: ShownS
         st.html(strip(row))
         draw(row)
     finally:
-        pulse.rerun_on_change(experiment, seen, POLL_SECONDS, longest)
+        browser.rerun_on_change(experiment, seen, POLL_SECONDS, longest)
     if state(row) != drawn and not st.session_state["live_dialog_open"]:
         st.rerun()
 

@@ -1,15 +1,17 @@
-"""Work in the background: plan and launch experiments, submit tasks, and show the progress of tasks."""
+"""Work that a page starts: plans and launches, tasks with their progress, and the report of a comparison."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
-from fedcore.base.progress import about
+from fedcore.base.progress import Progress, Work, about, result_of
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text
 from fedcore.data import descriptions
@@ -17,11 +19,16 @@ from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
 from fedcore.methods import consent
 from fedcore.papers.experiments import DEMO, preset
-from fedcore.store import RunRow, Store, TaskRow
+from fedcore.results.exports import file_name
+from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.content import PARTS, Wording, read_report
+from fedcore.share.views import views
+from fedcore.store import ExperimentRow, RunRow, Store, TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
 
 LOG_CHARACTERS = 4000
+_File = TypeVar("_File", str, bytes)
 
 
 def keep_working() -> None:
@@ -51,8 +58,7 @@ def can_resume(run: RunRow) -> bool:
 
 def demo_buttons() -> None:
     """Draw the button that starts the demonstration, and the one that shows its settings first."""
-    enabled = session.writable()
-    if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it", disabled=not enabled):
+    if markup.write_button("Try it", "play_circle", "try_it", type="primary"):
         demo = preset(DEMO)
         with markup.errors_shown():
             with st.spinner("Starting…"):
@@ -73,9 +79,7 @@ def show_task(task: TaskRow, title: str) -> None:
     """Show a running task's progress bar and stop button, or why it failed until that is dismissed."""
     if not task.ended:
         _progress_bar(task.id, title)
-        if st.button(
-            "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not session.writable()
-        ):
+        if markup.write_button("Stop", "stop_circle", f"stop_task_{task.id}"):
             session.store().tasks.stop(task.id)
             st.rerun()
         return
@@ -104,18 +108,11 @@ def _progress_bar(task_id: int, title: str) -> None:
     task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
-    st.progress(task.share, text=markup.md(f"{title}: {progress_text(task)}"))
-
-
-def progress_text(task: TaskRow) -> str:
-    """Describe the state of an unfinished task."""
-    if task.status == "queued":
-        return "waiting for its turn"
-    if task.status == "stopping":
-        return "stopping"
     counted = f" {task.done:,} of {task.total:,}" if task.total else ""
     left = f", {about(task.seconds_left)} left" if task.seconds_left else ""
-    return f"{task.status_text or 'starting'}{counted}{left}"
+    idle = {"queued": "waiting for its turn", "stopping": "stopping"}
+    text = idle.get(task.status) or f"{task.status_text or 'starting'}{counted}{left}"
+    st.progress(task.share, text=markup.md(f"{title}: {text}"))
 
 
 @st.cache_resource(show_spinner=False)
@@ -157,3 +154,77 @@ def reading_data(began: float) -> None:
 def precedents(store: Store) -> forecast.Precedents:
     """Return the cost of the runs recorded on this machine, from which a plan's cost is estimated."""
     return forecast.precedents(store.path)
+
+
+def report_button(
+    store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
+) -> None:
+    """Draw the button behind which a report is worded, and made as one HTML file.
+
+    Args:
+        choice: as on the page Compare; default: the last round of finished runs.
+    """
+    with st.popover(
+        "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
+    ):
+        # A form, because the click that ends the typing of a title would otherwise draw the page again, and
+        # a download that is requested meanwhile sometimes never arrives.
+        with st.form(f"{key}_words", border=False):
+            title = st.text_input(
+                "Title", key="report_title", placeholder=", ".join(e.name for e in experiments)
+            )
+            notes = st.text_area(
+                "Notes", key="report_notes", placeholder="Why these runs, and what follows from them"
+            )
+            titles = {name: view.title for name, view in views().items()}
+            parts = st.multiselect(
+                "Parts",
+                PARTS,
+                default=PARTS,
+                key="report_parts",
+                format_func=lambda part: titles.get(part, part.capitalize()),
+            )
+            asked = st.form_submit_button("Make report", type="primary", icon=":material/description:")
+        ids = [e.id for e in experiments]
+        if asked:
+            st.session_state["report_wording"] = ids, Wording(title, notes, tuple(parts))
+
+        def work() -> Work[str]:
+            from fedcore.share.page import report_html
+
+            with checked_comparison(store, ids, choice) as checked:
+                report = yield from read_report(checked, wording(experiments))
+            return (yield from report_html(report))
+
+        if page := made("report_made", ([e.version for e in experiments], choice), asked, work):
+            name = file_name(experiments, "report", "html")
+            file_help = "One HTML file that opens and prints without FedLens or network"
+            markup.download("Save report", page, name, f"{key}_file", help=file_help)
+
+
+def made(key: str, subject: object, asked: bool, work: Callable[[], Work[_File]]) -> _File | None:
+    """Return the file that was last made of a subject in this session; make it first, with a bar, if asked.
+
+    Args:
+        key: of the file in the session, which has one subject at a time.
+    """
+    if asked:
+        st.session_state.pop(key, None)
+        bar = st.empty()
+        _show_step(bar, Progress("checking the runs", 0, 0))
+        with markup.errors_shown():
+            st.session_state[key] = subject, result_of(work(), partial(_show_step, bar))
+        bar.empty()
+    made_of, file = st.session_state.get(key, (None, None))
+    return file if made_of == subject else None
+
+
+def _show_step(bar: DeltaGenerator, step: Progress) -> None:
+    counted = f": {step.done} of {step.total}" if step.total else ""
+    bar.progress(step.done / max(step.total, 1), text=f"{step.message.capitalize()}{counted}")
+
+
+def wording(experiments: Sequence[ExperimentRow]) -> Wording:
+    """Return the title, notes and parts of the last report, if it was made of these experiments."""
+    ids, given = st.session_state.get("report_wording", (None, Wording()))
+    return given if ids == [e.id for e in experiments] else Wording()

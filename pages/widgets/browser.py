@@ -1,11 +1,30 @@
-"""Scripts that run in the browser: invisible Streamlit components, each with a file in ``assets``."""
+"""Scripts that run in the browser: invisible Streamlit components, each with a file in ``assets``.
 
+One of them, the clock, asks the server for the pulse of an experiment: ``/pulse?experiment=3`` returns a
+short text that changes with the experiment (``all`` stands for all experiments together), and
+``/counts?experiment=3`` the number of its runs by state. ``st.fragment(run_every=2)`` would rerun a fragment
+every two seconds, and at each rerun the browser goes through all widgets of the page (about 0.1 s of
+processor time). Polling a route is cheaper.
+"""
+
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import streamlit as st
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from fedcore.base.errors import FedLensError
+from fedcore.results import progress
+from fedcore.store import Store
 from pages.widgets import session
+
+PULSE, COUNTS = "/pulse", "/counts"
+NO_STORE = {"Cache-Control": "no-store"}
+MAX_DIGITS = 18
+"""Digits of an experiment's number that always fit into an integer of SQLite."""
+ALL = "all"
 
 
 def script(name: str) -> Callable[..., Any]:
@@ -28,27 +47,15 @@ def ignore() -> None:
 
 
 _viewport, _line_focus, _shortcuts = script("viewport"), script("line_focus"), script("shortcuts")
-_cell_click, _window = script("cell_click"), script("window")
+_cell_click, _window, _clock = script("cell_click"), script("window"), script("clock")
 
 
-def measure_window() -> None:
-    """Let the browser report its window; the page is drawn again when its width or theme changes."""
-    seen = {"width": session.NARROW_WINDOW, "narrow": session.is_narrow(), "dark": session.is_dark()}
-    _viewport(session.VIEWPORT, data=seen, on_narrow_change=ignore, on_dark_change=ignore)
-
-
-def mend_window() -> None:
-    """Give each visit of a page one entry in the history; say that runs go on when the connection is lost."""
+def scripts_of_every_page() -> None:
+    """Load the scripts of the history, the window's width and theme, the charts' lines and the shortcuts."""
     _window("window")
-
-
-def focus_lines() -> None:
-    """Highlight the line under the pointer in every chart of the page, and fade the others."""
+    seen = {"width": session.NARROW_WINDOW, "narrow": session.is_narrow(), "dark": session.theme().dark}
+    _viewport(session.VIEWPORT, data=seen, on_narrow_change=ignore, on_dark_change=ignore)
     _line_focus("line_focus")
-
-
-def listen_for_shortcuts() -> None:
-    """Let ``g`` and a letter open a page, and ``?`` the list of shortcuts with the switch for them."""
     pages = [
         {"key": page.key, "title": page.title, "path": f"{session.base_path()}/{page.address}"}
         for page in session.PAGES
@@ -75,3 +82,47 @@ def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
             chosen(CellClick(*(int(cell[name]) for name in ("panel", "row", "column"))))
 
     _cell_click(key, data={"chart": chart_key}, on_cell_change=clicked)
+
+
+def pulse_address(experiment: int | None) -> str:
+    """Return the address for the pulse of an experiment; None stands for all experiments."""
+    return f"{session.base_path()}{PULSE}?experiment={ALL if experiment is None else experiment}"
+
+
+def counts_address(experiment: int) -> str:
+    """Return the address that serves the runs of an experiment by state."""
+    return f"{session.base_path()}{COUNTS}?experiment={experiment}"
+
+
+def answer(request: Request) -> Response:
+    """Answer a poll with the pulse as text, or with the number of runs, in all and by state.
+
+    Returns: 400 if no experiment is named, 503 if the database cannot be read. The routes are behind the
+    guard like all others.
+    """
+    path = PULSE if request.url.path.endswith(PULSE) else COUNTS
+    asked = request.query_params.get("experiment", "")
+    of_all = path == PULSE and asked == ALL
+    if not of_all and (not asked.isdecimal() or len(asked) > MAX_DIGITS):
+        return PlainTextResponse(f"name an experiment by its number: {path}?experiment=3", 400)
+    try:
+        if path == PULSE:
+            text = progress.activity_digest(Store(), None if of_all else int(asked))
+            return PlainTextResponse(text, headers=NO_STORE)
+        states = Counter(run.state for run in Store().runs.of_experiments([int(asked)]))
+        return JSONResponse({"total": states.total(), "states": states}, headers=NO_STORE)
+    except FedLensError as error:
+        return PlainTextResponse(str(error), 503)
+
+
+def rerun_on_change(experiment: int | None, seen: str, every: float, longest: float | None) -> None:
+    """Rerun the calling fragment as soon as an experiment has changed.
+
+    Args:
+        experiment: None for all experiments together.
+        seen: the experiment's pulse, read before the data are drawn, so that a change while drawing counts.
+        every: seconds between two polls.
+        longest: seconds after which the fragment runs again even without a change; None: never.
+    """
+    data = {"address": pulse_address(experiment), "seen": seen, "every": every, "longest": longest}
+    _clock("clock", data=data, on_news_change=ignore)

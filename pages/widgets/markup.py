@@ -1,4 +1,4 @@
-"""Escaping of users' text for Markdown and HTML, and pieces of HTML that pages share."""
+"""Escaping of users' text, and what pages share: errors, dialogs, pieces of HTML, and the marks of runs."""
 
 import html
 import mimetypes
@@ -14,11 +14,16 @@ from fedcore.base import devices
 from fedcore.base.errors import FedLensError, lacks_room
 from fedcore.results.charts.chart import rounds_as_python
 from fedcore.results.charts.theme import STATUS
+from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import session
 
 Arguments = ParamSpec("Arguments")
 LONGEST = 80
 """Characters of a method's name in a cell."""
+MAX_NOTES = 10_000
+"""Characters of the notes of a run or an experiment."""
+STAR = "★"
+MARKS_EDITOR = "marks_editor"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
 _DRAWN = re.compile(r"(?<=:)(?=//|material/)|(?<=www)(?=\.)|(?<=@)(?=[-\w]+\.[-\w])", re.IGNORECASE)
 _CODE = re.compile(r"(`[^`]+`)")
@@ -35,6 +40,15 @@ def download(
     """Draw the button that saves a file, for which the page is not drawn again."""
     mime, _ = mimetypes.guess_type(name)
     st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, help=help)
+
+
+def write_button(
+    label: str, icon: str, key: str | None = None, possible: bool = True, where: Any = st, **options: Any
+) -> bool:
+    """Draw a button that changes the database, which is disabled while that can only be read."""
+    disabled = not possible or not session.writable()
+    pressed: bool = where.button(label, key, icon=f":material/{icon}:", disabled=disabled, **options)
+    return pressed
 
 
 def md(text: str) -> str:
@@ -166,11 +180,6 @@ def machine_html() -> list[str]:
     return parts
 
 
-def status_text(state: str) -> str:
-    """Return a status as symbol and word."""
-    return f"{STATUS[state][0]} {state}"
-
-
 def seed_text(seed: int, held_out: str | None) -> str:
     """Return the name of a seed, and of the domain that its runs held out, if any."""
     return f"seed {seed}" + (f", without {held_out}" if held_out else "")
@@ -222,3 +231,68 @@ def scrolled_table(content: str, label: str, css: str = "fl-scroll", table_css: 
         f'<div class="{css}" tabindex="0" role="region" aria-label="{esc(label)}">'
         f'<table class="{table_css}" aria-label="{esc(label)}">{content}</table></div>'
     )
+
+
+def marks_html(run: RunRow) -> str:
+    """Return a run's star, tags and notes as HTML, the notes as hover text; empty without any."""
+    parts = [f'<span aria-label="starred">{STAR}</span>'] if run.starred else []
+    parts += [esc(tag) for tag in run.tags]
+    parts += [f'<span title="{esc(run.notes)}">note</span>'] if run.notes else []
+    return ", ".join(parts)
+
+
+def tags_and_notes(row: RunRow | ExperimentRow, key: str) -> dict[str, Any]:
+    """Draw the fields of the tags and notes of a run or an experiment, and return their values by name."""
+    tags = st.multiselect(
+        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"{key}_tags_{row.id}"
+    )
+    notes = st.text_area("Notes", value=row.notes, max_chars=MAX_NOTES, key=f"{key}_notes_{row.id}")
+    return {"tags": tags, "notes": notes}
+
+
+@dialog("Star, tags and notes")
+def edit_marks(run: RunRow) -> None:
+    """Edit the marks of one run; its results cannot be edited."""
+    starred = st.toggle("Star", value=run.starred, key=f"mark_star_{run.id}")
+    given = tags_and_notes(run, "mark")
+    if st.button("Save", type="primary", key="marks_saved"):
+        session.store().runs.mark([run.id], starred=starred, **given)
+        st.rerun()
+
+
+def marks_editor(runs: Sequence[RunRow]) -> None:
+    """Draw a table in which the marks of runs are edited; changes are stored at once."""
+    used_tags = sorted({tag for run in runs for tag in run.tags})
+    rows: dict[str, list[Any]] = {
+        "Star": [r.starred for r in runs],
+        "Run": [r.id for r in runs],
+        "Method": [r.label for r in runs],
+        "Seed": [r.seed for r in runs],
+        "Tags": [list(r.tags) for r in runs],
+        "Notes": [r.notes for r in runs],
+    }
+    st.data_editor(
+        rows,
+        key=MARKS_EDITOR,
+        hide_index=True,
+        disabled=True if not session.writable() else ["Run", "Method", "Seed"],
+        column_config={
+            "Star": st.column_config.CheckboxColumn(width="small"),
+            "Tags": st.column_config.MultiselectColumn(options=used_tags, accept_new_options=True),
+            "Notes": st.column_config.TextColumn(width="large", max_chars=MAX_NOTES),
+        },
+        on_change=_store_marks,
+        args=([r.id for r in runs],),
+    )
+
+
+def _store_marks(ids: Sequence[int]) -> None:
+    """Callback: store the marks that were edited in the table of these runs."""
+    changes: dict[int, dict[str, Any]] = (st.session_state.get(MARKS_EDITOR) or {}).get("edited_rows", {})
+    names = {"Star": "starred", "Tags": "tags", "Notes": "notes"}
+    try:
+        for row, cells in changes.items():
+            given = {names[name]: value for name, value in cells.items() if value is not None}
+            session.store().runs.mark([ids[int(row)]], **given)
+    except FedLensError as error:
+        st.toast(md(str(error)), icon=":material/error:")

@@ -88,14 +88,9 @@ def writable() -> bool:
     return bool(st.session_state.get("writable"))
 
 
-def is_dark() -> bool:
-    """Return whether the reader's theme is dark."""
-    return st.context.theme.type == "dark"
-
-
 def theme() -> Theme:
     """Return the theme of charts, light or dark as the reader's."""
-    return Theme(dark=is_dark())
+    return Theme(dark=st.context.theme.type == "dark")
 
 
 def is_narrow() -> bool:

@@ -11,7 +11,7 @@ from streamlit.runtime.scriptrunner.script_cache import ScriptCache
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 from fedcore.store import liveness
-from pages.widgets import plotly_chart
+from pages.widgets import charts
 from tests.support import fill
 from tests.support.web.markup import elements
 from tests.support.web.pages import ROOT, Opened
@@ -81,7 +81,7 @@ def shown_as_text() -> Callable[[AppTest], None]:
     """Asserts that no name became markup: nothing in HTML, no live Markdown."""
 
     def check(app: AppTest) -> None:
-        scripts = [plotly_chart.fetching(page) for page in ("live", "")]  # the one script of a page
+        scripts = [charts.fetching(page) for page in ("live", "")]  # the one script of a page
         page = "\n".join(e.proto.body for e in app.get("html") if e.proto.body not in scripts)
         for element in elements(page):
             assert element.tag not in ("script", "i", "img"), element

@@ -10,10 +10,10 @@ from fedcore.base.files import PROJECT
 STEPS = """
 import runpy, sys
 from unittest import mock
-from pages.widgets import ahead
+import app
 from streamlit.testing.v1 import AppTest
 
-ahead.load()
+app.load_pages()
 assert "torch._C" not in sys.modules, "pages do without"
 before = set(sys.modules)
 as_served = mock.patch("streamlit.runtime.scriptrunner.script_runner._mpa_v1", runpy.run_path)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 import app as served
 from fedcore.results import progress
 from fedcore.store import Store
-from pages.widgets import plotly_chart, pulse
+from pages.widgets import browser, charts
 from tests.support import fill
 from tests.support.web.live import clock, widget
 from tests.support.web.pages import Opened, html
@@ -34,7 +34,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Asks the served route for an address; returns the status and the text of the answer."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    app = Starlette(routes=pulse.routes())
+    app = Starlette(routes=served.ROUTES)
 
     def asked(address: str, host: str = "127.0.0.1:8501") -> tuple[int, str]:
         path, _, query = address.partition("?")
@@ -61,7 +61,7 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, db: Path) ->
     another, _ = fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
 
     def now(number: int = created.experiment_id) -> str:
-        status, text = ask(pulse.address(number))
+        status, text = ask(browser.pulse_address(number))
         assert status == 200
         return text
 
@@ -79,17 +79,17 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, db: Path) ->
 
 def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, db: Path) -> None:
     _, (first,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    before = ask(pulse.address(None))
-    assert ask(pulse.address(None)) == before
+    before = ask(browser.pulse_address(None))
+    assert ask(browser.pulse_address(None)) == before
     fill.train(first, until=1)
-    trained = ask(pulse.address(None))
+    trained = ask(browser.pulse_address(None))
     fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
-    assert len({before, trained, ask(pulse.address(None))}) == 3
+    assert len({before, trained, ask(browser.pulse_address(None))}) == 3
 
 
 def test_a_question_that_cannot_be_answered(ask: Asked) -> None:
     assert ask("/pulse")[0] == 400
-    assert ask(pulse.address(10**30))[0] == ask(pulse.counts_address(10**30))[0] == 400
+    assert ask(browser.pulse_address(10**30))[0] == ask(browser.counts_address(10**30))[0] == 400
     assert "by its number" in ask("/pulse?experiment=x")[1]
     status, text = ask("/pulse?experiment=1")
     assert status == 503
@@ -140,7 +140,7 @@ def test_the_browser_is_opened_where_there_is_a_screen(
     shown: list[str] = []
     monkeypatch.setattr(served.webbrowser, "open", shown.append)
     loads = threading.Event()
-    monkeypatch.setattr(served.ahead, "load", loads.set)
+    monkeypatch.setattr(served, "load_pages", loads.set)
 
     async def start() -> None:
         async with served.announced(served.app):
@@ -171,11 +171,11 @@ def test_pages_with_charts_name_plotly_js(path: str, kind: str, named: bool) -> 
     page = served.EarlyCharts(Response("page", media_type=kind))
     run(page({"type": "http", "method": "GET", "path": path}, None, send))
     links = [value.decode() for name, value in sent[0]["headers"] if name == b"link"]
-    assert links == ([f"<{plotly_chart.plotly_url()}>; rel=preload; as=script"] if named else [])
+    assert links == ([f"<{charts.plotly_url()}>; rel=preload; as=script"] if named else [])
 
 
 def test_plotly_js_is_served_whole_and_compiled_in_the_background() -> None:
-    (route,) = (r for r in plotly_chart.routes() if r.path == plotly_chart.plotly_url())
+    (route,) = (r for r in served.ROUTES if r.path == charts.plotly_url())
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:

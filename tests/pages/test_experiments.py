@@ -14,10 +14,10 @@ from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.results.panels.run_panels import run_panel
-from fedcore.results.progress import summaries_of
+from fedcore.results.progress import ExperimentSummary, summaries_of
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
-from pages.experiments_view import actions, importing, table
+from pages.experiments_view import actions, table
 from tests.support import fill
 from tests.support.web.pages import Opened, button, widget, work_off
 
@@ -118,8 +118,12 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
     monkeypatch.setattr(actions.session, "writable", lambda: True)
     store = Store(filled)
     mixed, done = summaries_of(store, store.experiments.all())
-    assert [label.split(": ")[1] for label in actions.menu(done)] == OF_DONE
-    assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
+
+    def menu(item: ExperimentSummary) -> list[str]:
+        return [action.label for action in actions.ACTIONS if action.possible([item])]
+
+    assert menu(done) == OF_DONE
+    assert menu(mixed) == [
         "Live",
         "Compare",
         "Clone",
@@ -133,7 +137,7 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
         "Delete",
     ]
     monkeypatch.setattr(actions.session, "writable", lambda: False)
-    assert [label.split(": ")[1] for label in actions.menu(mixed)] == ["Live", "Compare"]
+    assert menu(mixed) == ["Live", "Compare"]
 
 
 def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
@@ -160,7 +164,7 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
 
 def test_the_name_of_a_row_opens_it(open_page: Opened, filled: Path) -> None:
     app = open_page()
-    app.session_state["clicked_action"] = (actions.OPEN, 1)  # as the table's callback does
+    app.session_state["clicked_action"] = (":material/monitoring: Live", 1)  # as the table's callback does
     app.run()
     assert app.title[0].value == "Live"
     assert app.query_params["id"] == "1"
@@ -291,8 +295,8 @@ def test_what_another_fedlens_exported_is_imported_once(
 ) -> None:
     content = Store(filled).experiments.to_json([1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert importing.import_now("Made up.json", content, "", "") == "1 experiment added, 0 already here."
-    assert importing.import_now("Made up.json", content, "", "") == "0 experiments added, 1 already here."
+    assert actions.import_now("Made up.json", content, "", "") == "1 experiment added, 0 already here."
+    assert actions.import_now("Made up.json", content, "", "") == "0 experiments added, 1 already here."
     assert [e.name for e in Store(tmp_path / "other" / "runs.db").experiments.all()] == ["Made up"]
 
 
@@ -301,14 +305,12 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     head = "method,seed,round,model,test_set,correct,total\n"
-    assert (
-        importing.import_now("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
-    )
+    assert actions.import_now("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
     with pytest.raises(FedLensError, match=r"^.*my results\.csv") as caught:
-        importing.import_now("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
+        actions.import_now("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
     assert "upload" not in str(caught.value)
     with pytest.raises(FedLensError, match="broken.json"):
-        importing.import_now("broken.json", b"{", "", "")
+        actions.import_now("broken.json", b"{", "", "")
 
 
 def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, filled: Path) -> None:
@@ -331,7 +333,7 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
-    importing.submit_path(importing.existing_file(str(source)), "By path", "")
+    actions.submit_path(str(source), "By path", "")
     assert [t.status for t in Store(filled).tasks.recent("import_file")] == ["queued"]
     assert "waiting for its turn" in open_page().get("progress")[0].proto.text
     assert work_off(filled) == ["done"]
@@ -348,8 +350,8 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     before = [e.name for e in Store(filled).experiments.all()]
-    importing.submit_upload("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
-    importing.submit_upload("broken.json", b"{", "", "")
+    actions.submit_upload("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
+    actions.submit_upload("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
     broken, good = Store(filled).tasks.recent("import_file")
     assert good.result == {"says": "0 experiments added, 1 already here."}
@@ -369,7 +371,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
 )
 def test_a_path_that_names_no_file_to_import_is_refused_in_words(typed: str, said: str) -> None:
     with pytest.raises(FedLensError, match=said):
-        importing.existing_file(typed)
+        actions.submit_path(typed, "", "")
 
 
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:

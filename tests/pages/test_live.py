@@ -11,7 +11,8 @@ from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import actions, controls
-from pages.widgets import plotly_chart, session
+from pages.widgets import session
+from pages.widgets.charts import fetching
 from tests.support import fill
 from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, button, html
@@ -101,7 +102,7 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, page: str, how: str) -> None:
     """Fetched and compiled beside the text, or later on a page without charts, for the next page."""
     (script,) = (e.proto.body for e in open_page(page).get("html") if "<script>" in e.proto.body)
-    assert script == plotly_chart.fetching(page)
+    assert script == fetching(page)
     assert script.splitlines()[-1].startswith(how)
 
 

@@ -312,7 +312,7 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
     monkeypatch.setattr(
         "streamlit.download_button", lambda label, made, *_, **__: saved.update({label: made})
     )
-    monkeypatch.setattr("pages.widgets.report.read_report", written)
+    monkeypatch.setattr("pages.widgets.background.read_report", written)
     monkeypatch.setattr("fedcore.share.page.report_html", page_of)
     monkeypatch.setattr("fedcore.share.folder.report_files", written)
     monkeypatch.setattr("pages.compare_view.export.zipped", lambda files, folder: files)

@@ -11,7 +11,7 @@ from fedcore.config import Experiment, MethodEntry, RunConfig, loads
 from fedcore.data import descriptions
 from fedcore.results.run_files import run_toml
 from fedcore.store import Store
-from pages.forms import class_texts
+from pages.forms import methods
 from tests.support import fill
 from tests.support.web.pages import Opened, button, open_form
 from tests.support.web.pictures import image_folder
@@ -158,8 +158,8 @@ def test_a_closed_form_says_how_many_texts_it_holds(
 
 def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:
     given = descriptions.parse('\ufeff{"fire_engine": ["a  van."], "dog": ["x"]}'.encode(), "mine.json")
-    table = class_texts._table(given, ("cat", "fire engine"))
-    assert class_texts._texts_of_table(table) == ({"fire engine": ["a van."]}, 0)
+    table = methods._text_table(given, ("cat", "fire engine"))
+    assert methods._texts_of_table(table) == ({"fire engine": ["a van."]}, 0)
 
 
 def test_rows_that_took_the_prompt_are_marked_in_compare(open_page: Opened, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from fedcore.papers.experiments import preset
 from fedcore.papers.mini import mini
 from fedcore.results.run_files import run_toml
 from fedcore.store import Store
-from pages.forms import cohorts
+from pages.forms import fields
 from tests.support.web.pages import Opened, button
 
 SMALL = mini(preset("sdfed/table4-dtd"))
@@ -46,7 +46,7 @@ def editor(app: AppTest, **changes: object) -> AppTest:
     """Edit the table of cohorts as the browser does: rows from 0."""
     state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **changes}
     form = app.session_state["form"]
-    app.session_state[f"new{form.version}.cohorts.{form.cohorts.version}"] = state
+    app.session_state[f"new{form.version}.cohorts.table"] = state
     return app.run()
 
 
@@ -90,17 +90,17 @@ def test_what_is_wrong_with_a_line_names_it(open_page: Opened) -> None:
 
 def test_an_empty_cell_takes_the_weights_above() -> None:
     backbone = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
-    empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBER_COLUMNS])
+    empty = dict.fromkeys(["backbone", "pretrained", "precision", *fields.NUMBER_COLUMNS])
     row = empty | {"clients": 2}
-    assert cohorts.cohort_content(row, backbone) == {"clients": 2}
-    assert cohorts.cohort_content(row | {"backbone": "RN50"}, backbone)["backbone"] == backbone | {
+    assert fields.cohort_content(row, backbone) == {"clients": 2}
+    assert fields.cohort_content(row | {"backbone": "RN50"}, backbone)["backbone"] == backbone | {
         "name": "RN50"
     }
-    assert cohorts.cohort_content(row | {"backbone": "mini-rn"}, backbone)["backbone"] == {
+    assert fields.cohort_content(row | {"backbone": "mini-rn"}, backbone)["backbone"] == {
         "name": "mini-rn",
         "precision": "bf16",
     }
-    assert cohorts.cohort_content(row | {"pretrained": "laion400m_e31"}, backbone)["backbone"] == backbone | {
+    assert fields.cohort_content(row | {"pretrained": "laion400m_e31"}, backbone)["backbone"] == backbone | {
         "pretrained": "laion400m_e31"
     }
 

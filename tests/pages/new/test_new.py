@@ -8,8 +8,7 @@ from fedcore.config import MethodEntry, dumps
 from fedcore.methods.fedot import FedOTConfig
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
-from pages.forms.errors import with_field_titles
-from pages.forms.inputs import default_of
+from pages.forms.inputs import default_of, with_field_titles
 from pages.forms.methods import guide
 from tests.support import fill
 from tests.support.data.archives import pack

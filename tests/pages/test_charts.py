@@ -5,7 +5,7 @@ import json
 import plotly.graph_objects as go
 
 from fedcore.results.charts.chart import Chart
-from pages.widgets.plotly_chart import TEMPLATE, payload
+from pages.widgets.charts import TEMPLATE, payload
 
 
 def test_a_chart_is_sent_with_its_own_template_alone():

@@ -1,6 +1,6 @@
 """The section Data sets of the page Data & models: own data and its check, built-in and supported sets."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,11 @@ from fedcore.data.check import CheckReport
 from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
+from fedcore.results.run_files import DataCounts
 from fedcore.store import TaskRow
-from pages.forms import drafts, fields
-from pages.forms.dataset import (
-    OWN_DATA,
-    check_key,
-    check_of,
-    counts_and_samples,
-    is_own_data,
-    note_typed,
-    submit_check,
-)
-from pages.forms.errors import with_field_titles
+from pages.forms import drafts
+from pages.forms.dataset import OWN_DATA, Check, columns_field, counts_and_samples, is_own_data, note_typed
+from pages.forms.inputs import with_field_titles
 from pages.widgets import background, markup, session
 
 
@@ -57,20 +50,16 @@ def add_data() -> None:
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
-    key, args = check_key(name, root, columns), {"columns": columns}
-    task = check_of(name, root, key, args) if root else None
+    check = Check(name, root, columns)
+    task = check.started() if root else None
     busy = task is not None and not task.ended
-    missing = bool(root) and not busy and not is_there(root)
+    missing = False
+    with suppress(OSError):  # of a folder that cannot be looked at, the check says why
+        missing = bool(root) and not busy and not user_path(root, "data.root").exists()
     label = "Check again" if task is not None and task.status == "done" else "Check"
-    if right.button(
-        label,
-        type="secondary" if label == "Check again" else "primary",
-        icon=":material/fact_check:",
-        width="stretch",
-        disabled=not root or missing or busy or not session.writable(),
-        key="check_folder",
-    ):
-        submit_check(name, root, key, args)
+    possible, look = bool(root) and not missing and not busy, "primary" if label == "Check" else "secondary"
+    if markup.write_button(label, "fact_check", "check_folder", possible, right, type=look, width="stretch"):
+        check.submit()
         st.rerun()
     if missing:  # also after a check, whose report is of a folder that has gone since
         markup.show_error(FedLensError(f"no folder {root}; give the folder or file of the data set"))
@@ -92,14 +81,6 @@ def fill_check_form(title: str, root: str) -> None:
     note_typed("folder")
 
 
-def is_there(root: str) -> bool:
-    """Return whether a path exists; one that cannot be looked at counts, since its check says why."""
-    try:
-        return user_path(root, "data.root").exists()
-    except OSError:
-        return True
-
-
 def column_names(root: str) -> dict[str, str]:
     """Ask for the column names of a manifest or Hugging Face data set; a folder has none."""
     try:
@@ -111,7 +92,7 @@ def column_names(root: str) -> dict[str, str]:
     path = str(user_path(root, "data.root"))
     last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == path), None)
     start = (last.args.get("columns") if last is not None else None) or {}
-    return fields.columns_field(start, f"check_columns {path}")
+    return columns_field(start, f"check_columns {path}")
 
 
 def show_report(task: TaskRow, root: str) -> None:
@@ -125,7 +106,7 @@ def show_report(task: TaskRow, root: str) -> None:
         )
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
-        st.markdown(counts_text(report.images, report.classes, report.domains) + left_out)
+        st.markdown(counts_text(report.images, report) + left_out)
     for line in report.notes:
         st.warning(markup.md(line), icon=":material/warning:")
     if report.findings:
@@ -138,12 +119,7 @@ def show_report(task: TaskRow, root: str) -> None:
         st.dataframe(findings, hide_index=True, key="check_findings")
     if report.error:
         return
-    if st.button(
-        "New experiment with this data",
-        type="primary",
-        icon=":material/add:",
-        disabled=not session.writable(),
-    ):
+    if markup.write_button("New experiment with this data", "add", type="primary"):
         name, columns = result["name"], dict(task.args.get("columns") or {})
         data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=columns)
         changes = {"name": Path(root).name[:500] or name, "data": data}
@@ -153,31 +129,24 @@ def show_report(task: TaskRow, root: str) -> None:
     layout = "One row per domain, one column per class"
     if len(report.classes) > 10 or len(report.domains) > 8:
         layout += "; the first eight domains and ten classes"
-    draw_pictures_and_counts(sheet, layout, report.domains, report.classes, report.counts, "check_counts")
+    draw_pictures_and_counts(report, sheet, layout, "check_counts")
 
 
-def counts_text(images: int, classes: Sequence[str], domains: Sequence[str]) -> str:
+def counts_text(images: int, data: CheckReport | DataCounts) -> str:
     """Return the numbers of images, classes and domains as Markdown, with the names of the domains."""
     return (
-        f"**{counted(images, 'image')}**, {counted(len(classes), 'class')}, "
-        f"{counted(len(domains), 'domain')}: {markup.md(', '.join(domains))}"
+        f"**{counted(images, 'image')}**, {counted(len(data.classes), 'class')}, "
+        f"{counted(len(data.domains), 'domain')}: {markup.md(', '.join(data.domains))}"
     )
 
 
-def draw_pictures_and_counts(
-    pictures: Any,
-    layout: str,
-    domains: Sequence[str],
-    classes: Sequence[str],
-    counts: Sequence[Sequence[int]],
-    key: str,
-) -> None:
+def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layout: str, key: str) -> None:
     """Draw the sample images of a data set, if there are any, and its images by domain and class."""
     left, right = st.columns([2, 3])
     if pictures is not None:
         left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
-    table: dict[str, list[Any]] = {"domain": list(domains)}
-    table.update({name: [row[j] for row in counts] for j, name in enumerate(classes)})
+    table: dict[str, list[Any]] = {"domain": list(data.domains)}
+    table |= {name: [int(row[j]) for row in data.counts] for j, name in enumerate(data.classes)}
     right.dataframe(table, hide_index=True, key=key)
 
 
@@ -190,11 +159,9 @@ def embedded_sets() -> None:
         st.segmented_control, "Data set", titles, "data_shown", default=first, required=True
     )
     counts, pictures = counts_and_samples(chosen)
-    domains, classes = counts.domains, counts.classes
-    st.markdown(counts_text(int(counts.counts.sum()), classes, domains))
+    st.markdown(counts_text(int(counts.counts.sum()), counts))
     layout = f"{titles[chosen]}: one row per domain, one column per class"
-    table = counts.counts.tolist()
-    draw_pictures_and_counts(pictures, layout, domains, classes, table, f"counts_{chosen}")
+    draw_pictures_and_counts(counts, pictures, layout, f"counts_{chosen}")
 
 
 def supported_sets() -> None:
@@ -204,10 +171,13 @@ def supported_sets() -> None:
     for task in session.store().tasks.recent("check"):
         if task.status == "done" and task.result and not task.result["report"]["error"]:
             checked.setdefault(task.result["name"], []).append(task.result["report"]["root"])
-    entries = [*(e for e in catalog.entries() if e.embedded), *catalog_sets()]
+    built_in, others = [e for e in catalog.entries() if e.embedded], catalog_sets()
+    here = ["✓ comes with FedLens"] * len(built_in)
+    here += [f"✓ {', '.join(roots)}" if (roots := checked.get(e.name)) else e.how_to_get for e in others]
+    entries = [*built_in, *others]
     columns = {
         "Name": [e.title for e in entries],
-        "On this machine": [availability(e, checked.get(e.name, [])) for e in entries],
+        "On this machine": here,
         "Domains": ["one" if e.domains == (ONE_DOMAIN,) else ", ".join(e.domains) or "any" for e in entries],
         "Classes": [str(len(e.classes) or e.class_count or "any") for e in entries],
         "Contents": [e.source for e in entries],
@@ -217,13 +187,6 @@ def supported_sets() -> None:
     markup.table(cells, "Data sets")
 
 
-def availability(entry: Entry, roots: list[str]) -> str:
-    """Return where a data set is on this machine, or how to get it."""
-    if entry.embedded:
-        return "✓ comes with FedLens"
-    return f"✓ {', '.join(roots)}" if roots else entry.how_to_get
-
-
 def download_data() -> None:
     """Draw the download of a data set through torchvision, which only a click starts."""
     st.header("Download a data set")
@@ -231,9 +194,7 @@ def download_data() -> None:
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     entry = entries[left.selectbox("Data set", list(entries), key="download")]
     root = middle.text_input("Target folder", key="download_to", placeholder="/data").strip()
-    if right.button(
-        "Download", icon=":material/download:", disabled=not root or not session.writable(), width="stretch"
-    ):
+    if markup.write_button("Download", "download", None, bool(root), right, width="stretch"):
         folder = str(user_path(root, "data.root"))
         background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()

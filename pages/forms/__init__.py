@@ -1,1 +1,0 @@
-"""The New page's form, part by part."""
