@@ -13,7 +13,7 @@ import numpy as np
 from fedcore.base.codes import SPLITS, TEST, TRAIN, VALIDATION
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
-from fedcore.base.progress import Progress, Work, prepare_then
+from fedcore.base.progress import Progress, Work, counted, prepare_then
 from fedcore.config import DataConfig, RunConfig, TransferConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
@@ -21,9 +21,11 @@ from fedcore.data.image_files import map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split
 from fedcore.engine.prepare import load_images, prepare_inputs
-from fedcore.share.archive import Sample
+from fedcore.share.archive import LabelSpace, Sample
 
 _HASHED_AT_ONCE = 500
+_SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
+"""Fields of a run that decide the samples of its clients and test sets."""
 Membership = Mapping[int, str]
 """Row of the data set -> the test sets that it belongs to, as in a bundle."""
 Folders = Mapping[str, str]
@@ -184,3 +186,68 @@ def with_folders(run: RunConfig, folders: Folders) -> RunConfig:
             "transfer": tuple(placed(other, _name(other.data)) for other in run.transfer),
         }
     )
+
+
+def image_differences(
+    runs: Iterable[tuple[RunConfig, Sequence[LabelSpace]]],
+    samples: Mapping[str, Sequence[Sample]],
+    folders: Folders,
+) -> Work[tuple[list[str], list[str]]]:
+    """Compare the images of a bundle, and who holds them, with data on this machine.
+
+    Returns: what was and was not compared, in one line each, and the differences.
+    """
+    hasher = Hasher()
+    differences: list[str] = []
+    compared: set[str] = set()
+    absent: set[str] = set()
+    images: set[str] = set()
+    done: set[tuple[str, str]] = set()
+    for recorded, spaces in runs:
+        run = with_folders(recorded, folders)
+        # the samples of transfer data sets are in their order, and several may have one file
+        others = [space.samples for space in spaces if space.samples != spaces[0].samples]
+        for name in dict.fromkeys(space.samples for space in spaces):
+            of_samples = name, run.model_dump_json(include=_SAMPLING)
+            if of_samples in done:
+                continue
+            done.add(of_samples)
+            if name in others:
+                number = others.index(name)
+                needed, made = [recorded.transfer[number].data], samples_of_transfer(run, number, hasher)
+            else:
+                needed = [recorded.data, *(other.data for other in recorded.further_data)]
+                made = samples_of(run, hasher)
+            if lacking := without_folder(needed, folders):
+                absent.update(lacking)
+                continue
+            follows = yield from made
+            stated = [s._replace(test_sets="") for s in samples[name]]
+            compared.add(name)
+            images |= {s.sha256 for s in stated}
+            if text := _sample_difference(stated, follows):
+                differences.append(f"{name}: {text}")
+    said = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
+    if compared:
+        said.insert(
+            0,
+            f"{counted(len(images), 'image')} and their clients and sets compared with the data "
+            f"({counted(len(compared), 'file')})",
+        )
+    return said, differences
+
+
+def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:
+    """Return how the samples of a bundle differ from those on this machine; empty if they do not."""
+    remaining = {s.sample: s for s in follows}
+    for sample in stated:
+        other = remaining.pop(sample.sample, None)
+        if other is None:
+            return f"{sample.sample[:100]!r} is not in the data of these clients"
+        if sample != other:
+            field = next(f for f in Sample._fields if getattr(sample, f) != getattr(other, f))
+            return (
+                f"{field} of {sample.sample[:100]!r} is {getattr(sample, field)[:64]!r}, and "
+                f"{getattr(other, field)[:64]!r} in the data"
+            )
+    return f"it lacks {next(iter(remaining))[:100]!r}" if remaining else ""

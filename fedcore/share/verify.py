@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,22 +40,12 @@ from fedcore.share.archive import (
 )
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.share.recipe import METHODS, MethodFile, Recipe, numbered, recipe_of
-from fedcore.share.samples import (
-    Folders,
-    Hasher,
-    read_folders,
-    samples_of,
-    samples_of_transfer,
-    with_folders,
-    without_folder,
-)
+from fedcore.share.samples import image_differences, read_folders
 from fedcore.store import Store, schema
 from fedcore.store.damage import structure, write_identity
 from fedcore.store.database import writing
 from fedcore.store.imports import Merged
 
-_SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
-"""Fields of a run that decide the samples of its clients and test sets."""
 _IDENTITY = (
     "experiment", "data", "split", "backbone", "partition", "clients", "held_out", "method", "label",
 )  # fmt: skip
@@ -151,16 +141,17 @@ def recorded(database: bytes) -> Iterator[Store]:
         try:
             with closing(sqlite3.connect(f"{theirs.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 connection.execute("PRAGMA trusted_schema=OFF")
-                version = min(max(schema.version_of(connection), 0), schema.VERSION)
+                if (version := schema.version_of(connection)) > schema.VERSION:
+                    raise BundleFault("a newer FedLens made this bundle; update FedLens", "bundle")
                 with closing(sqlite3.connect(":memory:")) as empty:
-                    make_tables(empty, version)
+                    make_tables(empty, max(version, 1))
                     if _definitions(connection) != _definitions(empty):
-                        raise ValueError(f"the tables of {RUNS} are not those that FedLens makes")
+                        raise FedLensError(f"the tables of {RUNS} are not those that FedLens makes")
                 for line in structure(connection):
-                    raise ValueError(f"{RUNS}: {line}")
+                    raise FedLensError(f"{RUNS}: {line}")
             ours.imports.database(theirs)
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{RUNS}: {first_line(error)}") from error
+            raise FedLensError(f"{RUNS}: {first_line(error)}") from error
         except FedLensError as error:
             raise type(error)(str(error).replace(str(theirs), RUNS), error.field) from error
         yield ours
@@ -303,7 +294,9 @@ def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
     folders = read_folders((run.config for run in content.runs), data)  # first, as the rest may take minutes
     with _faults(archive):
         verdict = _verdict(content)
-    return (yield from _with_images(content, verdict, folders))
+    with_spaces = [(run.config, run.evidence.spaces) for run in content.runs]
+    said, differences = yield from image_differences(with_spaces, content.samples, folders)
+    return Verification((*verdict.checked, *said), verdict.unchecked, (*verdict.differences, *differences))
 
 
 def verify_numbers(archive: Archive) -> tuple[Content, Verification]:
@@ -484,61 +477,3 @@ def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]
             name = e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name
             if set(members.of(e).tolist()) != held.get(name, set()):
                 yield f"the test set of {e.name} is not that of its test samples"
-
-
-def _with_images(content: Content, verdict: Verification, folders: Folders) -> Work[Verification]:
-    """Compare the images, and who holds them, with data on this machine."""
-    hasher = Hasher()
-    differences: list[str] = []
-    compared: set[str] = set()
-    absent: set[str] = set()
-    images: set[str] = set()
-    done: set[tuple[str, str]] = set()
-    for run in content.runs:
-        config, spaces = with_folders(run.config, folders), run.evidence.spaces
-        for space in spaces:
-            of_samples = space.samples, config.model_dump_json(include=_SAMPLING)
-            if of_samples in done:
-                continue
-            done.add(of_samples)
-            if space.samples == spaces[0].samples:
-                needed = [run.config.data, *(other.data for other in run.config.further_data)]
-                made = samples_of(config, hasher)
-            else:
-                trained_on = spaces[0].samples  # the samples of transfer data sets follow, in order
-                number = [s.samples for s in spaces if s.samples != trained_on].index(space.samples)
-                needed = [run.config.transfer[number].data]
-                made = samples_of_transfer(config, number, hasher)
-            if lacking := without_folder(needed, folders):
-                absent.update(lacking)
-                continue
-            follows = yield from made
-            stated = [s._replace(test_sets="") for s in content.samples[space.samples]]
-            compared.add(space.samples)
-            images |= {s.sha256 for s in stated}
-            if text := _sample_difference(stated, follows):
-                differences.append(f"{space.samples}: {text}")
-    checked = list(verdict.checked)
-    if compared:
-        checked.append(
-            f"{counted(len(images), 'image')} and their clients and sets compared with the data "
-            f"({counted(len(compared), 'file')})"
-        )
-    notes = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
-    return replace(verdict, checked=(*checked, *notes), differences=(*verdict.differences, *differences))
-
-
-def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:
-    """Return how the samples of a bundle differ from those on this machine; empty if they do not."""
-    remaining = {s.sample: s for s in follows}
-    for sample in stated:
-        other = remaining.pop(sample.sample, None)
-        if other is None:
-            return f"{sample.sample[:100]!r} is not in the data of these clients"
-        if sample != other:
-            field = next(f for f in Sample._fields if getattr(sample, f) != getattr(other, f))
-            return (
-                f"{field} of {sample.sample[:100]!r} is {getattr(sample, field)[:64]!r}, and "
-                f"{getattr(other, field)[:64]!r} in the data"
-            )
-    return f"it lacks {next(iter(remaining))[:100]!r}" if remaining else ""

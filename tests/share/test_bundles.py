@@ -24,7 +24,7 @@ from fedcore.methods import consent, registry
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.share import rerun
-from fedcore.share.archive import BREAKDOWNS, EVIDENCE, SUMMARY, Evidence, read_bundle
+from fedcore.share.archive import BREAKDOWNS, EVIDENCE, RUNS, SUMMARY, Evidence, read_bundle
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.make import Made, make
@@ -354,6 +354,69 @@ def test_hostile_archives_get_a_plain_error(made: Made, monkeypatch: pytest.Monk
     for change in (nested, numbers):
         with pytest.raises(FedLensError, match="not a sound bundle"):
             judged(repacked(made.content, change))
+
+
+FOREIGN = {
+    "a trigger": "CREATE TRIGGER other AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+    "a view": "CREATE VIEW other AS SELECT randomblob(1000000000) AS x",
+    "a generated column": "ALTER TABLE runs ADD COLUMN other TEXT AS (hex(zeroblob(100000000)))",
+    "an index of an expression": "CREATE INDEX other ON runs(json_extract(config, '$'))",
+    "a virtual table": "CREATE VIRTUAL TABLE other USING fts5(x)",
+    "a table": "CREATE TABLE other(x CHECK(x > 0))",
+    "a table less": "DROP TABLE views",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_database_with_more_than_our_tables_is_refused(made: Made, what: str) -> None:
+    """None of it is executed; integrity checks would execute constraints and generated columns."""
+
+    def change(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute(FOREIGN[what])
+
+    with pytest.raises(
+        FedLensError, match="the tables of runs.db are not those that FedLens makes|unsafe use"
+    ):
+        judged(repacked(made.content, change))
+
+
+def test_a_database_that_is_none_or_newer_or_circular_gets_a_plain_error(made: Made) -> None:
+    def newer(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute("PRAGMA user_version=99")
+
+    def without_version(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute("PRAGMA user_version=-1")
+
+    def circular(files: Files) -> None:
+        """The first page of one table is that of another, so that pages have two owners."""
+        with changed_database(files) as database:
+            database.execute("PRAGMA writable_schema=ON")
+            database.execute(
+                "UPDATE sqlite_master SET rootpage=(SELECT rootpage FROM sqlite_master WHERE name='rounds') "
+                "WHERE name='scores'"
+            )
+
+    cases: dict[str, Callable[[Files], None]] = {
+        "runs.db: DatabaseError: file is not a database": lambda files: files.update(
+            {RUNS: b"no database" * 1000}
+        ),
+        "the tables of runs.db": lambda files: files.update({RUNS: b""}),
+        "it has no file runs.db": lambda files: files.pop(RUNS) and None,
+        "a newer FedLens made this bundle": newer,
+        "not those that FedLens makes": without_version,
+        "runs.db: ": circular,
+    }
+    for said, change in cases.items():
+        with pytest.raises(FedLensError, match=said):
+            judged(repacked(made.content, change))
+
+
+def test_a_bundle_of_an_earlier_version_is_made_again() -> None:
+    with pytest.raises(FedLensError, match="was made by an earlier version of FedLens; make it again"):
+        read_bundle(zipped({"bundle.json": b'{\n "format": "fedlens-bundle-1",\n "title": "a"\n}'}))
 
 
 def change_evidence(change: Callable[[dict], None]) -> Callable[[Files], None]:
