@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 import fedcore
 from fedcore.base.errors import FedLensError, first_line
@@ -27,6 +27,7 @@ from fedcore.base.formulas import unguarded
 from fedcore.base.progress import counted
 from fedcore.results import exports
 from fedcore.share.checked import ComparisonChoices
+from fedcore.share.recipe import Part
 from fedcore.store.imports import parse_json
 
 MANIFEST, RUNS, EVIDENCE = "bundle.json", "runs.db", "evidence.json"
@@ -57,20 +58,14 @@ class BundleFault(FedLensError):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class BundlePart(BaseModel):
-    """A part of a JSON file in a bundle."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LabelSpace(BundlePart):
+class LabelSpace(Part):
     """A label space: its class names, which predictions index, and the file of its samples."""
 
     classes: tuple[str, ...]
     samples: str
 
 
-class RoundEvidence(BundlePart):
+class RoundEvidence(Part):
     """A reported round; without a file of predictions it has counts only, for a reason."""
 
     round: int = Field(ge=0)
@@ -78,7 +73,7 @@ class RoundEvidence(BundlePart):
     reason: str = ""
 
 
-class RunEvidence(BundlePart):
+class RunEvidence(Part):
     """The evidence of one run.
 
     Attributes:
@@ -91,7 +86,7 @@ class RunEvidence(BundlePart):
     rounds: tuple[RoundEvidence, ...]
 
 
-class Evidence(BundlePart):
+class Evidence(Part):
     """What makes numbers of the database's runs, and what is behind their counts.
 
     Attributes:
@@ -104,7 +99,7 @@ class Evidence(BundlePart):
     runs: tuple[RunEvidence, ...]
 
 
-class PredictionRow(BundlePart):
+class PredictionRow(Part):
     """The classes that some models predict on the samples of some test sets.
 
     Attributes:
@@ -116,13 +111,13 @@ class PredictionRow(BundlePart):
     predicted: tuple[int, ...]
 
 
-class PredictionFile(BundlePart):
+class PredictionFile(Part):
     """All predictions of one round of a run."""
 
     rows: tuple[PredictionRow, ...]
 
 
-class BundleManifest(BundlePart):
+class BundleManifest(Part):
     """The first file of a bundle.
 
     Attributes:

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
 ENGINE = "engine"
+FILE = "bundle.zip"
+"""Name of a bundle in the folder of the task that makes it."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ def _database(checked: CheckedComparison, recipe: Recipe) -> bytes:
     experiments = [e for e in checked.comparison.experiments if any(run.id in ids for run in e.runs)]
     exported = json.loads(checked.store.experiments.to_json(e.id for e in experiments))
     nobody = {"notes": "", "tags": []}
+    nowhere = nobody | {"error": None, "status_text": None, "requested_device": "auto", "device": None}
     for row, content, portable in zip(experiments, exported["experiments"], recipe.experiments, strict=True):
         behind = [c for c, run in zip(content["runs"], row.runs, strict=True) if run.id in ids]
         runs = [
-            each | nobody | {"config": run.config.model_dump(mode="json"), "error": None, "status_text": None}
+            each | nowhere | {"config": run.config.model_dump(mode="json")}
             for each, run in zip(behind, portable.runs, strict=True)
         ]
         content |= nobody | {"config": portable.config.model_dump(mode="json"), "archived": 0, "runs": runs}
@@ -314,7 +317,7 @@ def find(store: Store, experiments: Sequence[int], choice: ComparisonChoices) ->
 
 def made_file(store: Store, task: TaskRow) -> Path | None:
     """Return the bundle of a task; None if there is none, or if the runs have changed since."""
-    file = _file(task.folder)
+    file = task.folder / FILE
     is_current = task.status == "done" and task.args["runs"] == _runs(store, task.args["experiments"])
     return file if is_current and file.is_file() else None
 
@@ -328,7 +331,7 @@ def make_bundle(job: Job) -> Work[dict[str, Any]]:
     with checked_comparison(job.store, job.args["experiments"], choice) as checked:
         made = yield from make(checked)
     job.folder.mkdir(parents=True, exist_ok=True)
-    _file(job.folder).write_bytes(made.content)
+    (job.folder / FILE).write_bytes(made.content)
     return {"digest": made.manifest.digest, "counts_only": list(made.without_predictions)}
 
 
@@ -339,7 +342,3 @@ def _key(experiments: Sequence[int], choice: ComparisonChoices) -> str:
 def _runs(store: Store, experiments: Sequence[int]) -> str:
     """Return a text that changes whenever one of the runs does."""
     return repr([store.runs.versions_in_experiment(i) for i in experiments])
-
-
-def _file(folder: Path) -> Path:
-    return folder / "bundle.zip"

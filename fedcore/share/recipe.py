@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedcore.base.codes import SPLITS, STAGES
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Notice
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.methods import consent, registry
 from fedcore.results.comparison import Comparison
@@ -30,11 +29,13 @@ METHODS = "methods"
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
 
 
-class _RecipePart(BaseModel):
+class Part(BaseModel):
+    """A part of a file for others, in which nothing is accepted that FedLens does not write."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunRecipe(_RecipePart):
+class RunRecipe(Part):
     """One run behind the numbers.
 
     Attributes:
@@ -47,7 +48,6 @@ class RunRecipe(_RecipePart):
     origin: Literal["engine", "recorder", "import"]
     config: RunConfig
     environment: dict[str, Any]
-    notices: tuple[Notice, ...]
     rounds: dict[int, str]
 
     @property
@@ -56,7 +56,7 @@ class RunRecipe(_RecipePart):
         return f"run {self.number} ({self.label}, seed {self.config.seed})"
 
 
-class ExperimentRecipe(_RecipePart):
+class ExperimentRecipe(Part):
     """An experiment with those of its runs that are behind the numbers."""
 
     name: str
@@ -64,14 +64,14 @@ class ExperimentRecipe(_RecipePart):
     runs: tuple[RunRecipe, ...]
 
 
-class MethodFile(_RecipePart):
+class MethodFile(Part):
     """The text of a method of the user's own."""
 
     sha256: str
     text: str
 
 
-class Recipe(_RecipePart):
+class Recipe(Part):
     """The runs of a comparison, to be trained again.
 
     Attributes:
@@ -131,7 +131,6 @@ def recipe_of(
                     update={"method": _portable(configs[i].method, places), **_without_folders(configs[i])}
                 ),
                 environment=store.runs.environment(i),
-                notices=averaged[i].notices,
                 rounds=round_digests(store, i),
             )
             for i in of_it

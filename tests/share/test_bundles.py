@@ -17,7 +17,7 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
-from fedcore.config import Experiment, MethodEntry, parse
+from fedcore.config import DataConfig, Experiment, MethodEntry, parse
 from fedcore.engine.plan import plan
 from fedcore.jobs.process import run_local
 from fedcore.methods import consent, registry
@@ -622,9 +622,10 @@ def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
         import_bundle(read_bundle(repacked(made.content, change_count)), other)
 
 
-def test_method_files_of_a_report_run_only_after_consent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a method with a recorded run in ``runs.db``, whose images are not here."""
+    registry.get("fedot")
     source = tmp_path / "mine" / "text_shift.py"
     source.parent.mkdir()
     shutil.copy(Path(__file__).parents[2] / "examples" / source.name, source)
@@ -634,8 +635,30 @@ def test_method_files_of_a_report_run_only_after_consent(
     registry.load_file(source)
     entry = MethodEntry(name="text-shift", file=str(source), sha256=consent.digest(source.read_bytes()))
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (entry,)}))
-    page, there = tmp_path / "report.html", tmp_path / "there"
+    data = DataConfig(name="folder", root=str(tmp_path / "not here"))
+    changes = {"methods": (entry,), "data": data}
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update=changes))
+    return source
+
+
+def test_a_bundle_says_nothing_of_its_machine(own_method: Path, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    with writing(db) as database:
+        database.execute("UPDATE runs SET notes='private', tags='[\"private\"]', error='/home/private'")
+        database.execute("UPDATE experiments SET notes='private', tags='[\"private\"]'")
+    made = bundle(db)
+    files = read_bundle(made.content).files
+    assert files["methods/text_shift.py"] == own_method.read_bytes()
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    assert b"private" not in files[RUNS]
+    verdict = judged(made.content)
+    assert verdict.unchecked and not verdict.differences, verdict
+
+
+def test_method_files_of_a_report_run_only_after_consent(
+    own_method: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, page, there = own_method, tmp_path / "report.html", tmp_path / "there"
     with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
         page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
     assert command_line.run("rerun", page, "--db", there / "runs.db") == 2
