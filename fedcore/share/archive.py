@@ -65,25 +65,18 @@ class LabelSpace(Part):
     samples: str
 
 
-class RoundEvidence(Part):
-    """A reported round; without a file of predictions it has counts only, for a reason."""
-
-    round: int = Field(ge=0)
-    predictions: str | None
-    reason: str = ""
-
-
 class RunEvidence(Part):
     """The evidence of one run.
 
     Attributes:
         spaces: that of training first; empty if the samples of the run are not known.
         space_of: the label space in which a test set is scored, by its code.
+        counts_only: why a reported round has no file of predictions.
     """
 
     spaces: tuple[LabelSpace, ...]
     space_of: dict[int, int]
-    rounds: tuple[RoundEvidence, ...]
+    counts_only: dict[int, str]
 
 
 class Evidence(Part):
@@ -109,6 +102,11 @@ class PredictionRow(Part):
     models: tuple[int, ...] = Field(min_length=1)
     test_sets: tuple[int, ...] = Field(min_length=1)
     predicted: tuple[int, ...]
+
+
+def prediction_file(number: int, round_: int) -> str:
+    """Return the name of the file with the predictions of a run in one round."""
+    return f"predictions/run-{number}-round-{round_}.json"
 
 
 class PredictionFile(Part):

@@ -37,11 +37,11 @@ from fedcore.share.archive import (
     LabelSpace,
     PredictionFile,
     PredictionRow,
-    RoundEvidence,
     RunEvidence,
     Sample,
     as_json,
     packed,
+    prediction_file,
     read_bundle,
     samples_csv,
 )
@@ -100,10 +100,9 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
     with recorded(database) as copy:
         texts |= number_files(compared(copy, recipe.choices), evidence.metrics)
     lines = [
-        f"{run.name}, round {r.round}: {r.reason}"
+        f"{run.name}, round {round_}: {reason}"
         for run, found in zip(recipe.runs, runs, strict=True)
-        for r in found.rounds
-        if r.predictions is None
+        for round_, reason in found.counts_only.items()
     ]
     texts |= {path: method.text for path, method in recipe.methods.items()}
     texts |= {EVIDENCE: as_json(evidence), README_NAME: _readme(recipe, lines)}
@@ -163,13 +162,13 @@ class _RunMaker:
     def evidence(self) -> Work[RunEvidence]:
         config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
         adapted = {e.entity for e in self.store.cells.entities(self.run_id) if e.kind == "adapted"}
-        rounds: list[RoundEvidence] = []
+        counts_only: dict[int, str] = {}
         spaces: tuple[LabelSpace, ...] = ()
         space_of: dict[int, int] = {}
         for round_ in self.reported:
             cells = self.store.cells.coded({self.run_id: [round_]}).tolist()
             wanted = {(model, test): (right, total) for _, model, test, right, total in cells}
-            found: tuple[str, RunSnapshot] | str
+            found: RunSnapshot | str
             if row.origin != ENGINE:
                 found = "it was recorded elsewhere, so there is no model"
             elif config.test_sample is not None and 0 < round_ < config.rounds:
@@ -181,20 +180,15 @@ class _RunMaker:
                 wanted = {pair: count for pair, count in wanted.items() if pair[0] not in adapted}
                 found = yield from self._predicted(config, round_, wanted)
             if isinstance(found, str):
-                rounds.append(RoundEvidence(round=round_, predictions=None, reason=found))
-                continue
-            name, snapshot = found
-            rounds.append(RoundEvidence(round=round_, predictions=name))
-            if not spaces:
-                spaces, space_of = yield from self._spaces(config, snapshot)
+                counts_only[round_] = found
+            elif not spaces:
+                spaces, space_of = yield from self._spaces(config, found)
         if not spaces and row.origin == ENGINE:
             spaces = yield from self._spaces_without_models(config)
-        return RunEvidence(spaces=spaces, space_of=space_of, rounds=tuple(rounds))
+        return RunEvidence(spaces=spaces, space_of=space_of, counts_only=counts_only)
 
-    def _predicted(
-        self, config: RunConfig, round_: int, recorded: Counts
-    ) -> Work[tuple[str, RunSnapshot] | str]:
-        """Predict a reported round again; returns the file and the round, or why there is no checkpoint."""
+    def _predicted(self, config: RunConfig, round_: int, recorded: Counts) -> Work[RunSnapshot | str]:
+        """Predict a reported round again; returns the round, or why there is no checkpoint."""
         from fedcore.engine import inspect
         from fedcore.engine.inspect import predict_round
 
@@ -243,9 +237,8 @@ class _RunMaker:
                 for p in made
             )
         )
-        name = f"predictions/run-{self.number}-round-{round_}.json"
-        self.texts[name] = as_json(file, indent=None)
-        return name, snapshot
+        self.texts[prediction_file(self.number, round_)] = as_json(file, indent=None)
+        return snapshot
 
     def _spaces(
         self, config: RunConfig, snapshot: RunSnapshot

@@ -36,6 +36,7 @@ from fedcore.share.archive import (
     RunEvidence,
     Sample,
     first_difference,
+    prediction_file,
     read_samples,
 )
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
@@ -209,23 +210,22 @@ def _read_content(archive: Archive) -> Content:
         checked = compared(store, evidence.choices)
         recipe = recipe_of(checked, archive.manifest.title, methods)
         rounds = {r.run.id: r.rounds for row in checked.comparison.rows for r in row.runs}
-        numbers = [run.id for run in checked.comparison.runs]
-        if not numbers or not numbered(checked.comparison) == numbers == list(
-            range(1, len(evidence.runs) + 1)
-        ):
+        count = len(evidence.runs)
+        stored = sum(len(experiment.runs) for experiment in checked.comparison.experiments)
+        if not 0 < count == stored or numbered(checked.comparison) != list(range(1, count + 1)):
             raise archive.fault(f"the runs of {RUNS} and {EVIDENCE} are not the same")
         runs = tuple(
             _recorded_run(archive, store, number, of_run, rounds[number])
             for number, of_run in enumerate(evidence.runs, 1)
         )
-        numbers_of = number_files(checked, evidence.metrics)
+        numbers = number_files(checked, evidence.metrics)
     samples: dict[str, list[Sample]] = {}
     for name in {space.samples for run in runs for space in run.evidence.spaces}:
         try:
             samples[name] = read_samples(archive.text(name))
         except ValueError as error:
             raise archive.fault(f"{name}: {error}") from error
-    return Content(archive, recipe, runs, samples, numbers_of)
+    return Content(archive, recipe, runs, samples, numbers)
 
 
 def _recorded_run(
@@ -250,8 +250,6 @@ def _recorded_run(
     files = [space.samples for space in evidence.spaces]
     if len(set(files[1:]) - set(files[:1])) > len(config.transfer):
         raise archive.fault(f"run {number} has samples of more data sets than its config names")
-    if [reported.round for reported in evidence.rounds] != list(rounds):
-        raise archive.fault(f"the rounds of run {number} contradict each other, or its config")
     cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
     return RecordedRun(
         number,
@@ -260,9 +258,9 @@ def _recorded_run(
         entities,
         {r: {(model, test): (right, total) for _, model, test, right, total in cells[r]} for r in rounds},
         {
-            reported.round: archive.read(reported.predictions, PredictionFile)
-            for reported in evidence.rounds
-            if reported.predictions is not None
+            r: archive.read(prediction_file(number, r), PredictionFile)
+            for r in rounds
+            if prediction_file(number, r) in archive.files
         },
     )
 
@@ -333,17 +331,17 @@ def _verdict(content: Content) -> Verification:
     counts = predicted = 0
     for run in content.runs:
         differences += [f"run {run.number}: {text}" for text in _entity_differences(run, content.samples)]
-        for reported in run.evidence.rounds:
-            at, stated = f"run {run.number}, round {reported.round}", run.counts[reported.round]
-            found: Counts = {}
-            if file := run.predictions.get(reported.round):
+        for round_, stated in run.counts.items():
+            at, found = f"run {run.number}, round {round_}", dict[tuple[int, int], Count]()
+            if file := run.predictions.get(round_):
                 found = recounted(run, file, content.samples)
                 predicted += sum(len(row.predicted) for row in file.rows)
             adapted = {pair for pair in stated if run.entities[pair[0]].kind == "adapted"}
             counts_only = adapted if found else stated.keys()
             if counts_only:
                 what = "adapted models have" if found else "it has"
-                why = reported.reason or "they are trained at the end of the run and not stored"
+                without = run.evidence.counts_only.get(round_, "its predictions are missing")
+                why = "they are trained at the end of the run and not stored" if found else without
                 unchecked.append(f"{at}: {what} counts only, since {why}")
             checkable = {pair: count for pair, count in stated.items() if pair not in counts_only}
             counts += len(found)

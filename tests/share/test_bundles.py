@@ -24,7 +24,7 @@ from fedcore.methods import consent, registry
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.share import rerun
-from fedcore.share.archive import BREAKDOWNS, EVIDENCE, RUNS, SUMMARY, Evidence, read_bundle
+from fedcore.share.archive import BREAKDOWNS, EVIDENCE, RUNS, SUMMARY, Evidence, prediction_file, read_bundle
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.make import Made, make
@@ -265,6 +265,12 @@ def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: s
     assert not verdict.holds and any(re.search(where, text) for text in verdict.differences), verdict
 
 
+def test_a_round_without_its_predictions_is_not_verified(made: Made) -> None:
+    verdict = judged(repacked(made.content, lambda files: files.pop(prediction_file(2, 1)) and None))
+    assert not verdict.holds
+    assert verdict.unchecked == ("run 2, round 1: it has counts only, since its predictions are missing",)
+
+
 def test_a_run_without_its_checkpoint_has_counts_only(trained: Path, tmp_path: Path) -> None:
     db = shutil.copytree(trained.parent, tmp_path / "copy") / trained.name
     for path in Store(db).runs.folder(1).glob("*.safetensors"):
@@ -435,7 +441,7 @@ def empty_test_set(files: Files) -> None:
     with changed_database(files) as database:
         database.execute("INSERT INTO entities(run_id, entity, kind, name) VALUES (1, 99, 'domain', 'none')")
     run["space_of"]["99"] = 0
-    place = run["rounds"][0]["predictions"]
+    place = prediction_file(1, 1)
     predictions = json.loads(files[place])
     predictions["rows"].append({"models": [0], "test_sets": [99], "predicted": []})
     files |= {EVIDENCE: json.dumps(content).encode(), place: json.dumps(predictions).encode()}
@@ -454,16 +460,8 @@ def other_samples(files: Files) -> None:
     [
         (empty_test_set, "no sample is in the test set 'none'"),
         (other_samples, "run 1 has samples of more data sets than its config names"),
-        (
-            change_evidence(lambda run: run["rounds"].append(run["rounds"][0])),
-            "the rounds of run 1 contradict",
-        ),
-        (
-            change_evidence(
-                lambda run: run["rounds"].append({"round": 50, "predictions": None, "reason": ""})
-            ),
-            "the rounds of run 1 contradict each other, or its config",
-        ),
+        (change_evidence(lambda run: run["space_of"].update({"1": 7})), "the test sets of run 1 contradict"),
+        (lambda files: files.update({EVIDENCE: b'{"runs": []}'}), "evidence.json"),
     ],
 )
 def test_evidence_that_contradicts_itself_gets_a_plain_error(made: Made, change, said: str) -> None:
