@@ -8,7 +8,6 @@ names and digests are checked before any content is parsed. SQLite, CSV and JSON
 import csv
 import hashlib
 import io
-import json
 import re
 import unicodedata
 import zipfile
@@ -191,13 +190,7 @@ def packed(title: str, commit: str, files: Mapping[str, bytes]) -> bytes:
         digest=digest_of(hashes),
         files=hashes,
     )
-    return zipped({MANIFEST: as_json(manifest).encode(), **files}, compression=9)
-
-
-def as_json(content: BaseModel, indent: int | None = 1) -> str:
-    """Return a model as JSON text."""
-    plain = content.model_dump(mode="json")
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    return zipped({MANIFEST: manifest.model_dump_json(indent=1).encode(), **files}, compression=9)
 
 
 def open_bundle(path: str | Path) -> Archive:

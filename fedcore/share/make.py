@@ -39,7 +39,6 @@ from fedcore.share.archive import (
     PredictionRow,
     RunEvidence,
     Sample,
-    as_json,
     packed,
     prediction_file,
     read_bundle,
@@ -105,7 +104,7 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
         for round_, reason in found.counts_only.items()
     ]
     texts |= {path: method.text for path, method in recipe.methods.items()}
-    texts |= {EVIDENCE: as_json(evidence), README_NAME: _readme(recipe, lines)}
+    texts |= {EVIDENCE: evidence.model_dump_json(indent=1), README_NAME: _readme(recipe, lines)}
     files = {RUNS: database, **{name: text.encode() for name, text in sorted(texts.items())}}
     content = packed(recipe.title, commits(None).get("commit", ""), files)
     read, verdict = verify_numbers(read_bundle(content))
@@ -161,7 +160,7 @@ class _RunMaker:
 
     def evidence(self) -> Work[RunEvidence]:
         config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
-        adapted = {e.entity for e in self.store.cells.entities(self.run_id) if e.kind == "adapted"}
+        kinds = {e.entity: e.kind for e in self.store.cells.entities(self.run_id)}
         counts_only: dict[int, str] = {}
         spaces: tuple[LabelSpace, ...] = ()
         space_of: dict[int, int] = {}
@@ -177,7 +176,7 @@ class _RunMaker:
                     "bundle has predictions of whole test sets only"
                 )
             else:
-                wanted = {pair: count for pair, count in wanted.items() if pair[0] not in adapted}
+                wanted = {pair: count for pair, count in wanted.items() if kinds[pair[0]] != "adapted"}
                 found = yield from self._predicted(config, round_, wanted)
             if isinstance(found, str):
                 counts_only[round_] = found
@@ -185,7 +184,8 @@ class _RunMaker:
                 spaces, space_of = yield from self._spaces(config, found)
         if not spaces and row.origin == ENGINE:
             spaces = yield from self._spaces_without_models(config)
-        return RunEvidence(spaces=spaces, space_of=space_of, counts_only=counts_only)
+        of_entities = {code: space for code, space in space_of.items() if code in kinds}
+        return RunEvidence(spaces=spaces, space_of=of_entities, counts_only=counts_only)
 
     def _predicted(self, config: RunConfig, round_: int, recorded: Counts) -> Work[RunSnapshot | str]:
         """Predict a reported round again; returns the round, or why there is no checkpoint."""
@@ -237,7 +237,7 @@ class _RunMaker:
                 for p in made
             )
         )
-        self.texts[prediction_file(self.number, round_)] = as_json(file, indent=None)
+        self.texts[prediction_file(self.number, round_)] = file.model_dump_json()
         return snapshot
 
     def _spaces(
