@@ -221,7 +221,8 @@ def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
         raise BundleFault(
             f"{name} was made by an earlier version of FedLens; make it again with `fedlens bundle`", "bundle"
         )
-    manifest = Archive(name, BundleManifest.model_construct(), files).read(MANIFEST, BundleManifest)
+    empty = BundleManifest(format="fedlens-bundle-2", title="", fedlens="", commit="", digest="", files={})
+    manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
     files.pop(MANIFEST)
     archive = Archive(name, manifest, files)
     for text in (manifest.title, manifest.fedlens, manifest.commit, *manifest.files):

@@ -16,7 +16,6 @@ import numpy as np
 
 from fedcore.base.codes import SPLITS, TRAIN
 from fedcore.base.errors import DAMAGE, FedLensError, SystemFault, first_line
-from fedcore.base.events import Entity
 from fedcore.base.progress import Work, counted
 from fedcore.config import RunConfig
 from fedcore.methods import consent
@@ -43,6 +42,7 @@ from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.share.recipe import METHODS, MethodFile, Recipe, numbered, recipe_of
 from fedcore.share.samples import image_differences, read_folders
 from fedcore.store import Store, schema
+from fedcore.store.cells import EntityRow
 from fedcore.store.damage import structure, write_identity
 from fedcore.store.database import writing
 from fedcore.store.imports import Merged
@@ -91,6 +91,7 @@ class RecordedRun:
 
     Attributes:
         entities: its models and test sets by code.
+        class_counts: training samples of a client by class, by its code.
         counts: those recorded in its reported rounds, by round.
         predictions: by round; a round without them has counts only.
     """
@@ -98,7 +99,8 @@ class RecordedRun:
     number: int
     config: RunConfig
     evidence: RunEvidence
-    entities: Mapping[int, Entity]
+    entities: Mapping[int, EntityRow]
+    class_counts: Mapping[int, tuple[int, ...]]
     counts: Mapping[int, Counts]
     predictions: Mapping[int, PredictionFile]
 
@@ -231,18 +233,8 @@ def _read_content(archive: Archive) -> Content:
 def _recorded_run(
     archive: Archive, store: Store, number: int, evidence: RunEvidence, rounds: Sequence[int]
 ) -> RecordedRun:
-    config, class_counts = store.runs.config(number), store.cells.class_counts(number)
-    entities = {
-        e.entity: Entity(
-            e.entity,
-            e.kind,
-            e.name,
-            domain=e.domain,
-            samples=e.samples,
-            class_counts=class_counts.get(e.entity),
-        )
-        for e in store.cells.entities(number)
-    }
+    config = store.runs.config(number)
+    entities = {e.entity: e for e in store.cells.entities(number)}
     if not evidence.space_of.keys() <= entities.keys() or not all(
         0 <= space < len(evidence.spaces) for space in evidence.space_of.values()
     ):
@@ -256,6 +248,7 @@ def _recorded_run(
         config,
         evidence,
         entities,
+        store.cells.class_counts(number),
         {r: {(model, test): (right, total) for _, model, test, right, total in cells[r]} for r in rounds},
         {
             r: archive.read(prediction_file(number, r), PredictionFile)
@@ -428,14 +421,14 @@ class _Members:
             )
         return self._labels[space]
 
-    def of(self, test_set: Entity) -> np.ndarray:
+    def of(self, test_set: EntityRow) -> np.ndarray:
         """Return the places of a test set's samples, ascending. Shape: -> (samples,)."""
-        space = self._run.evidence.space_of.get(test_set.code, 0)
+        space = self._run.evidence.space_of.get(test_set.entity, 0)
         marked = self._marked[space]
         if test_set.kind != "classes":
-            return np.array(marked.get(str(test_set.code), []), dtype=np.int64)
+            return np.array(marked.get(str(test_set.entity), []), dtype=np.int64)
         (held,) = [
-            e.class_counts or ()
+            self._run.class_counts.get(e.entity, ())
             for e in self._run.entities.values()
             if e.kind == "client" and test_set.name == f"classes of {e.name}"
         ] or [()]
@@ -463,8 +456,8 @@ def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]
         name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
         if e.kind in ("client", "adapted"):
             counts = tuple(trained.get(name, [0] * len(classes)))
-            if e.class_counts is not None and e.class_counts != counts:
-                yield f"{e.name} has {list(counts)} training samples by class, not {list(e.class_counts)}"
+            if (stated := run.class_counts.get(e.entity, counts)) != counts:
+                yield f"{e.name} has {list(counts)} training samples by class, not {list(stated)}"
             if e.samples is not None and e.samples != sum(counts):
                 yield f"{e.name} has {sum(counts)} training samples, not {e.samples}"
         elif (

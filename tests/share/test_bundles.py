@@ -29,6 +29,7 @@ from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.make import Made, make
 from fedcore.share.page import report_html
+from fedcore.share.recipe import round_digests
 from fedcore.share.rerun import compare_runs, handler, read_source, trainable
 from fedcore.share.verify import Verification, import_bundle, verify, verify_numbers
 from fedcore.store import Store
@@ -616,6 +617,9 @@ def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
     assert list(ours.settings) == list(theirs.settings)
     assert [(r.key, r.label, r.stats) for r in ours.rows] == [(r.key, r.label, r.stats) for r in theirs.rows]
     assert made.manifest.digest in other.runs.get([1])[0].notices[-1].message
+    assert round_digests(other, 1) == round_digests(Store(trained), 1), (
+        "all rounds, and not only reported ones"
+    )
     with pytest.raises(FedLensError, match="run 1, round 1: rot0 on rot0 has"):
         import_bundle(read_bundle(repacked(made.content, change_count)), other)
 
