@@ -36,7 +36,7 @@ def bundle(
 ) -> None:
     """Write the evidence of a comparison, for others to check.
 
-    A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
+    A ZIP file of a database of the runs, splits by content, predictions of the reported rounds, and numbers.
     """
     from fedcore.share.checked import ComparisonChoices, checked_comparison
     from fedcore.share.make import make

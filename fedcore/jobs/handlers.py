@@ -35,7 +35,7 @@ HANDLERS = {
     "weights": "fedcore.jobs.handlers:weights",
     "analyse": "fedcore.jobs.analysis:analyse",
     "import_file": "fedcore.jobs.handlers:import_file",
-    "bundle": "fedcore.share.task:make_bundle",
+    "bundle": "fedcore.share.make:make_bundle",
 }
 """Kind -> ``module:function``, imported only by the job's process, so that pages do not load torch."""
 

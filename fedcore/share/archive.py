@@ -1,31 +1,37 @@
-"""A bundle as a ZIP archive: written with equal bytes for equal content, and read as a stranger's file.
+"""The files of a bundle: a database of its runs, their samples and predictions, and the numbers that follow.
 
-Nothing is unpacked to the disk. Sizes, names and digests are checked before any content is parsed.
+A bundle is a ZIP archive, written with equal bytes for equal content, and read as a stranger's file: sizes,
+names and digests are checked before any content is parsed. SQLite, CSV and JSON can be read without FedLens;
+``README`` explains them.
 """
 
+import csv
 import hashlib
 import io
-import json
 import re
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import fedcore
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.base.files import user_path, zipped
+from fedcore.base.files import unguarded, user_path, zipped
 from fedcore.base.progress import counted
-from fedcore.share.evidence import BundlePart
+from fedcore.results import exports
+from fedcore.share.checked import ComparisonChoices
+from fedcore.share.recipe import Part
 from fedcore.store.imports import parse_json
 
-FORMAT: Literal["fedlens-bundle-1"] = "fedlens-bundle-1"
-MANIFEST = "bundle.json"
+MANIFEST, RUNS, EVIDENCE = "bundle.json", "runs.db", "evidence.json"
+SUMMARY, BREAKDOWNS, README_NAME = "summary.csv", "breakdowns.csv", "README.md"
+CLASS_SETS = "classes"
+"""Mark of the samples that belong to the class sets of all clients which train on their class."""
 MOST_BYTES = 2**30
 """Largest content of a bundle, unpacked; predictions of a hundred runs have some tens of megabytes."""
 MOST_FILES = 10_000
@@ -41,10 +47,73 @@ _BROKEN = (
     OverflowError,  # a place beyond 2**63 bytes
 )
 """Errors of ``zipfile`` for a damaged, encrypted or unusual archive."""
+
+
+class BundleFault(FedLensError):
+    """A file is not a bundle, or not as FedLens writes one."""
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class BundleManifest(BundlePart):
+class LabelSpace(Part):
+    """A label space: its class names, which predictions index, and the file of its samples."""
+
+    classes: tuple[str, ...]
+    samples: str
+
+
+class RunEvidence(Part):
+    """The evidence of one run.
+
+    Attributes:
+        spaces: that of training first; empty if the samples of the run are not known.
+        space_of: the label space in which a test set is scored, by its code.
+        counts_only: why a reported round has no file of predictions.
+    """
+
+    spaces: tuple[LabelSpace, ...]
+    space_of: dict[int, int]
+    counts_only: dict[int, str]
+
+
+class Evidence(Part):
+    """What makes numbers of the database's runs, and what is behind their counts.
+
+    Attributes:
+        metrics: those of the rows; a later FedLens may have more.
+        runs: in the order of the database.
+    """
+
+    choices: ComparisonChoices
+    metrics: tuple[str, ...]
+    runs: tuple[RunEvidence, ...]
+
+
+class PredictionRow(Part):
+    """The classes that some models predict on the samples of some test sets.
+
+    Attributes:
+        predicted: a class index per sample of these test sets together, in the order of the samples' file.
+    """
+
+    models: tuple[int, ...] = Field(min_length=1)
+    test_sets: tuple[int, ...] = Field(min_length=1)
+    predicted: tuple[int, ...]
+
+
+def prediction_file(number: int, round_: int) -> str:
+    """Return the name of the file with the predictions of a run in one round."""
+    return f"predictions/run-{number}-round-{round_}.json"
+
+
+class PredictionFile(Part):
+    """All predictions of one round of a run."""
+
+    rows: tuple[PredictionRow, ...]
+
+
+class BundleManifest(Part):
     """The first file of a bundle.
 
     Attributes:
@@ -52,7 +121,7 @@ class BundleManifest(BundlePart):
         files: SHA-256 of each other file.
     """
 
-    format: Literal["fedlens-bundle-1"]
+    format: Literal["fedlens-bundle-2"]
     title: str
     fedlens: str
     commit: str
@@ -68,10 +137,13 @@ class Archive:
     manifest: BundleManifest
     files: Mapping[str, bytes]
 
-    def text(self, name: str) -> str:
+    def content(self, name: str) -> bytes:
         if name not in self.files:
             raise self.fault(f"it has no file {name}")
-        content = self.files[name]
+        return self.files[name]
+
+    def text(self, name: str) -> str:
+        content = self.content(name)
         if len(content) > MOST_JSON:
             raise self.fault(f"{name} has {len(content):,} bytes, more than any that FedLens writes")
         try:
@@ -86,13 +158,13 @@ class Archive:
         except (ValueError, RecursionError, OverflowError) as error:
             raise self.fault(f"{name}: {first_line(error)}") from error
 
-    def fault(self, what: str) -> FedLensError:
+    def fault(self, what: str) -> BundleFault:
         """Return the error for a file that differs from what FedLens writes."""
         return _fault(self.name, what)
 
 
-def _fault(name: str, what: str) -> FedLensError:
-    return FedLensError(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
+def _fault(name: str, what: str) -> BundleFault:
+    return BundleFault(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
 
 
 def _one_line(text: str) -> str:
@@ -106,24 +178,18 @@ def digest_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, BundleManifest]:
-    """Return the archive of some files, and its manifest."""
+def packed(title: str, commit: str, files: Mapping[str, bytes]) -> bytes:
+    """Return the archive of some files and their manifest."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = BundleManifest(
-        format=FORMAT,
+        format="fedlens-bundle-2",
         title=_one_line(title),
         fedlens=fedcore.__version__,
         commit=commit,
         digest=digest_of(hashes),
         files=hashes,
     )
-    return zipped({MANIFEST: as_json(manifest).encode(), **files}, compression=9), manifest
-
-
-def as_json(content: BaseModel | Any, indent: int | None = 1) -> str:
-    """Return a model as JSON text."""
-    plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    return zipped({MANIFEST: manifest.model_dump_json(indent=1).encode(), **files}, compression=9)
 
 
 def open_bundle(path: str | Path) -> Archive:
@@ -150,7 +216,11 @@ def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
         raise
     except _BROKEN as error:
         raise _fault(name, first_line(error)) from error
-    empty = BundleManifest(format=FORMAT, title="", fedlens="", commit="", digest="", files={})
+    if b'"format": "fedlens-bundle-1"' in files.get(MANIFEST, b""):
+        raise BundleFault(
+            f"{name} was made by an earlier version of FedLens; make it again with `fedlens bundle`", "bundle"
+        )
+    empty = BundleManifest(format="fedlens-bundle-2", title="", fedlens="", commit="", digest="", files={})
     manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
     files.pop(MANIFEST)
     archive = Archive(name, manifest, files)
@@ -193,3 +263,67 @@ def _unpacked(content: bytes, name: str) -> dict[str, bytes]:
             if len(files[entry.filename]) != entry.file_size:
                 raise _fault(name, f"{entry.filename} is longer than its entry says")
         return files
+
+
+class Sample(NamedTuple):
+    """An image of a data set.
+
+    Attributes:
+        sha256: of its pixels, see ``samples.pixel_hash``.
+        client, part: who holds it, and in which set; empty and ``test`` for a test image of no client.
+        test_sets: codes of the test sets that it belongs to, and ``classes``, separated by spaces.
+    """
+
+    sample: str
+    sha256: str
+    domain: str
+    label: str
+    client: str
+    part: str
+    test_sets: str
+
+
+SAMPLE_COLUMNS = ("sample", "sha256", "domain", "class", "client", "set", "test_sets")
+
+
+def samples_csv(samples: Iterable[Sample]) -> str:
+    """Return the samples of a run as CSV."""
+    return exports.csv_text(SAMPLE_COLUMNS, samples)
+
+
+def read_samples(text: str) -> list[Sample]:
+    """Read the samples of a run.
+
+    Raises:
+        ValueError: naming the line.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        if tuple(next(reader, ())) != SAMPLE_COLUMNS:
+            raise ValueError(f"line 1: the columns are not {', '.join(SAMPLE_COLUMNS)}")
+        found = []
+        for values in reader:
+            if len(values) != len(SAMPLE_COLUMNS):
+                raise ValueError(f"line {reader.line_num}: {len(values)} values, not {len(SAMPLE_COLUMNS)}")
+            found.append(Sample(*map(unguarded, values)))
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from error
+    if len({s.sample for s in found}) < len(found):
+        raise ValueError("a sample is named twice")
+    return found
+
+
+def first_difference(stated: str, recomputed: str) -> str:
+    """Return the first line in which a file differs from what follows from the evidence; empty if none."""
+    lines: Sequence[str] = stated.split("\n")
+    expected: Sequence[str] = recomputed.split("\n")
+    for number, (one, other) in enumerate(zip(lines, expected, strict=False), 1):
+        if one != other:
+            pair = [next(csv.reader([line]), []) for line in (one, other)]
+            for mine, follows in zip(*pair, strict=False):
+                if mine != follows:
+                    return f"line {number} says {mine[:80]!r}, and {follows[:80]!r} follows ({other[:120]})"
+            return f"line {number} says {one[:120]!r}, and {other[:120]!r} follows"
+    if len(lines) != len(expected):
+        return f"it has {len(lines) - 1} lines, and {len(expected) - 1} follow"
+    return ""

@@ -1,14 +1,20 @@
-"""The content of a report: the tables and figures of a comparison, before anything is drawn."""
+"""The content of a report before anything is drawn: figures, and tables as text cells with their marks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work
-from fedcore.results.comparison import Comparison
-from fedcore.results.rows import setting_paragraph
-from fedcore.results.summary import Summary, SummaryTable
+from fedcore.config.field_names import number_ranges
+from fedcore.methods import registry
+from fedcore.results.comparison import Comparison, config_differences, partial_fields
+from fedcore.results.metrics import BREAKDOWNS, METRICS
+from fedcore.results.rows import ComparisonRow, setting_paragraph
+from fedcore.results.run_files import environment_texts
+from fedcore.results.search import budget_text
+from fedcore.results.statistics import group_by
+from fedcore.results.summary import DifferenceCell, MeanCell, PrintedValue, Summary, SummaryTable
 from fedcore.share import views
 from fedcore.share.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.share.recipe import Recipe, recipe_of
@@ -16,6 +22,10 @@ from fedcore.share.views import Figure, ViewSource
 
 PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")
 """The parts of a report that may be left out, in order; setting, finding and notices never may."""
+
+DIGITS = 2
+"""Decimals of the accuracies, as in the LaTeX table."""
+NONE = "–"  # noqa: RUF001 - a dash, not a minus sign
 
 
 @dataclass(frozen=True)
@@ -93,3 +103,198 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> W
     environments = {run.id: store.runs.environment(run.id) for run in compared.runs}
     recipe = recipe_of(checked, wording.title)
     return Report(checked.summary, choice, wording, tuple(sections), environments, recipe)
+
+
+@dataclass(frozen=True)
+class TextCell:
+    """One cell of a table.
+
+    Attributes:
+        value: the number behind the text, unrounded, for readers that are programs.
+        help: shown while the pointer is on the cell.
+        mark: how the text is set: ``best``, ``second``, or as usual.
+    """
+
+    text: str
+    value: float | None = None
+    help: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of a report; a column has a title, and is marked if it holds numbers."""
+
+    title: str
+    columns: Sequence[tuple[str, bool]]
+    rows: Sequence[Sequence[TextCell]]
+    notes: Sequence[str] = ()
+
+
+def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
+    """Return mean and spread of every row and metric, and the test against the baseline."""
+    columns = [("Method", False)]
+    for m in table.metrics:
+        columns.append((f"{METRICS[m].heading}, {METRICS[m].unit}", True))
+        columns += [(f"{METRICS[m].heading} printed, %", True)] if m in table.printed_metrics else []
+    if table.baseline is not None:
+        heading = METRICS[summary.metric].heading
+        columns += [(f"{heading}: difference, points", True), ("p (Holm)", True)]
+    columns += [("Seeds (n)", True), ("Rounds", True)]
+    tuned = any(row.row.config.method.tuned for row in table.rows)
+    columns += [("Tuning", False)] if tuned else []
+    rows = []
+    for row in table.rows:
+        cells = [_name(row.row)]
+        for m in table.metrics:
+            cells.append(_mean(row.means.get(m), summary.digits))
+            cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
+        if table.baseline is not None:
+            cells += _difference(row.differences[summary.metric], summary.digits)
+        cells += [TextCell(row.seeds), TextCell(row.rounds)]
+        cells += [TextCell(budget_text(row.row.config) or NONE)] if tuned else []
+        rows.append(cells)
+    notes = [
+        *summary.notes,
+        *(f"{METRICS[m].heading}: {METRICS[m].help}." for m in table.metrics),
+        *table.notes,
+    ]
+    return TextTable(f"Summary of {table.title}", columns, rows, notes)
+
+
+def _name(row: ComparisonRow) -> TextCell:
+    return TextCell(f"{row.label} {row.mark}".rstrip(), help=row.remark)
+
+
+def _mean(cell: MeanCell | None, digits: int) -> TextCell:
+    if cell is None:
+        return TextCell(NONE)
+    seeds = "; ".join(f"seed {seed}: {value:.{digits}f}" for seed, value in cell.by_seed.items())
+    return TextCell(cell.stat.text(digits), cell.stat.mean, seeds, cell.mark)
+
+
+def _printed(values: Sequence[PrintedValue]) -> TextCell:
+    texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
+    reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
+    return TextCell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
+
+
+def _difference(cell: DifferenceCell, digits: int) -> list[TextCell]:
+    text, star = cell.text(digits), " *" if cell.significant else ""
+    return [
+        TextCell(NONE if text is None else text + star, cell.points),
+        TextCell(
+            NONE if cell.p_text is None else cell.p_text,
+            cell.test.adjusted if cell.test is not None else None,
+            cell.p_help,
+        ),
+    ]
+
+
+def breakdown_tables(table: SummaryTable) -> list[TextTable]:
+    """Return the accuracies by domain, client and held-out domain, a column per name."""
+    tables = []
+    for part, title in BREAKDOWNS.items():
+        stats = [(r.row, r.row.breakdowns.get(part, {})) for r in table.rows]
+        names = list(dict.fromkeys(name for _, by_name in stats for name in by_name))
+        if names:
+            columns = [("Method", False), *((name, True) for name in names)]
+            rows = []
+            for row, by_name in stats:
+                means = [by_name.get(name) for name in names]
+                cells = [TextCell(NONE) if s is None else TextCell(s.text(DIGITS), s.mean) for s in means]
+                rows.append([_name(row), *cells])
+            tables.append(TextTable(f"{title}, %", columns, rows))
+    return tables
+
+
+def config_tables(report: Report) -> list[TextTable]:
+    """Return the fields that differ between rows, those that only some have, and those that all share."""
+    groups = report.comparison.rows
+    several = len(report.comparison.settings) > 1
+    titles = report.comparison.settings
+    names = [f"{g.label} ({titles[g.setting]})" if several else g.label for g in groups]
+    differing = config_differences(groups)
+    tables = []
+    if differing:
+        rows = [[TextCell(f), *(TextCell(text or NONE) for text in row)] for f, row in differing.items()]
+        tables.append(TextTable("Config fields that differ", _texts("Field", *names), rows))
+    partial = partial_fields(groups)
+    if partial:
+        by_key = {g.key: name for g, name in zip(groups, names, strict=True)}
+        rows = [
+            [TextCell(", ".join(dict.fromkeys(by_key[k] for k in keys))), TextCell(f), TextCell(text)]
+            for keys, fields in partial.items()
+            for f, text in fields.items()
+        ]
+        tables.append(
+            TextTable("Config fields that only some methods have", _texts("Method", "Field", "Value"), rows)
+        )
+    return tables
+
+
+def environment_table(report: Report) -> TextTable:
+    """Return the recorded conditions; where runs differ, each value names its runs."""
+    values: dict[str, dict[str, list[int]]] = {}
+    for run in report.comparison.runs:
+        for title, text in environment_texts(report.environments[run.id]).items():
+            values.setdefault(title, {}).setdefault(text, []).append(run.id)
+    described = {run.id for run in report.comparison.runs if report.environments[run.id]}
+    rows = [
+        [TextCell(title), TextCell(text), TextCell("all" if set(ids) == described else number_ranges(ids))]
+        for title, by_text in values.items()
+        for text, ids in by_text.items()
+    ]
+    return TextTable("Environment of the runs", _texts("Condition", "Value", "Runs"), rows)
+
+
+def runs_table(report: Report) -> TextTable:
+    """Return all runs of the experiments, and whether their numbers are in the tables."""
+    labels = {v.run.id: (g.label, v) for g in report.comparison.rows for v in g.runs}
+    rows = []
+    for run in report.comparison.runs:
+        label, result = labels.get(run.id, (run.label, None))
+        reported = "left out" if result is None else result.rounds_text
+        texts = (run.id, run.experiment_id, label, run.seed, run.held_out or NONE, run.state, reported)
+        personal = None if result is None else result.values["personal"]
+        accuracy = TextCell(NONE) if personal is None else TextCell(f"{personal:.{DIGITS}f}", personal)
+        rows.append([*(TextCell(str(text)) for text in texts), accuracy])
+    columns = [
+        ("Run", True),
+        ("Experiment", True),
+        ("Method", False),
+        ("Seed", True),
+        ("Held out", False),
+        ("State", False),
+        ("Reported round", False),
+        ("Personal accuracy, %", True),
+    ]
+    return TextTable("All runs", columns, rows)
+
+
+def notices(report: Report) -> list[str]:
+    """Return the notes for a reader: on the comparison, then on single runs."""
+    said = [(n.message, run.id) for run in report.comparison.runs for n in run.notices]
+    said += [
+        (f"{run.state}: {run.status_text}", run.id)
+        for run in report.comparison.runs
+        if run.state in ("failed", "stopped", "interrupted") and run.status_text
+    ]
+    by_text = group_by(said, lambda pair: pair[0])
+    return [
+        *report.comparison.notes,
+        *(
+            f"Run{'s' * (len(runs) > 1)} {number_ranges([run for _, run in runs])}: {text}"
+            for text, runs in by_text.items()
+        ),
+    ]
+
+
+def sources(report: Report) -> list[tuple[str, str]]:
+    """Return title and paper of each method that has a row."""
+    found = map(registry.find, dict.fromkeys(g.method for g in report.comparison.rows))
+    return [(m.about.title, m.about.source) for m in found if m is not None and m.about.source]
+
+
+def _texts(*titles: str) -> list[tuple[str, bool]]:
+    return [(title, False) for title in titles]

@@ -10,9 +10,8 @@ from fedcore.base.progress import Progress, Work
 from fedcore.results.charts.vector import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.results.exports import slug
 from fedcore.results.sharing import bibtex
-from fedcore.share import tables
 from fedcore.share.checked import SUFFIXES, WRITERS, CheckedComparison
-from fedcore.share.content import Report, Wording, read_report
+from fedcore.share.content import Report, Wording, read_report, sources
 from fedcore.share.page import PAGE_WIDTH, picture, report_html
 from fedcore.share.recipe import METHODS
 from fedcore.share.views import Figure
@@ -83,7 +82,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "citation.bib": "how to cite FedLens, the methods, the data and the model",
     }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
-    papers = [f"{title}: {source}" for title, source in tables.sources(report)]
+    papers = [f"{title}: {source}" for title, source in sources(report)]
     parts = [
         [f"Report of {report.name}"],
         [

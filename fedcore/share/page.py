@@ -29,9 +29,8 @@ from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.run_files import trained_with
 from fedcore.results.sharing import bibtex
-from fedcore.share import tables
-from fedcore.share.content import Report
-from fedcore.share.tables import TextCell, TextTable
+from fedcore.share import content
+from fedcore.share.content import Report, TextCell, TextTable
 from fedcore.share.views import Figure
 
 PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
@@ -69,8 +68,8 @@ def report_html(report: Report) -> Work[str]:
             "title": s.table.title,
             "paragraph": s.paragraph,
             "finding": finding(report.summary, s.table),
-            "summary": tables.summary_table(report.summary, s.table),
-            "breakdowns": tables.breakdown_tables(s.table),
+            "summary": content.summary_table(report.summary, s.table),
+            "breakdowns": content.breakdown_tables(s.table),
             "drawings": drawings,
         }
         for s, drawings in zip(report.sections, drawn, strict=True)
@@ -84,15 +83,15 @@ def report_html(report: Report) -> Work[str]:
         sections=sections,
         metric=METRICS[report.summary.metric].title,
         rule=RULES[report.comparison.rule],
-        notices=tables.notices(report),
-        configs=tables.config_tables(report),
-        environment=tables.environment_table(report),
-        runs=tables.runs_table(report),
+        notices=content.notices(report),
+        configs=content.config_tables(report),
+        environment=content.environment_table(report),
+        runs=content.runs_table(report),
         recipe=report.recipe,
         experiments={e.name: dumps(e.config) for e in report.recipe.experiments},
         recipe_data=_json_in_script(report.recipe.model_dump_json()),
         can_rerun=any(run.origin == "engine" for run in report.recipe.runs),
-        sources=tables.sources(report),
+        sources=content.sources(report),
         bibtex=bibtex(report.comparison.rows),
         trained=list(dict.fromkeys(trained_with(e) for e in report.environments.values() if e)),
         data=_json_in_script(json.dumps(summary_rows(report.summary), ensure_ascii=False, allow_nan=False)),
@@ -107,7 +106,7 @@ def draw(figure: Figure) -> DrawnChart:
     numbers = []
     for title, columns in figure.numbers():
         values = zip(*columns.values(), strict=True)
-        rows = [[TextCell(tables.NONE if v is None else str(v)) for v in row] for row in values]
+        rows = [[TextCell(content.NONE if v is None else str(v)) for v in row] for row in values]
         numbers.append(TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows))
     return DrawnChart(figure.title, Markup(inline_svg(drawn, alt)), alt, numbers)
 

@@ -1,26 +1,25 @@
-"""The recipe of a comparison: everything that ``fedlens rerun`` needs to train its runs again, in one file.
+"""The recipe of a comparison: everything that ``fedlens rerun`` needs to train its runs again.
 
-Reports and bundles hold it. It names the runs behind the numbers, with their configs and environments, the
-user's own methods with their text, and a digest of what each round recorded, to which new runs are compared.
+A report holds it, and that of a bundle follows from its database. It names the runs behind the numbers, with
+their configs and environments, the user's own methods with their text, and a digest of what each round
+recorded, to which new runs are compared.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import SPLITS, STAGES, Notice
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.methods import consent, registry
 from fedcore.results.comparison import Comparison
-from fedcore.results.metrics import Metric, Rule
-from fedcore.results.statistics import Test
-from fedcore.share.checked import CheckedComparison
+from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
 
 FORMAT: Literal["fedlens-recipe-1"] = "fedlens-recipe-1"
@@ -29,11 +28,13 @@ METHODS = "methods"
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
 
 
-class _RecipePart(BaseModel):
+class Part(BaseModel):
+    """A part of a file for others, in which nothing is accepted that FedLens does not write."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunRecipe(_RecipePart):
+class RunRecipe(Part):
     """One run behind the numbers.
 
     Attributes:
@@ -46,7 +47,6 @@ class RunRecipe(_RecipePart):
     origin: Literal["engine", "recorder", "import"]
     config: RunConfig
     environment: dict[str, Any]
-    notices: tuple[Notice, ...]
     rounds: dict[int, str]
 
     @property
@@ -55,7 +55,7 @@ class RunRecipe(_RecipePart):
         return f"run {self.number} ({self.label}, seed {self.config.seed})"
 
 
-class ExperimentRecipe(_RecipePart):
+class ExperimentRecipe(Part):
     """An experiment with those of its runs that are behind the numbers."""
 
     name: str
@@ -63,24 +63,14 @@ class ExperimentRecipe(_RecipePart):
     runs: tuple[RunRecipe, ...]
 
 
-class MethodFile(_RecipePart):
+class MethodFile(Part):
     """The text of a method of the user's own."""
 
     sha256: str
     text: str
 
 
-class Choices(_RecipePart):
-    """The choices that make numbers of the runs (``ComparisonChoices``), and the metrics of the rows."""
-
-    rule: Rule
-    metrics: tuple[str, ...]
-    metric: Metric
-    baseline: str | None
-    test: Test
-
-
-class Recipe(_RecipePart):
+class Recipe(Part):
     """The runs of a comparison, to be trained again.
 
     Attributes:
@@ -90,7 +80,7 @@ class Recipe(_RecipePart):
 
     format: Literal["fedlens-recipe-1"]
     title: str
-    choices: Choices
+    choices: ComparisonChoices
     experiments: tuple[ExperimentRecipe, ...]
     methods: dict[str, MethodFile]
     missing: tuple[str, ...]
@@ -109,20 +99,28 @@ class Recipe(_RecipePart):
         return self
 
 
-def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
-    """Return the recipe of the runs behind a comparison's rows; default title: the experiments' names."""
+def recipe_of(
+    checked: CheckedComparison, title: str = "", methods: Mapping[str, MethodFile] | None = None
+) -> Recipe:
+    """Return the recipe of the runs behind a comparison's rows.
+
+    Args:
+        title: default: the experiments' names.
+        methods: the files that a bundle holds; default: those on this machine.
+    """
     store, comparison, choice = checked.store, checked.comparison, checked.choice
     averaged = {result.run.id: result.run for row in comparison.rows for result in row.runs}
     ids = numbered(comparison)
     configs = store.runs.configs(ids)
-    files, missing = _own_methods(configs[i].method for i in ids)
+    found = _own_methods(configs[i].method for i in ids) if methods is None else (dict(methods), [])
+    files, missing = found
     places = {method.sha256: place for place, method in files.items()}
     experiments = []
     for experiment in comparison.experiments:
         of_it = [i for i in ids if averaged[i].experiment_id == experiment.id]
         if not of_it:
             continue
-        methods = tuple(_portable(entry, places) for entry in experiment.config.methods)
+        entries = tuple(_portable(entry, places) for entry in experiment.config.methods)
         runs = tuple(
             RunRecipe(
                 number=ids.index(i) + 1,
@@ -132,24 +130,17 @@ def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
                     update={"method": _portable(configs[i].method, places), **_without_folders(configs[i])}
                 ),
                 environment=store.runs.environment(i),
-                notices=averaged[i].notices,
                 rounds=round_digests(store, i),
             )
             for i in of_it
         )
-        changed = {"methods": methods, "notes": "", **_without_folders(experiment.config)}
+        changed = {"methods": entries, "notes": "", **_without_folders(experiment.config)}
         config = experiment.config.model_copy(update=changed)
         experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
     return Recipe(
         format=FORMAT,
         title=title or ", ".join(comparison.names.values()),
-        choices=Choices(
-            rule=choice.rule,
-            metrics=comparison.metrics,
-            metric=checked.summary.metric,
-            baseline=choice.baseline,
-            test=choice.test,
-        ),
+        choices=replace(choice, metric=checked.summary.metric, where="", unfinished=False),
         experiments=tuple(experiments),
         methods=files,
         missing=tuple(missing),

@@ -19,15 +19,14 @@ from fedcore.config.field_names import number_ranges
 from fedcore.jobs import handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.results.run_files import environment_texts
-from fedcore.share.archive import Archive, open_bundle, read_bundle
-from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.archive import SUMMARY, first_difference, open_bundle
+from fedcore.share.checked import checked_comparison
 from fedcore.share.content import read_report
-from fedcore.share.evidence import COUNTS, SUMMARY, first_difference, read_counts
-from fedcore.share.folders import Folders, data_of, read_folders, with_folders, without_folder
 from fedcore.share.make import make
 from fedcore.share.page import printed_parts, report_html
 from fedcore.share.recipe import Recipe, RunRecipe, round_digests
-from fedcore.share.verify import sound_content
+from fedcore.share.samples import Folders, data_of, read_folders, with_folders, without_folder
+from fedcore.share.verify import Content, sound_content
 from fedcore.share.views.cost import AGAINST
 from fedcore.store import Store
 
@@ -50,7 +49,7 @@ class Source:
     """A recipe, and the bundle or the text of the report's page that it comes from."""
 
     recipe: Recipe
-    archive: Archive | None = None
+    bundle: Content | None = None
     page: str = ""
 
 
@@ -66,8 +65,8 @@ class Trainable:
 def read_source(path: Path) -> Source:
     """Read the recipe of a bundle whose numbers follow from its evidence, or of the page of a report."""
     if path.suffix.lower() not in PAGES:
-        archive = open_bundle(path)
-        return Source(sound_content(archive).recipe, archive)
+        content = sound_content(open_bundle(path))
+        return Source(content.recipe, content)
     page = read_text(path, "a report", "bundle")
     held = _HELD_RECIPE.search(page)
     try:
@@ -229,12 +228,10 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
         )
     else:
         experiments = list(dict.fromkeys(run.experiment_id for run in store.runs.get(trained)))
-        choices = source.recipe.choices
-        choice = ComparisonChoices(choices.rule, choices.metric, choices.baseline, choices.test)
-        with checked_comparison(store, experiments, choice) as checked:
-            if source.archive is not None:
+        with checked_comparison(store, experiments, source.recipe.choices) as checked:
+            if source.bundle is not None:
                 made = yield from make(checked, source.recipe.title)
-                differences += _file_differences(source.archive, read_bundle(made.content))
+                differences += _bundle_differences(source.bundle, made.read)
             else:
                 page = yield from report_html((yield from read_report(checked)))
                 differences += _page_differences(printed_parts(source.page), printed_parts(page), uncompared)
@@ -260,22 +257,20 @@ def _page_differences(
     return found
 
 
-def _file_differences(archive: Archive, new: Archive) -> list[str]:
+def _bundle_differences(before: Content, now: Content) -> list[str]:
     """Return how the evidence and numbers of a bundle differ from those of the new runs."""
     found = []
-    for name in archive.files:
-        is_evidence = name.startswith(("splits/", "predictions/")) and name in new.files
-        if is_evidence and archive.files[name] != new.files[name]:
-            stated, made_now = archive.text(name), new.text(name)
-            is_csv = stated.count("\n") > 1
-            found.append(f"{name}: {first_difference(stated, made_now) if is_csv else 'other predictions'}")
-    one, other = (
-        {key: count[:2] for key, count in read_counts(a.text(COUNTS)).items()} for a in (archive, new)
-    )
+    stated, made = before.archive, now.archive
+    for name in stated.files:
+        is_evidence = name.startswith(("splits/", "predictions/")) and name in made.files
+        if is_evidence and stated.files[name] != made.files[name]:
+            is_csv = name.endswith(".csv")
+            text = first_difference(stated.text(name), made.text(name)) if is_csv else "other predictions"
+            found.append(f"{name}: {text}")
+    one, other = before.counts, now.counts
     if unequal := [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]:
-        found.append(f"{COUNTS}: {counted(len(unequal), 'count')} of {len(one):,} differ")
-    found += _number_differences(archive.text(SUMMARY), new.text(SUMMARY))
-    return found
+        found.append(f"{counted(len(unequal), 'count')} of {len(one):,} differ")
+    return found + _number_differences(stated.text(SUMMARY), made.text(SUMMARY))
 
 
 def _number_differences(stated: str, made: str) -> list[str]:

@@ -3,40 +3,66 @@
 Neither weights nor torch are needed. What is compared with what is written down in docs/checkable.md.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedcore.base.errors import DAMAGE, FedLensError, first_line
+from fedcore.base.errors import DAMAGE, FedLensError, SystemFault, first_line
 from fedcore.base.events import SPLITS, TRAIN
 from fedcore.base.progress import Work, counted
-from fedcore.share.archive import Archive
-from fedcore.share.evidence import (
+from fedcore.config import RunConfig
+from fedcore.methods import consent
+from fedcore.results import exports
+from fedcore.results.comparison import compare
+from fedcore.results.summary import PrintedValues
+from fedcore.share.archive import (
+    BREAKDOWNS,
     CLASS_SETS,
-    COUNTS,
     EVIDENCE,
-    RECIPE,
-    CellKey,
-    Count,
-    EntityRecord,
+    RUNS,
+    SUMMARY,
+    Archive,
+    BundleFault,
     Evidence,
     PredictionFile,
     RunEvidence,
     Sample,
-    counts_csv,
     first_difference,
-    read_counts,
+    prediction_file,
     read_samples,
 )
-from fedcore.share.folders import Folders, read_folders, with_folders, without_folder
-from fedcore.share.numbers import number_files, recorded
-from fedcore.share.recipe import Recipe
-from fedcore.store import Store
+from fedcore.share.checked import CheckedComparison, ComparisonChoices
+from fedcore.share.recipe import METHODS, MethodFile, Recipe, numbered, recipe_of
+from fedcore.share.samples import image_differences, read_folders
+from fedcore.store import Store, schema
+from fedcore.store.cells import EntityRow
+from fedcore.store.damage import structure, write_identity
+from fedcore.store.database import writing
 from fedcore.store.imports import Merged
 
-_SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
-"""Fields of a run that decide the samples of its clients and test sets."""
+_IDENTITY = (
+    "experiment", "data", "split", "backbone", "partition", "clients", "held_out", "method", "label",
+)  # fmt: skip
+SUMMARY_COLUMNS = (
+    *_IDENTITY, "metric", "rule", "rounds", "mean", "std", "n", "seeds", "runs", "baseline", "difference",
+    "test", "pairs", "p", "p_holm",
+)  # fmt: skip
+BREAKDOWN_COLUMNS = (*_IDENTITY, "rule", "breakdown", "name", "mean", "std", "n")
+KINDS = ("domain", "client", "held_out")
+"""Columns and breakdowns of this format; later ones, and later metrics, make no older bundle differ."""
+_P_DIGITS = 6
+"""Significant digits of p, so that another version of SciPy gives the same text."""
+Count = tuple[int, int]
+"""Correct predictions of a model on a test set, and its samples."""
+Counts = Mapping[tuple[int, int], Count]
+"""Codes of model and test set -> count."""
 
 
 @dataclass(frozen=True)
@@ -60,70 +86,223 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Content:
-    """The parsed files of a bundle: the samples by file, the predictions by run and round."""
+class RecordedRun:
+    """A run of a bundle.
 
+    Attributes:
+        entities: its models and test sets by code.
+        class_counts: training samples of a client by class, by its code.
+        counts: those recorded in its reported rounds, by round.
+        predictions: by round; a round without them has counts only.
+    """
+
+    number: int
+    config: RunConfig
+    evidence: RunEvidence
+    entities: Mapping[int, EntityRow]
+    class_counts: Mapping[int, tuple[int, ...]]
+    counts: Mapping[int, Counts]
+    predictions: Mapping[int, PredictionFile]
+
+    def name(self, pair: tuple[int, int]) -> str:
+        """Name a model and a test set."""
+        model, test_set = (self.entities[code].name if code in self.entities else str(code) for code in pair)
+        return f"{model} on {test_set}"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a bundle says: its runs, the samples by file, and the numbers that follow from its counts."""
+
+    archive: Archive
     recipe: Recipe
-    evidence: Evidence
+    runs: tuple[RecordedRun, ...]
     samples: Mapping[str, list[Sample]]
-    predictions: Mapping[tuple[int, int], PredictionFile]
+    numbers: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[tuple[int, int, int, int], Count]:
+        """All recorded counts of reported rounds, by run, round, model and test set."""
+        return {
+            (run.number, round_, *pair): count
+            for run in self.runs
+            for round_, counts in run.counts.items()
+            for pair, count in counts.items()
+        }
+
+
+@contextmanager
+def recorded(database: bytes) -> Iterator[Store]:
+    """Merge the database of a bundle into an empty one for a while; run N has the id N there.
+
+    A stranger made it. It may define nothing but our tables, so that nothing else is executed; then pages
+    that refer to each other in circles are ruled out, and the merge checks every value and digest.
+    """
+    with TemporaryDirectory(prefix="fedlens-bundle-") as folder:
+        theirs, ours = Path(folder) / RUNS, Store(Path(folder) / "merged.db")
+        theirs.write_bytes(database)
+        try:
+            with closing(sqlite3.connect(f"{theirs.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+                connection.execute("PRAGMA trusted_schema=OFF")
+                if (version := schema.version_of(connection)) > schema.VERSION:
+                    raise BundleFault("a newer FedLens made this bundle; update FedLens", "bundle")
+                with closing(sqlite3.connect(":memory:")) as empty:
+                    make_tables(empty, max(version, 1))
+                    if _definitions(connection) != _definitions(empty):
+                        raise FedLensError(f"the tables of {RUNS} are not those that FedLens makes")
+                for line in structure(connection):
+                    raise FedLensError(f"{RUNS}: {line}")
+            ours.imports.database(theirs)
+        except sqlite3.DatabaseError as error:
+            raise FedLensError(f"{RUNS}: {first_line(error)}") from error
+        except FedLensError as error:
+            raise type(error)(str(error).replace(str(theirs), RUNS), error.field) from error
+        yield ours
+
+
+def make_tables(database: sqlite3.Connection, version: int = schema.VERSION) -> None:
+    """Make the tables of a bundle's database, and nothing else."""
+    for step in schema.STEPS[:version]:
+        step(database)
+    database.execute(f"PRAGMA user_version={version}")
+
+
+def _definitions(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall())
+
+
+def compared(store: Store, choice: ComparisonChoices) -> CheckedComparison:
+    """Compare all runs of a bundle's database."""
+    ids = sorted(e.id for e in store.experiments.all(include_archived=True))
+    comparison = compare(store, ids, choice.rule)
+    if choice.baseline not in (None, *(row.label for row in comparison.rows)):
+        raise FedLensError(f"no row is the baseline {choice.baseline!r}", "bundle")
+    return CheckedComparison(store, comparison, choice, PrintedValues())
+
+
+def number_files(checked: CheckedComparison, metrics: Sequence[str]) -> dict[str, str]:
+    """Return the files with the report's numbers by name."""
+    rows = (
+        row
+        for row in exports.summary_rows(checked.summary)
+        if row["metric"] in metrics and row["mean"] is not None
+    )
+    parts = (row for row in exports.breakdown_rows(checked.comparison) if row["breakdown"] in KINDS)
+    return {
+        SUMMARY: exports.rows_csv([_portable(r, SUMMARY_COLUMNS) for r in rows], SUMMARY_COLUMNS),
+        BREAKDOWNS: exports.rows_csv([_portable(r, BREAKDOWN_COLUMNS) for r in parts], BREAKDOWN_COLUMNS),
+    }
+
+
+def _portable(row: exports.TidyRow, columns: Sequence[str]) -> exports.TidyRow:
+    portable = {name: row.get(name) for name in columns}
+    tests = (name for name in ("p", "p_holm") if portable.get(name) is not None)
+    return portable | {name: float(f"{portable[name]:.{_P_DIGITS}g}") for name in tests}
 
 
 def _read_content(archive: Archive) -> Content:
     """Parse a bundle; raises FedLensError, field ``bundle``, for one that contradicts itself."""
-    recipe, evidence = archive.read(RECIPE, Recipe), archive.read(EVIDENCE, Evidence)
-    numbers = list(range(1, len(recipe.runs) + 1))
-    if [r.number for r in recipe.runs] != numbers or [r.number for r in evidence.runs] != numbers:
-        raise archive.fault(f"the runs of {RECIPE} and {EVIDENCE} are not numbered alike")
-    for path, method in recipe.methods.items():
-        if archive.text(path) != method.text:
-            raise archive.fault(f"{path} is not the method file that {RECIPE} names")
+    evidence = archive.read(EVIDENCE, Evidence)
+    methods = {
+        name: MethodFile(sha256=consent.digest(archive.files[name]), text=archive.text(name))
+        for name in archive.files
+        if name.startswith(f"{METHODS}/")
+    }
+    with recorded(archive.content(RUNS)) as store:
+        checked = compared(store, evidence.choices)
+        recipe = recipe_of(checked, archive.manifest.title, methods)
+        rounds = {r.run.id: r.rounds for row in checked.comparison.rows for r in row.runs}
+        count = len(evidence.runs)
+        stored = sum(len(experiment.runs) for experiment in checked.comparison.experiments)
+        if not 0 < count == stored or numbered(checked.comparison) != list(range(1, count + 1)):
+            raise archive.fault(f"the runs of {RUNS} and {EVIDENCE} are not the same")
+        runs = tuple(
+            _recorded_run(archive, store, number, of_run, rounds[number])
+            for number, of_run in enumerate(evidence.runs, 1)
+        )
+        numbers = number_files(checked, evidence.metrics)
     samples: dict[str, list[Sample]] = {}
-    predictions = {}
-    for run in evidence.runs:
-        codes = [e.code for e in run.entities]
-        if len(set(codes)) < len(codes) or any(
-            e.space is not None and e.space >= len(run.spaces) for e in run.entities
-        ):
-            raise archive.fault(f"the test sets of run {run.number} contradict each other")
-        config = recipe.runs[run.number - 1].config
-        others = {space.samples for space in run.spaces[1:]} - {space.samples for space in run.spaces[:1]}
-        if len(others) > len(config.transfer):
-            raise archive.fault(f"run {run.number} has samples of more data sets than its config names")
-        reported_rounds = [reported.round for reported in run.rounds]
-        if len(set(reported_rounds)) < len(run.rounds) or max(reported_rounds, default=0) > config.rounds:
-            raise archive.fault(f"the rounds of run {run.number} contradict each other, or its config")
-        for name in {space.samples for space in run.spaces} - samples.keys():
-            try:
-                samples[name] = read_samples(archive.text(name))
-            except ValueError as error:
-                raise archive.fault(f"{name}: {error}") from error
-        for reported in run.rounds:
-            if reported.predictions is not None:
-                predictions[run.number, reported.round] = archive.read(reported.predictions, PredictionFile)
-    return Content(recipe, evidence, samples, predictions)
+    for name in {space.samples for run in runs for space in run.evidence.spaces}:
+        try:
+            samples[name] = read_samples(archive.text(name))
+        except ValueError as error:
+            raise archive.fault(f"{name}: {error}") from error
+    return Content(archive, recipe, runs, samples, numbers)
+
+
+def _recorded_run(
+    archive: Archive, store: Store, number: int, evidence: RunEvidence, rounds: Sequence[int]
+) -> RecordedRun:
+    config = store.runs.config(number)
+    entities = {e.entity: e for e in store.cells.entities(number)}
+    if not evidence.space_of.keys() <= entities.keys() or not all(
+        0 <= space < len(evidence.spaces) for space in evidence.space_of.values()
+    ):
+        raise archive.fault(f"the test sets of run {number} contradict each other")
+    files = [space.samples for space in evidence.spaces]
+    if len(set(files[1:]) - set(files[:1])) > len(config.transfer):
+        raise archive.fault(f"run {number} has samples of more data sets than its config names")
+    cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
+    return RecordedRun(
+        number,
+        config,
+        evidence,
+        entities,
+        store.cells.class_counts(number),
+        {r: {(model, test): (right, total) for _, model, test, right, total in cells[r]} for r in rounds},
+        {
+            r: archive.read(prediction_file(number, r), PredictionFile)
+            for r in rounds
+            if prediction_file(number, r) in archive.files
+        },
+    )
 
 
 def import_bundle(archive: Archive, store: Store) -> Merged:
-    """Record the runs of a bundle, with their reported rounds; an earlier import of it is left as it is."""
-    content, counts = sound_content(archive), read_counts(archive.text(COUNTS))
-    with recorded(content.recipe, content.evidence, counts, archive.manifest.digest) as bundled:
+    """Merge the runs of a bundle into a database; an earlier import of it is left as it is.
+
+    A bundle may have only some runs of an experiment, so that it has an identity of its own.
+    """
+    sound_content(archive)
+    digest = archive.manifest.digest
+    text = f"imported from the bundle {digest}, in which predictions are behind the reported round only"
+    notice = json.dumps({"message": text, "repeats_exactly": True})
+    with recorded(archive.content(RUNS)) as bundled:
+        with writing(bundled.path) as database:
+            for (number,) in database.execute("SELECT id FROM experiments").fetchall():
+                identity = hashlib.sha256(f"{digest} {number}".encode()).hexdigest()[:32]
+                database.execute("UPDATE experiments SET uuid=? WHERE id=?", [identity, number])
+            database.execute("UPDATE runs SET notices=json_insert(notices, '$[#]', json(?))", [notice])
+            for (number,) in database.execute("SELECT id FROM runs").fetchall():
+                write_identity(database, number)
         return store.imports.database(bundled.path)
 
 
 def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
     """Check the numbers of a bundle, and its images against these folders, see ``read_folders``."""
-    runs = archive.read(RECIPE, Recipe).runs
-    folders = read_folders((run.config for run in runs), data)  # first, as the numbers may take minutes
-    content, verdict = verify_numbers(archive)
-    return (yield from _with_images(content, verdict, folders))
+    with _faults(archive):
+        content = _read_content(archive)
+    folders = read_folders((run.config for run in content.runs), data)  # first, as the rest may take minutes
+    with _faults(archive):
+        verdict = _verdict(content)
+    with_spaces = [(run.config, run.evidence.spaces) for run in content.runs]
+    said, differences = yield from image_differences(with_spaces, content.samples, folders)
+    return Verification((*verdict.checked, *said), verdict.unchecked, (*verdict.differences, *differences))
 
 
 def verify_numbers(archive: Archive) -> tuple[Content, Verification]:
     """Read a bundle and check its numbers; raises FedLensError, field ``bundle``, as ``verify`` does."""
-    content = _read_content(archive)
+    with _faults(archive):
+        content = _read_content(archive)
+        return content, _verdict(content)
+
+
+@contextmanager
+def _faults(archive: Archive) -> Iterator[None]:
     try:
-        return content, _verdict(archive, content)
+        yield
+    except (BundleFault, SystemFault):
+        raise
     except FedLensError as error:
         raise archive.fault(str(error)) from error
     except (*DAMAGE, OverflowError) as error:
@@ -138,44 +317,38 @@ def sound_content(archive: Archive) -> Content:
     return content
 
 
-def _verdict(archive: Archive, content: Content) -> Verification:
-    stated = read_counts(archive.text(COUNTS))
+def _verdict(content: Content) -> Verification:
+    archive = content.archive
     differences: list[str] = []
     unchecked: list[str] = []
-    counts: dict[CellKey, Count] = {}
-    predicted = 0
-    for run in content.evidence.runs:
+    counts = predicted = 0
+    for run in content.runs:
         differences += [f"run {run.number}: {text}" for text in _entity_differences(run, content.samples)]
-        for reported in run.rounds:
-            at = run.number, reported.round
-            found: dict[tuple[int, int], Count] = {}
-            if at in content.predictions:
-                file = content.predictions[at]
+        for round_, stated in run.counts.items():
+            at, found = f"run {run.number}, round {round_}", dict[tuple[int, int], Count]()
+            if file := run.predictions.get(round_):
                 found = recounted(run, file, content.samples)
                 predicted += sum(len(row.predicted) for row in file.rows)
-            codes = run.by_code()
-            counts_only = {
-                key: count._replace(predicted=False)
-                for key, count in stated.items()
-                if key[:2] == at
-                and key[2] in codes
-                and key[3] in codes
-                and (at not in content.predictions or codes[key[2]].kind == "adapted")
-            }
-            counts |= {(*at, *pair): count for pair, count in found.items()} | counts_only
+            adapted = {pair for pair in stated if run.entities[pair[0]].kind == "adapted"}
+            counts_only = adapted if found else stated.keys()
             if counts_only:
                 what = "adapted models have" if found else "it has"
-                why = reported.reason or "they are trained at the end of the run and not stored"
-                unchecked.append(f"run {run.number}, round {reported.round}: {what} counts only, since {why}")
+                without = run.evidence.counts_only.get(round_, "its predictions are missing")
+                why = "they are trained at the end of the run and not stored" if found else without
+                unchecked.append(f"{at}: {what} counts only, since {why}")
+            checkable = {pair: count for pair, count in stated.items() if pair not in counts_only}
+            counts += len(found)
+            for pair in sorted(checkable.keys() | found.keys()):
+                if checkable.get(pair) != found.get(pair):
+                    pairs = (count_text(of.get(pair)) for of in (checkable, found))
+                    differences.append(f"{at}: {run.name(pair)} has {next(pairs)}, and {next(pairs)} follows")
+                    break  # the others of the round are seldom news
     checked = [
         f"{counted(len(archive.files), 'file')}: unchanged, digest {archive.manifest.digest}",
-        f"{counted(sum(c.predicted for c in counts.values()), 'count')} recomputed from "
-        f"{counted(predicted, 'prediction')}",
+        f"{counted(counts, 'count')} recomputed from {counted(predicted, 'prediction')}",
     ]
-    if text := first_difference(archive.text(COUNTS), counts_csv(content.evidence, counts)):
-        differences.append(f"{COUNTS}: {text}")
     lines = 0
-    for name, made in number_files(content.recipe, content.evidence, counts).items():
+    for name, made in content.numbers.items():
         lines += made.count("\n") - 1
         if text := first_difference(archive.text(name), made):
             differences.append(f"{name}: {text}")
@@ -183,26 +356,30 @@ def _verdict(archive: Archive, content: Content) -> Verification:
     return Verification(tuple(checked), tuple(unchecked), tuple(differences))
 
 
+def count_text(count: Count | None) -> str:
+    """Return a count in words, also of an accuracy that there is not."""
+    return "no accuracy" if count is None else f"{count[0]} correct of {count[1]}"
+
+
 def recounted(
-    run: RunEvidence, file: PredictionFile, samples: Mapping[str, Sequence[Sample]]
+    run: RecordedRun, file: PredictionFile, samples: Mapping[str, Sequence[Sample]]
 ) -> dict[tuple[int, int], Count]:
     """Count the correct predictions of each model on each test set.
 
     Raises:
         ValueError: for predictions that are not those of the test sets' samples.
     """
-    codes = run.by_code()
-    members = _Members(run, samples)
+    space_of, members = run.evidence.space_of, _Members(run, samples)
     found: dict[tuple[int, int], Count] = {}
     for row in file.rows:
-        spaces = {codes[t].space if t in codes else None for t in row.test_sets}
-        if len(spaces) != 1 or None in spaces or not set(row.models) <= codes.keys():
+        spaces = {space_of.get(t) for t in row.test_sets}
+        if len(spaces) != 1 or None in spaces or not set(row.models) <= run.entities.keys():
             raise ValueError(f"run {run.number}: predictions for unknown models or test sets")
         (space,) = (s for s in spaces if s is not None)
-        sets = {t: members.of(codes[t]) for t in row.test_sets}
+        sets = {t: members.of(run.entities[t]) for t in row.test_sets}
         place = np.unique(np.concatenate(list(sets.values())))
         predicted = np.array(row.predicted, dtype=np.int64)
-        classes = len(run.spaces[space].classes)
+        classes = len(run.evidence.spaces[space].classes)
         if len(predicted) != len(place):
             raise ValueError(f"run {run.number}: {len(predicted)} predictions for {len(place)} samples")
         if len(predicted) and not 0 <= predicted.min() <= predicted.max() < classes:
@@ -210,23 +387,22 @@ def recounted(
         right = predicted == members.labels(space)[place]
         for test_set, rows in sets.items():
             if not len(rows):
-                raise ValueError(
-                    f"run {run.number}: no sample is in the test set {codes[test_set].name!r:.60}"
-                )
+                name = run.entities[test_set].name
+                raise ValueError(f"run {run.number}: no sample is in the test set {name!r:.60}")
             correct = int(right[np.searchsorted(place, rows)].sum())
             for model in row.models:
                 if (model, test_set) in found:
                     raise ValueError(f"run {run.number}: two predictions for model {model}")
-                found[model, test_set] = Count(correct, len(rows), predicted=True)
+                found[model, test_set] = correct, len(rows)
     return found
 
 
 class _Members:
     """The samples of each test set, as places in the file of its label space."""
 
-    def __init__(self, run: RunEvidence, samples: Mapping[str, Sequence[Sample]]) -> None:
+    def __init__(self, run: RecordedRun, samples: Mapping[str, Sequence[Sample]]) -> None:
         self._run = run
-        self._samples = [samples[space.samples] for space in run.spaces]
+        self._samples = [samples[space.samples] for space in run.evidence.spaces]
         self._labels: dict[int, np.ndarray] = {}
         self._marked: list[dict[str, list[int]]] = []
         for listed in self._samples:
@@ -239,34 +415,35 @@ class _Members:
     def labels(self, space: int) -> np.ndarray:
         """Return the class of each sample in a label space, -1 for a class of another. Shape: (samples,)."""
         if space not in self._labels:
-            place = {name: i for i, name in enumerate(self._run.spaces[space].classes)}
+            place = {name: i for i, name in enumerate(self._run.evidence.spaces[space].classes)}
             self._labels[space] = np.array(
                 [place.get(s.label, -1) for s in self._samples[space]], dtype=np.int64
             )
         return self._labels[space]
 
-    def of(self, test_set: EntityRecord) -> np.ndarray:
+    def of(self, test_set: EntityRow) -> np.ndarray:
         """Return the places of a test set's samples, ascending. Shape: -> (samples,)."""
-        space = test_set.space or 0
+        space = self._run.evidence.space_of.get(test_set.entity, 0)
         marked = self._marked[space]
         if test_set.kind != "classes":
-            return np.array(marked.get(str(test_set.code), []), dtype=np.int64)
+            return np.array(marked.get(str(test_set.entity), []), dtype=np.int64)
         (held,) = [
-            e.class_counts or ()
-            for e in self._run.entities
+            self._run.class_counts.get(e.entity, ())
+            for e in self._run.entities.values()
             if e.kind == "client" and test_set.name == f"classes of {e.name}"
         ] or [()]
         rows = np.array(marked.get(CLASS_SETS, []), dtype=np.int64)
         return rows[np.isin(self.labels(space)[rows], [i for i, n in enumerate(held) if n])]
 
 
-def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]]) -> Iterable[str]:
+def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]]) -> Iterable[str]:
     """Yield where the recorded clients and test sets of a run contradict its samples."""
-    if not run.spaces:
+    spaces = run.evidence.spaces
+    if not spaces:
         return
     members = _Members(run, samples)
-    trained_on = samples[run.spaces[0].samples]
-    classes = {name: i for i, name in enumerate(run.spaces[0].classes)}
+    trained_on = samples[spaces[0].samples]
+    classes = {name: i for i, name in enumerate(spaces[0].classes)}
     trained: dict[str, list[int]] = {}
     held: dict[str, set[int]] = {}
     for place, sample in enumerate(trained_on):
@@ -275,12 +452,12 @@ def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]
         elif sample.client and sample.part == "test":
             held.setdefault(sample.client, set()).add(place)
     has_test_sets = any(s.test_sets for s in trained_on)
-    for e in run.entities:
+    for e in run.entities.values():
         name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
         if e.kind in ("client", "adapted"):
             counts = tuple(trained.get(name, [0] * len(classes)))
-            if e.class_counts is not None and e.class_counts != counts:
-                yield f"{e.name} has {list(counts)} training samples by class, not {list(e.class_counts)}"
+            if (stated := run.class_counts.get(e.entity, counts)) != counts:
+                yield f"{e.name} has {list(counts)} training samples by class, not {list(stated)}"
             if e.samples is not None and e.samples != sum(counts):
                 yield f"{e.name} has {sum(counts)} training samples, not {e.samples}"
         elif (
@@ -291,64 +468,3 @@ def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]
             name = e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name
             if set(members.of(e).tolist()) != held.get(name, set()):
                 yield f"the test set of {e.name} is not that of its test samples"
-
-
-def _with_images(content: Content, verdict: Verification, folders: Folders) -> Work[Verification]:
-    """Compare the images, and who holds them, with data on this machine."""
-    from fedcore.share.samples import Hasher, samples_of, samples_of_transfer
-
-    hasher, configs = Hasher(), {run.number: run.config for run in content.recipe.runs}
-    differences: list[str] = []
-    compared: set[str] = set()
-    absent: set[str] = set()
-    images: set[str] = set()
-    done: set[tuple[str, str]] = set()
-    for run in content.evidence.runs:
-        recorded = configs[run.number]
-        config = with_folders(recorded, folders)
-        for space in run.spaces:
-            of_samples = space.samples, config.model_dump_json(include=_SAMPLING)
-            if of_samples in done:
-                continue
-            done.add(of_samples)
-            if space.samples == run.spaces[0].samples:
-                needed = [recorded.data, *(other.data for other in recorded.further_data)]
-                made = samples_of(config, hasher)
-            else:
-                trained_on = run.spaces[0].samples  # the samples of transfer data sets follow, in order
-                number = [s.samples for s in run.spaces if s.samples != trained_on].index(space.samples)
-                needed = [recorded.transfer[number].data]
-                made = samples_of_transfer(config, number, hasher)
-            if lacking := without_folder(needed, folders):
-                absent.update(lacking)
-                continue
-            follows = yield from made
-            stated = [s._replace(test_sets="") for s in content.samples[space.samples]]
-            compared.add(space.samples)
-            images |= {s.sha256 for s in stated}
-            if text := _sample_difference(stated, follows):
-                differences.append(f"{space.samples}: {text}")
-    checked = list(verdict.checked)
-    if compared:
-        checked.append(
-            f"{counted(len(images), 'image')} and their clients and sets compared with the data "
-            f"({counted(len(compared), 'file')})"
-        )
-    notes = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
-    return replace(verdict, checked=(*checked, *notes), differences=(*verdict.differences, *differences))
-
-
-def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:
-    """Return how the samples of a bundle differ from those on this machine; empty if they do not."""
-    remaining = {s.sample: s for s in follows}
-    for sample in stated:
-        other = remaining.pop(sample.sample, None)
-        if other is None:
-            return f"{sample.sample[:100]!r} is not in the data of these clients"
-        if sample != other:
-            field = next(f for f in Sample._fields if getattr(sample, f) != getattr(other, f))
-            return (
-                f"{field} of {sample.sample[:100]!r} is {getattr(sample, field)[:64]!r}, and "
-                f"{getattr(other, field)[:64]!r} in the data"
-            )
-    return f"it lacks {next(iter(remaining))[:100]!r}" if remaining else ""

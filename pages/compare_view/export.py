@@ -12,7 +12,6 @@ from fedcore.base.progress import Work
 from fedcore.results.exports import file_name, summary_latex
 from fedcore.results.metrics import RULES
 from fedcore.results.summary import PrintedValues, summarise
-from fedcore.share import task
 from fedcore.share.checked import (
     SUFFIXES,
     WRITERS,
@@ -119,11 +118,13 @@ def draw(shown: ShownComparison) -> None:
 
 def _draw_bundle(shown: ShownComparison) -> None:
     """Draw the button that makes a bundle in the background, its progress, and the file once it is made."""
+    from fedcore.share import make as bundles  # only this tab needs the engine
+
     st.subheader("For readers who check", anchor=False)
     store, ids = shown.store, [e.id for e in shown.experiments]
     choice = replace(shown.choice, unfinished=False, digits=ComparisonChoices.digits)
-    made = task.find(store, ids, choice)
-    file = None if made is None else task.made_file(store, made)
+    made = bundles.find(store, ids, choice)
+    file = None if made is None else bundles.made_file(store, made)
     if made is not None and not (made.status == "done" and file is None):
         background.show_task(made, "Bundle")
     with st.container(horizontal=True):
@@ -138,7 +139,7 @@ def _draw_bundle(shown: ShownComparison) -> None:
             help="One ZIP file with the prediction for every test image in the reported rounds, from which "
             "`fedlens verify` recomputes every number without weights or training",
         ):
-            task.submit(store, ids, choice)
+            bundles.submit(store, ids, choice)
             jobs.ensure_worker(store)
             st.rerun()
     if made is None or made.status != "done" or made.result is None:

@@ -22,7 +22,7 @@ from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
-from fedcore.share.tables import summary_table
+from fedcore.share.content import summary_table
 from fedcore.share.views import ViewSource
 from fedcore.share.views.cost import cost_figure
 from fedcore.store import NamedCell, Store

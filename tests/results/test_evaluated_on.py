@@ -20,9 +20,8 @@ from fedcore.results.progress import summaries_of
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.summary import best_and_second, summarise
 from fedcore.share.checked import ComparisonChoices, checked_comparison
-from fedcore.share.content import read_report
+from fedcore.share.content import breakdown_tables, read_report, summary_table
 from fedcore.share.page import report_html
-from fedcore.share.tables import breakdown_tables, summary_table
 from fedcore.share.views.matrices import Heatmaps
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing

@@ -17,19 +17,19 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
-from fedcore.config import Experiment, MethodEntry, parse
+from fedcore.config import DataConfig, Experiment, MethodEntry, parse
 from fedcore.engine.plan import plan
 from fedcore.jobs.process import run_local
 from fedcore.methods import consent, registry
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.share import rerun
-from fedcore.share.archive import read_bundle
+from fedcore.share.archive import BREAKDOWNS, EVIDENCE, RUNS, SUMMARY, Evidence, prediction_file, read_bundle
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import read_report
-from fedcore.share.evidence import BREAKDOWNS, COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
 from fedcore.share.make import Made, make
 from fedcore.share.page import report_html
+from fedcore.share.recipe import round_digests
 from fedcore.share.rerun import compare_runs, handler, read_source, trainable
 from fedcore.share.verify import Verification, import_bundle, verify, verify_numbers
 from fedcore.store import Store
@@ -37,7 +37,7 @@ from fedcore.store.database import writing
 from tests.support import command_line, fill
 from tests.support.encoded import DIGITS
 from tests.support.jobs import execute_next
-from tests.support.mutations import Files, mutated, repacked
+from tests.support.mutations import Files, changed_database, mutated, repacked
 
 EXPERIMENT = parse(
     {
@@ -108,9 +108,9 @@ def test_a_wrong_folder_is_refused_before_the_numbers_are_checked(
 def test_a_metric_that_is_newer_than_a_bundle_makes_no_difference(made: Made) -> None:
     def change(files: Files) -> None:
         """As an earlier FedLens would have written it, which did not know a metric."""
-        recipe = json.loads(files[RECIPE])
-        recipe["choices"]["metrics"].remove("weighted")
-        files[RECIPE] = json.dumps(recipe).encode()
+        evidence = json.loads(files[EVIDENCE])
+        evidence["metrics"].remove("weighted")
+        files[EVIDENCE] = json.dumps(evidence).encode()
         lines = files[SUMMARY].decode().splitlines(keepends=True)
         files[SUMMARY] = "".join(line for line in lines if ",weighted,last," not in line).encode()
 
@@ -137,7 +137,7 @@ def test_the_check_asks_for_no_torch(
     assert "verified: every number follows" in capsys.readouterr().out
 
 
-def accepted_numbers(content: bytes, count: int, seed: int) -> list[list[bytes]]:
+def accepted_numbers(content: bytes, count: int, seed: int) -> list[list[object]]:
     """The numbers of those of many changed bundles that are accepted; a fault must be a plain error."""
     draw, accepted = random.Random(seed), []
     for _ in range(count):
@@ -148,9 +148,9 @@ def accepted_numbers(content: bytes, count: int, seed: int) -> list[list[bytes]]
     return accepted
 
 
-def numbers_of(content: bytes) -> list[bytes]:
-    files = read_bundle(content).files
-    return [files[name] for name in (SUMMARY, BREAKDOWNS, COUNTS)]
+def numbers_of(content: bytes) -> list[object]:
+    archive = read_bundle(content)
+    return [archive.files[SUMMARY], archive.files[BREAKDOWNS], verify_numbers(archive)[0].counts]
 
 
 def test_no_changed_bundle_is_accepted_with_another_number(made: Made) -> None:
@@ -245,16 +245,17 @@ def change_number(files: Files) -> None:
 
 
 def change_count(files: Files) -> None:
-    line = files[COUNTS].decode().splitlines()[1].split(",")
-    wrong = [*line[:8], str(int(line[8]) - 1), *line[9:]]
-    files[COUNTS] = files[COUNTS].replace(",".join(line).encode(), ",".join(wrong).encode())
+    """As a forger would who mends the digests."""
+    of_round = "run_id = 1 AND split = 2 AND stage = 1 AND round = 1 AND model = 1 AND test_set = 1"
+    with changed_database(files) as database:
+        database.execute(f"UPDATE accuracy SET correct = correct - 1 WHERE {of_round}")
 
 
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (change_prediction, "counts.csv: line"),
-        (change_count, "counts.csv: line 2"),
+        (change_prediction, "run 1, round 1: .* follows"),
+        (change_count, "run 1, round 1: rot0 on rot0 has .* correct of .*, and .* correct of .* follows"),
         (change_number, "summary.csv: line 2"),
         (change_client, "training samples"),
         (change_image, "sha256 of"),
@@ -262,7 +263,13 @@ def change_count(files: Files) -> None:
 )
 def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: str) -> None:
     verdict = judged(repacked(made.content, change), with_data=True)
-    assert not verdict.holds and any(where in text for text in verdict.differences), verdict
+    assert not verdict.holds and any(re.search(where, text) for text in verdict.differences), verdict
+
+
+def test_a_round_without_its_predictions_is_not_verified(made: Made) -> None:
+    verdict = judged(repacked(made.content, lambda files: files.pop(prediction_file(2, 1)) and None))
+    assert not verdict.holds
+    assert verdict.unchecked == ("run 2, round 1: it has counts only, since its predictions are missing",)
 
 
 def test_a_run_without_its_checkpoint_has_counts_only(trained: Path, tmp_path: Path) -> None:
@@ -348,12 +355,75 @@ def test_hostile_archives_get_a_plain_error(made: Made, monkeypatch: pytest.Monk
 
     def numbers(files: Files) -> None:
         content = Evidence.model_validate_json(files[EVIDENCE]).model_dump(mode="json")
-        content["runs"][0]["entities"][1]["code"] = 2**70
+        content["runs"][0]["space_of"] = {str(2**70): 0}
         files[EVIDENCE] = json.dumps(content).encode()
 
     for change in (nested, numbers):
         with pytest.raises(FedLensError, match="not a sound bundle"):
             judged(repacked(made.content, change))
+
+
+FOREIGN = {
+    "a trigger": "CREATE TRIGGER other AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+    "a view": "CREATE VIEW other AS SELECT randomblob(1000000000) AS x",
+    "a generated column": "ALTER TABLE runs ADD COLUMN other TEXT AS (hex(zeroblob(100000000)))",
+    "an index of an expression": "CREATE INDEX other ON runs(json_extract(config, '$'))",
+    "a virtual table": "CREATE VIRTUAL TABLE other USING fts5(x)",
+    "a table": "CREATE TABLE other(x CHECK(x > 0))",
+    "a table less": "DROP TABLE views",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_database_with_more_than_our_tables_is_refused(made: Made, what: str) -> None:
+    """None of it is executed; integrity checks would execute constraints and generated columns."""
+
+    def change(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute(FOREIGN[what])
+
+    with pytest.raises(
+        FedLensError, match="the tables of runs.db are not those that FedLens makes|unsafe use"
+    ):
+        judged(repacked(made.content, change))
+
+
+def test_a_database_that_is_none_or_newer_or_circular_gets_a_plain_error(made: Made) -> None:
+    def newer(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute("PRAGMA user_version=99")
+
+    def without_version(files: Files) -> None:
+        with changed_database(files) as database:
+            database.execute("PRAGMA user_version=-1")
+
+    def circular(files: Files) -> None:
+        """The first page of one table is that of another, so that pages have two owners."""
+        with changed_database(files) as database:
+            database.execute("PRAGMA writable_schema=ON")
+            database.execute(
+                "UPDATE sqlite_master SET rootpage=(SELECT rootpage FROM sqlite_master WHERE name='rounds') "
+                "WHERE name='scores'"
+            )
+
+    cases: dict[str, Callable[[Files], None]] = {
+        "runs.db: DatabaseError: file is not a database": lambda files: files.update(
+            {RUNS: b"no database" * 1000}
+        ),
+        "the tables of runs.db": lambda files: files.update({RUNS: b""}),
+        "it has no file runs.db": lambda files: files.pop(RUNS) and None,
+        "a newer FedLens made this bundle": newer,
+        "not those that FedLens makes": without_version,
+        "runs.db: ": circular,
+    }
+    for said, change in cases.items():
+        with pytest.raises(FedLensError, match=said):
+            judged(repacked(made.content, change))
+
+
+def test_a_bundle_of_an_earlier_version_is_made_again() -> None:
+    with pytest.raises(FedLensError, match="was made by an earlier version of FedLens; make it again"):
+        read_bundle(zipped({"bundle.json": b'{\n "format": "fedlens-bundle-1",\n "title": "a"\n}'}))
 
 
 def change_evidence(change: Callable[[dict], None]) -> Callable[[Files], None]:
@@ -369,10 +439,10 @@ def empty_test_set(files: Files) -> None:
     """A test set without samples, on which a model predicts nothing."""
     content = json.loads(files[EVIDENCE])
     run = content["runs"][0]
-    run["entities"].append(
-        {**run["entities"][-1], "code": 99, "kind": "domain", "name": "none", "samples": 0}
-    )
-    place = run["rounds"][0]["predictions"]
+    with changed_database(files) as database:
+        database.execute("INSERT INTO entities(run_id, entity, kind, name) VALUES (1, 99, 'domain', 'none')")
+    run["space_of"]["99"] = 0
+    place = prediction_file(1, 1)
     predictions = json.loads(files[place])
     predictions["rows"].append({"models": [0], "test_sets": [99], "predicted": []})
     files |= {EVIDENCE: json.dumps(content).encode(), place: json.dumps(predictions).encode()}
@@ -391,16 +461,8 @@ def other_samples(files: Files) -> None:
     [
         (empty_test_set, "no sample is in the test set 'none'"),
         (other_samples, "run 1 has samples of more data sets than its config names"),
-        (
-            change_evidence(lambda run: run["rounds"].append(run["rounds"][0])),
-            "the rounds of run 1 contradict",
-        ),
-        (
-            change_evidence(
-                lambda run: run["rounds"].append({"round": 50, "predictions": None, "reason": ""})
-            ),
-            "the rounds of run 1 contradict each other, or its config",
-        ),
+        (change_evidence(lambda run: run["space_of"].update({"1": 7})), "the test sets of run 1 contradict"),
+        (lambda files: files.update({EVIDENCE: b'{"runs": []}'}), "evidence.json"),
     ],
 )
 def test_evidence_that_contradicts_itself_gets_a_plain_error(made: Made, change, said: str) -> None:
@@ -411,7 +473,7 @@ def test_evidence_that_contradicts_itself_gets_a_plain_error(made: Made, change,
 def test_a_manifest_has_plain_text_and_files_have_one_compression() -> None:
     def manifest(**changes: object) -> bytes:
         fields = {
-            "format": "fedlens-bundle-1",
+            "format": "fedlens-bundle-2",
             "title": "a",
             "fedlens": "",
             "commit": "",
@@ -475,7 +537,7 @@ def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> N
     with checked_comparison(Store(trained), [1]) as checked:
         page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
     source = read_source(page)
-    assert source.archive is None and len(source.recipe.runs) == 3
+    assert source.bundle is None and len(source.recipe.runs) == 3
     assert source.recipe.runs[0].config == Store(trained).runs.config(1)
     page.write_text(page.read_text("utf-8").replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), "utf-8")
     with pytest.raises(FedLensError, match="holds no recipe"):
@@ -555,13 +617,17 @@ def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
     assert list(ours.settings) == list(theirs.settings)
     assert [(r.key, r.label, r.stats) for r in ours.rows] == [(r.key, r.label, r.stats) for r in theirs.rows]
     assert made.manifest.digest in other.runs.get([1])[0].notices[-1].message
-    with pytest.raises(FedLensError, match="counts.csv: line"):
+    assert round_digests(other, 1) == round_digests(Store(trained), 1), (
+        "all rounds, and not only reported ones"
+    )
+    with pytest.raises(FedLensError, match="run 1, round 1: rot0 on rot0 has"):
         import_bundle(read_bundle(repacked(made.content, change_count)), other)
 
 
-def test_method_files_of_a_report_run_only_after_consent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a method with a recorded run in ``runs.db``, whose images are not here."""
+    registry.get("fedot")
     source = tmp_path / "mine" / "text_shift.py"
     source.parent.mkdir()
     shutil.copy(Path(__file__).parents[2] / "examples" / source.name, source)
@@ -571,8 +637,30 @@ def test_method_files_of_a_report_run_only_after_consent(
     registry.load_file(source)
     entry = MethodEntry(name="text-shift", file=str(source), sha256=consent.digest(source.read_bytes()))
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (entry,)}))
-    page, there = tmp_path / "report.html", tmp_path / "there"
+    data = DataConfig(name="folder", root=str(tmp_path / "not here"))
+    changes = {"methods": (entry,), "data": data}
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update=changes))
+    return source
+
+
+def test_a_bundle_says_nothing_of_its_machine(own_method: Path, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    with writing(db) as database:
+        database.execute("UPDATE runs SET notes='private', tags='[\"private\"]', error='/home/private'")
+        database.execute("UPDATE experiments SET notes='private', tags='[\"private\"]'")
+    made = bundle(db)
+    files = read_bundle(made.content).files
+    assert files["methods/text_shift.py"] == own_method.read_bytes()
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    assert b"private" not in files[RUNS]
+    verdict = judged(made.content)
+    assert verdict.unchecked and not verdict.differences, verdict
+
+
+def test_method_files_of_a_report_run_only_after_consent(
+    own_method: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, page, there = own_method, tmp_path / "report.html", tmp_path / "there"
     with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
         page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
     assert command_line.run("rerun", page, "--db", there / "runs.db") == 2

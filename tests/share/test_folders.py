@@ -11,8 +11,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.config import expand, parse
 from fedcore.engine.plan import plan
 from fedcore.share.archive import open_bundle
-from fedcore.share.folders import read_folders
 from fedcore.share.rerun import trainable
+from fedcore.share.samples import read_folders
 from fedcore.share.verify import verify_numbers
 from fedcore.store import Store
 from tests.support import command_line

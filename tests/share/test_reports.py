@@ -26,10 +26,9 @@ from fedcore.results.finding import findings
 from fedcore.results.rows import setting_paragraph
 from fedcore.share import folder
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.share.content import Report, Wording, read_report
+from fedcore.share.content import Report, Wording, notices, read_report
 from fedcore.share.folder import figure_files, report_files, write_folder
 from fedcore.share.page import draw, report_html
-from fedcore.share.tables import notices
 from fedcore.share.views import Figure
 from fedcore.share.views.curves import Curves
 from fedcore.store import Recorder, RunRow, Store

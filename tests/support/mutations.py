@@ -5,10 +5,17 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedcore.share.archive import packed, read_bundle
+from fedcore.share.archive import RUNS, packed, read_bundle
+from fedcore.store.damage import write_digests, write_identity
+from fedcore.store.schema import RUN_TABLES, columns
+from fedcore.store.writer import SCORES, update_summary
 
 Files = dict[str, bytes]
 
@@ -18,12 +25,37 @@ def repacked(content: bytes, change: Callable[[Files], None]) -> bytes:
     archive = read_bundle(content)
     files = dict(archive.files)
     change(files)
-    return packed(archive.manifest.title, archive.manifest.commit, files)[0]
+    return packed(archive.manifest.title, archive.manifest.commit, files)
+
+
+@contextmanager
+def changed_database(files: Files) -> Iterator[sqlite3.Connection]:
+    """Change the database of a bundle as a forger would who mends digests, means and summaries."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / RUNS
+        path.write_bytes(files[RUNS])
+        with closing(sqlite3.connect(path)) as database:
+            yield database
+            for (run_id,) in database.execute("SELECT id FROM runs").fetchall():
+                with suppress(sqlite3.Error):
+                    for row in database.execute(
+                        "SELECT DISTINCT split, stage, round FROM accuracy WHERE run_id=?", [run_id]
+                    ).fetchall():
+                        database.execute(
+                            SCORES, dict(zip(("run", "split", "stage", "round"), (run_id, *row), strict=True))
+                        )
+                    update_summary(database, run_id)
+                    rounds = database.execute("SELECT round FROM rounds WHERE run_id=?", [run_id]).fetchall()
+                    write_digests(database, run_id, [number for (number,) in rounds])
+                    write_identity(database, run_id)
+            database.commit()
+        files[RUNS] = path.read_bytes()
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
     """A bundle with one change, drawn from those that a forger might make."""
-    how = draw.choice([_bytes, _byte_of_a_file, _digit, _csv_value, _csv_row, _json_value, _json_value])
+    ways = [_bytes, _byte_of_a_file, _digit, _csv_value, _csv_row, _json_value, _json_value, _stored_value]
+    how = draw.choice(ways)
     return how(content, draw)
 
 
@@ -48,11 +80,32 @@ def _byte_of_a_file(content: bytes, draw: random.Random) -> bytes:
     return repacked(content, change)
 
 
+def _stored_value(content: bytes, draw: random.Random) -> bytes:
+    """Another value in one row of the database."""
+
+    def change(files: Files) -> None:
+        with changed_database(files) as database:
+            table = draw.choice(("experiments", "runs", *RUN_TABLES, "accuracy"))
+            column = draw.choice(columns(table))
+            found = database.execute(f"SELECT {column} FROM {table}").fetchall()
+            if not found:
+                return
+            (value,) = draw.choice(found)
+            if isinstance(value, (int, float)):
+                other = value + draw.choice([-1, 1, 2, 10**6])
+            else:
+                other = draw.choice([None, "", f"{value}x", 7, "[]"])
+            with suppress(sqlite3.Error):
+                database.execute(f"UPDATE {table} SET {column}=? WHERE {column} IS ?", [other, value])
+
+    return repacked(content, change)
+
+
 def _digit(content: bytes, draw: random.Random) -> bytes:
     """Another digit somewhere in a file, so that its form stays right."""
 
     def change(files: Files) -> None:
-        name = _name(files, draw)
+        name = _name(files, draw, draw.choice([".csv", ".json"]))
         text = files[name].decode()
         place = draw.choice([m.start() for m in re.finditer(r"\d", text)])
         files[name] = f"{text[:place]}{draw.randrange(10)}{text[place + 1 :]}".encode()

@@ -60,12 +60,13 @@ class Figure(Protocol):
 
 @dataclass(frozen=True)
 class ChartFigure:
-    """A figure of any kind, from a function that draws it."""
+    """A figure of any kind, from a function that draws it; ``further`` are more tables of its numbers."""
 
     name: str
     title: str
     draw: Callable[[Theme, int], Chart]
     columns: NumberColumns
+    further: Sequence[tuple[str, NumberColumns]] = ()
 
     def chart(self, theme: Theme, width: int) -> Chart:
         chart = self.draw(theme, width)
@@ -77,7 +78,7 @@ class ChartFigure:
         return chart
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        return [(self.title, self.columns)]
+        return [(self.title, self.columns), *self.further]
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,14 @@
 """Accuracy against traffic or time, with the Pareto front, and the cost to reach a share of the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fedcore.results import curves
 from fedcore.results.charts.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
 from fedcore.results.curves import USUAL_SHARE, CostAxis, ReachCost, Reaching, reaching
 from fedcore.results.metrics import METRICS
-from fedcore.share.views import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
+from fedcore.share.views import NARROW, ChartFigure, Figure, View, ViewSource
 
 AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
-
-
-@dataclass(frozen=True)
-class CostFigure(ChartFigure):
-    """The chart of costs; ``reached`` are further tables, of the costs to reach a target."""
-
-    reached: Sequence[Reaching] = ()
-
-    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        return [*super().numbers(), *((found.title, reach_table(found)) for found in self.reached)]
 
 
 def reach_table(found: Reaching) -> dict[str, list[object]]:
@@ -45,13 +34,13 @@ def cost_figure(
     against: CostAxis,
     scale: Scale = "automatic",
     reached: Sequence[Reaching] = (),
-) -> CostFigure | None:
+) -> ChartFigure | None:
     """Return the figure of some rows' costs; None if no row has recorded this cost."""
     front = curves.pareto_front(costs, against)
     if not front:
         return None
     title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
-    return CostFigure(
+    return ChartFigure(
         f"cost-{AGAINST[against]}",
         f"{title} against {AGAINST[against]}",
         lambda theme, width: cost_chart(
@@ -64,7 +53,7 @@ def cost_figure(
             scale,
         ),
         cost_table(costs, front, unit),
-        reached,
+        [(found.title, reach_table(found)) for found in reached],
     )
 
 

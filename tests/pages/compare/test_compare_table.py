@@ -16,8 +16,7 @@ from fedcore.results.comparison import compare
 from fedcore.results.statistics import signed
 from fedcore.results.summary import MARKS_NOTE
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.share.content import read_report
-from fedcore.share.tables import summary_table
+from fedcore.share.content import read_report, summary_table
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported
