@@ -7,7 +7,7 @@ from fedcore.papers import library, published
 from fedcore.papers.cells import TableCell
 from fedcore.papers.layout import PrintedPanel, PrintedTable
 from fedcore.papers.published import PublishedValue
-from fedcore.results.exports import tex
+from fedcore.results.sharing import tex
 
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",

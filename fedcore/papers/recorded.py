@@ -9,9 +9,9 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import RunReader, content, content_key, held_out_of, round_shares
 from fedcore.papers.published import PublishedValue
-from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.frames import cell_frame
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
+from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import result_caveat
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import Comparability

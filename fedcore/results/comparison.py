@@ -8,7 +8,7 @@ from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, seeds_text, value_text
 from fedcore.config.tuning import is_draw
-from fedcore.results import evaluated_on, run_filter
+from fedcore.results import run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -21,8 +21,14 @@ from fedcore.results.metrics import (
     run_results,
     value_per_seed,
 )
-from fedcore.results.rows import ComparisonRow
-from fedcore.results.search import budget_note
+from fedcore.results.progress import budget_note
+from fedcore.results.rows import (
+    ComparisonRow,
+    difference_of_rows,
+    sample_notes,
+    with_other_tests,
+    without_samples,
+)
 from fedcore.results.settings import (
     distinct_titles,
     distinguishing_texts,
@@ -123,7 +129,7 @@ def compare(
     if where.strip():
         left_out = len(all_runs) - len(runs) - draws
         notes.append(f"{_count(left_out, 'run')} left out by the filter: {where.strip()}")
-    results = evaluated_on.without_samples(run_results(store, newest, rule), configs)
+    results = without_samples(run_results(store, newest, rule), configs)
     results = _with_gains(results, settings, configs)
     notes += _round_notes(results, rule)
     measured = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -139,9 +145,9 @@ def compare(
             ComparisonRow(key, run.label, run.method, setting, tuple(members), measured_stats, config, parts)
         )
     notes += _domain_notes(rows) + _protocol_notes(rows)
-    rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
+    rows = with_other_tests(_with_distinct_labels(rows))
     budgets = (budget_note({row.label: row.config for row in table}) for table in _tables(rows))
-    notes += [*dict.fromkeys(filter(None, budgets)), *evaluated_on.sample_notes(rows)]
+    notes += [*dict.fromkeys(filter(None, budgets)), *sample_notes(rows)]
     titles = distinct_titles({row.setting: row.config for row in rows})
     where_of = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
     notes += [f"{row.mark} {row.label}{where_of[row.setting]}: {row.remark}" for row in rows if row.remark]
@@ -319,7 +325,7 @@ def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
     Rows are not comparable if they were evaluated on other test sets, or trained for other rounds or shares
     of clients. The rounds of a row that does not train are of no importance.
     """
-    if other := evaluated_on.difference_of_rows(row, baseline):
+    if other := difference_of_rows(row, baseline):
         if row.other_tests or not baseline.other_tests:
             return other
         return f"{baseline.label}: {baseline.other_tests}"

@@ -1,23 +1,28 @@
-"""Curves over rounds, seconds or traffic, their bands, and the costs of the rows of a comparison."""
+"""Curves over rounds, seconds or traffic, their bands, and the values that methods record in every round.
+
+The method that records a value also describes it (``Method.about.charts`` and ``.matrices``).
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from fedcore.base.codes import AFTER_AGGREGATION, TEST
-from fedcore.config import Tuned
+from fedcore.base.presentation import DiagnosticChart, MatrixChart
+from fedcore.methods import registry
+from fedcore.methods.base import Method
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, complete_seeds, score_frame
+from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import config_for_display, distinguishing_texts
-from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
+from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
-from fedcore.store.rounds import RoundRow
 
 CurveAxis = Literal["round", "seconds", "megabytes"]
 AXES: dict[CurveAxis, str] = {
@@ -25,7 +30,6 @@ AXES: dict[CurveAxis, str] = {
     "seconds": "Seconds of training and aggregation",
     "megabytes": "Traffic of all clients, up and down (MB)",
 }
-CostAxis = Literal["megabytes", "seconds"]
 MAX_RANGES = 2
 """Up to this many lines of one colour may have bands from minimum to maximum and remain readable."""
 Until = Mapping[int, int]
@@ -240,10 +244,10 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
             costs[row.run_id][row.round] = row.round
             continue
         if axis == "seconds":
-            cost = _sum_or_none(row.seconds_train, row.seconds_aggregate)
+            cost = sum_or_none(row.seconds_train, row.seconds_aggregate)
         else:
-            traffic = _sum_of_both(row.bytes_up, row.bytes_down)
-            cost = None if traffic is None else traffic / MEGABYTE
+            up, down = row.bytes_up, row.bytes_down
+            cost = None if up is None or down is None else (up + down) / MEGABYTE
         so_far = sums[row.run_id] if row.round <= summed[row.run_id] + 1 else None
         if cost is not None and so_far is not None:
             sums[row.run_id] = costs[row.run_id][row.round] = so_far + cost
@@ -253,115 +257,10 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
     return costs
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Traffic and time of a row of a comparison, mean over its runs; None if they were not measured.
-
-    Attributes:
-        accuracy: per cent; None if the row lacks the metric.
-        comparable: whether it was evaluated on the test sets of the other rows.
-        tuned: the search that selected its hyper-parameters, whose cost comes on top of a run's.
-    """
-
-    label: str
-    method: str
-    accuracy: float | None
-    megabytes_up: float | None
-    megabytes_down: float | None
-    seconds_train: float | None
-    seconds_aggregate: float | None
-    seconds_evaluate: float | None
-    comparable: bool = True
-    tuned: Tuned | None = None
-
-    @property
-    def megabytes_with_search(self) -> float | None:
-        """The traffic of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.bytes is None:
-            return None
-        return _sum_of_both(self.megabytes, self.tuned.bytes / MEGABYTE)
-
-    @property
-    def seconds_with_search(self) -> float | None:
-        """The time of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.seconds is None:
-            return None
-        return _sum_of_both(self.seconds, self.tuned.seconds)
-
-    @property
-    def megabytes(self) -> float | None:
-        """The traffic up and down; None if a script recorded one direction only."""
-        return _sum_of_both(self.megabytes_up, self.megabytes_down)
-
-    @property
-    def seconds(self) -> float | None:
-        return _sum_or_none(self.seconds_train, self.seconds_aggregate)
-
-
-def _sum_of_both(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
-
-
-def _sum_or_none(*values: float | None) -> float | None:
+def sum_or_none(*values: float | None) -> float | None:
+    """Return the sum of the values that are not None; None if there are none."""
     present = [v for v in values if v is not None]
     return sum(present) if present else None
-
-
-def _total(rows: Sequence[RoundRow], name: str) -> float | None:
-    """Return the sum over a run's rounds; None if one of them but round 0 was not measured or is missing."""
-    trained = [row for row in rows if row.round > 0]
-    values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
-    is_whole = None not in values and (not trained or trained[-1].round == len(trained))
-    return _sum_or_none(*values) if is_whole else None
-
-
-def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
-    """Return the traffic and time of whole runs, with the accuracy that they reached."""
-    rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
-    costs = []
-    for g in comparison.rows_in(setting):
-        recorded = [rounds.get(r.run.id, []) for r in g.runs]
-        means = [
-            mean_or_none(_total(rows, name) for rows in recorded)
-            for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
-        ]
-        up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])
-        train, aggregate, evaluate = means[2:]
-        stat = g.stats.get(metric)
-        mean = None if stat is None else stat.mean
-        costs.append(
-            Cost(
-                g.drawn_label,
-                g.method,
-                mean,
-                up,
-                down,
-                train,
-                aggregate,
-                evaluate,
-                not g.other_tests,
-                g.config.method.tuned,
-            )
-        )
-    return costs
-
-
-def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
-    """Return the rows that no other beats in accuracy without costing more, cheapest first.
-
-    Equal rows all belong to the front; rows without accuracy or cost and incomparable rows do not.
-    """
-    points: list[tuple[float, float, Cost]] = []
-    for cost in costs:
-        x = cost.megabytes if against == "megabytes" else cost.seconds
-        if x is not None and cost.accuracy is not None and cost.comparable:
-            points.append((x, cost.accuracy, cost))
-
-    def beaten(x: float, y: float) -> bool:
-        return any(v >= y and u <= x and (v > y or u < x) for u, v, _ in points)
-
-    front = [point for point in points if not beaten(point[0], point[1])]
-    return [cost for _, _, cost in sorted(front, key=lambda point: (point[0], -point[1]))]
 
 
 Band = Literal["std", "se", "ci95"]
@@ -402,110 +301,109 @@ def smoothed(series: Series, weight: float) -> Series:
     return replace(series, smooth=tuple(averages))
 
 
-SHARES = (80, 90, 95, 99)
-"""Shares of the best accuracy, per cent."""
-USUAL_SHARE = 95
-ReachCost = Literal["rounds", "megabytes", "seconds"]
+def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
+    """Return charts of the values that some runs recorded, those visible by default first; no matrices.
 
-
-@dataclass(frozen=True)
-class SeedReach:
-    """The cost of one seed until it reached the target, mean over its runs; None if it never did.
-
-    Attributes:
-        rounds: the first evaluated round that reached it; 0 is before training.
-        megabytes: traffic of all clients, up and down; also None if it was not measured.
-        seconds: of training and aggregation; also None if they were not measured.
+    Charts with one title become one. If several methods describe a name, the first of the runs' methods
+    counts; a name that no method describes gets its own chart.
     """
-
-    seed: int
-    runs: tuple[int, ...]
-    rounds: int | None
-    megabytes: float | None
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The cost at which a row of a comparison reached the target, seed by seed."""
-
-    row: ComparisonRow
-    seeds: tuple[SeedReach, ...]
-
-    @property
-    def reached(self) -> int:
-        return sum(seed.rounds is not None for seed in self.seeds)
-
-    def stat(self, cost: ReachCost) -> Stat | None:
-        return spread(getattr(seed, cost) for seed in self.seeds)
-
-    @property
-    def text(self) -> str:
-        """The number of seeds that reached it: ``3 of 5``, ``never``."""
-        return f"{self.reached} of {len(self.seeds)}" if self.reached else "never"
+    names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
+    charts: dict[str, DiagnosticChart] = {}
+    for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.about.charts):
+        lines = {name: text for name, text in chart.lines.items() if name in names}
+        for name in lines:
+            del names[name]
+        if lines:
+            first = charts.get(chart.title, replace(chart, lines={}))
+            charts[chart.title] = replace(first, lines={**first.lines, **lines})
+    shown = [*charts.values(), *(default_chart(name) for name in sorted(names))]
+    return sorted(shown, key=lambda chart: not chart.default_visible)
 
 
-@dataclass(frozen=True)
-class Reaching:
-    """The costs at which the rows of a setting reached a share of its best accuracy.
-
-    Attributes:
-        best: the label of the row with the highest mean.
-        target: accuracy to reach, per cent.
-    """
-
-    metric: Metric
-    share: int
-    best: str
-    target: float
-    rows: tuple[Reach, ...]
-
-    @property
-    def title(self) -> str:
-        best = 100 * self.target / self.share
-        return (
-            f"Cost to reach {self.share} % of the best: {METRICS[self.metric].title} {self.target:.1f} % "
-            f"({self.best} has {best:.1f} %)"
-        )
+def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
+    """Return the matrices that methods can record by name, described by the runs' methods first."""
+    charts: dict[str, MatrixChart] = {}
+    for method in _methods_in_order(r.method for r in runs):
+        for matrix in method.about.matrices:
+            charts.setdefault(matrix.name, matrix)
+    return charts
 
 
-def reaching(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, shares: Sequence[int]
-) -> list[Reaching]:
-    """Return the cost of each row of a setting to reach shares of its best mean; empty without curves.
-
-    Args:
-        shares: per cent of the best. Rows that were evaluated on other test sets are left out.
-    """
-    rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
-    ids = [result.run.id for row in rows for result in row.runs]
-    scores = scores_by_round(store, ids, metric)
-    if not any(scores.values()):
-        return []
-    best = max(rows, key=lambda row: row.stats[metric].mean)
-    traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
-    found = []
-    for share in shares:
-        target = best.stats[metric].mean * share / 100
-        reached = (_reach(row, scores, traffic, time, target) for row in rows)
-        found.append(Reaching(metric, share, best.label, target, tuple(r for r in reached if r.seeds)))
-    return [each for each in found if each.rows]
+def recorded_matrix_charts(store: Store, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
+    """Return the matrices that some runs recorded, by name."""
+    names = {n for r in runs for n in store.diagnostics.names(r.id)}
+    return {name: matrix for name, matrix in matrix_charts(runs).items() if name in names}
 
 
-def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
-    seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
-    found = []
-    for seed, runs in sorted(seeds.items()):
-        common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
-        if not common or common[0] > 1:
-            continue
-        means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
-        # rounding of the mean must not make the best row miss 100 % of itself
-        at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
-        spent: list[float | None] = [None, None]
-        if at is not None:  # 0 before training, None if it was not measured
-            before = 0.0 if at == 0 else None
-            for i, costs in enumerate((megabytes, seconds)):
-                spent[i] = mean_or_none(costs[run.id].get(at, before) for run in runs)
-        found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
-    return Reach(row, tuple(found))
+def recording_methods(name: str) -> str:
+    """Return the titles of the methods that can record a matrix."""
+    methods = (m.about for m in _methods_in_order(()))
+    return ", ".join(about.title for about in methods if any(m.name == name for m in about.matrices))
+
+
+def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
+    """Yield the named methods, then all others, since scripts may record values that these describe."""
+    methods = registry.load_all()
+    for name in dict.fromkeys([*names, *methods]):
+        if name in methods:
+            yield methods[name]
+
+
+def default_chart(name: str) -> DiagnosticChart:
+    """Return the chart of a value that no method describes: ``drift_of-the.head`` is "Drift of the head"."""
+    words = re.sub(r"[\W_]+", " ", name).strip()
+    return DiagnosticChart(words[:1].upper() + words[1:] or name, {name: ""})
+
+
+def default_charts(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
+    """Return the charts shown by default: those that the methods mark, else the first."""
+    return [c for c in charts if c.default_visible] or list(charts[:1])
+
+
+def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
+    """Return the text below a chart: its explanation, and what its lines and bands show."""
+    if not any(s.low for s in lines):
+        return chart.explanation
+    hidden = "; hover over it for minimum and maximum"
+    bands = ", band: minimum to maximum" if show_ranges(lines) else hidden
+    return f"{chart.explanation} Line: mean over clients{bands}.".strip()
+
+
+def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> list[Series]:
+    """Return a line for every run and name: the mean over clients, with their minimum and maximum."""
+    scale = 100 if chart.unit == "%" else 1
+    runs = {r.id: r for r in store.runs.get(until)}
+    labels = run_labels(store, runs.values())
+    lines = []
+    for name, text in chart.lines.items():
+        shown = (row for row in store.diagnostics.means(until, name) if row.round <= until[row.run_id])
+        for run_id, rows in group_by(shown, lambda row: row.run_id).items():
+            with_range = any(row.count > 1 for row in rows)
+            lines.append(
+                Series(
+                    f"{labels[run_id]}, {text}" if text else labels[run_id],
+                    runs[run_id].method,
+                    x=tuple(float(row.round) for row in rows),
+                    y=tuple(scale * row.mean for row in rows),
+                    std=(None,) * len(rows),
+                    n=1,
+                    low=tuple(scale * row.low for row in rows) if with_range else (),
+                    high=tuple(scale * row.high for row in rows) if with_range else (),
+                )
+            )
+    return lines
+
+
+def mean_diagnostics(
+    store: Store, comparison: Comparison, setting: str, chart: DiagnosticChart, axis: CurveAxis = "round"
+) -> list[Series]:
+    """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
+    scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1
+    lines = []
+    for name, text in chart.lines.items():
+        values: dict[int, dict[int, float]] = {}
+        for row in store.diagnostics.means(comparison.run_ids(setting), name):
+            values.setdefault(row.run_id, {})[row.round] = scale * row.mean
+        series = mean_series(store, comparison, setting, values, axis)
+        lines += [replace(s, label=f"{s.label}, {text}") if several and text else s for s in series]
+    return lines

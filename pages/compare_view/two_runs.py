@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
-from fedcore.results import curves, evaluated_on
+from fedcore.results import curves
 from fedcore.results.analyses import (
     EVERYONE,
     class_table,
@@ -18,10 +18,9 @@ from fedcore.results.analyses import (
     same_test_samples,
 )
 from fedcore.results.charts import heatmaps
+from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
-from fedcore.results.panels.matrices import difference_panel
-from fedcore.results.panels.run_panels import run_panel
-from fedcore.results.rows import ComparisonRow
+from fedcore.results.rows import ComparisonRow, difference_of_rows
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
@@ -51,7 +50,7 @@ def draw(shown: ShownComparison) -> None:
     a, b = sides[one], sides[two]
     both_trained = a[0].trained_by_fedlens and b[0].trained_by_fedlens
     elsewhere, other = (b, a) if a[0].trained_by_fedlens else (a, b)
-    apart = evaluated_on.difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
+    apart = difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
     apart = f"{_name(elsewhere)}: {apart}" if apart else ""
     _values(a, b, apart)
     _config(store, a, b)

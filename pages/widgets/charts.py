@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.results.charts.chart import Chart
 from fedcore.results.charts.lines import line_chart, series_table
+from fedcore.results.charts.theme import Chart
 from fedcore.results.curves import Series
 from fedcore.share.views import Figure, NumberColumns
 from pages.widgets import markup, plotly_chart, session

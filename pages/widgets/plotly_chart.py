@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fedcore.results.charts.chart import Chart
+from fedcore.results.charts.theme import Chart
 from pages.widgets import session
 
 EAGER = b"//# allFunctionsCalledOnLoad\n"

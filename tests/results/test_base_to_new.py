@@ -15,12 +15,14 @@ from fedcore.base.events import Entity, RoundFinished, Started
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import Cost, accuracy_by_round
-from fedcore.results.exports import summary_csv, summary_latex
+from fedcore.results.costs import Cost
+from fedcore.results.curves import accuracy_by_round
+from fedcore.results.exports import summary_csv
 from fedcore.results.finding import findings
 from fedcore.results.frames import cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.leaderboard import board, board_settings
-from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.matrices import run_panel
+from fedcore.results.sharing import summary_latex
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
 from fedcore.share.tables import summary_table

@@ -11,9 +11,8 @@ from fedcore.base.events import Entity, RoundFinished, Started
 from fedcore.config import Experiment, dumps, expand, loads
 from fedcore.results.comparison import compare
 from fedcore.results.curves import accuracy_by_round
+from fedcore.results.matrices import row_panels, run_panel
 from fedcore.results.metrics import METRICS
-from fedcore.results.panels.matrices import row_panels
-from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.settings import setting_key, setting_title
 from fedcore.store import Store
 from tests.support import fill

@@ -13,8 +13,9 @@ from fedcore.base.events import ClientRound, Entity, RoundFinished, Started
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import mean_curves, reaching
-from fedcore.results.panels.matrices import row_panels
+from fedcore.results.costs import reaching
+from fedcore.results.curves import mean_curves
+from fedcore.results.matrices import row_panels
 from fedcore.results.summary import offered_metrics, summarise
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.share.views import ViewSource

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, annotation, escape, short_name
-from fedcore.results.charts.theme import MARGIN, TOOLBAR, Theme, hover
-from fedcore.results.panels.panel import COMMON, LEAST_GAIN, Edge, Panel, findings, is_common, main_edges
+from fedcore.results.charts.theme import MARGIN, TOOLBAR, Chart, Theme, annotation, escape, hover, short_name
+from fedcore.results.panels import COMMON, LEAST_GAIN, Edge, Panel, findings, is_common, main_edges
 
 NO_ARROW = f"every gain or loss is below {LEAST_GAIN:g} point, or equal for several clients"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels

@@ -1,10 +1,7 @@
-"""Heatmaps side by side under one colour axis, and of a few pixels for a cell of a table."""
+"""Heatmaps side by side under one colour axis."""
 
-import base64
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import ceil, isnan
 from typing import Any, Literal
 
@@ -12,30 +9,28 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.base.presentation import MatrixChart
-from fedcore.results.charts.chart import (
-    LABEL_LETTERS,
-    WIDE_PIXELS,
-    Chart,
-    annotation,
-    cell_texts,
-    escape,
-    legend_key,
-    letters,
-    rounds_as_python,
-    shorten,
-    ticks,
-)
 from fedcore.results.charts.theme import (
     ACCURACY_SCALE,
     ALL_LABELS,
     DARK_TEXT_FROM,
+    LABEL_LETTERS,
     RECORDED_SCALE,
+    WIDE_PIXELS,
+    Chart,
     Theme,
+    annotation,
+    cell_texts,
     colours_at,
+    escape,
     hover,
+    legend_key,
+    letters,
     readable_ink,
+    rounds_as_python,
+    shorten,
+    ticks,
 )
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 
 NARROW_SPREAD = 50.0
 """Spread of the values in points up to which a scale from 0 to 100 % hides their differences."""
@@ -498,39 +493,3 @@ def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     for name, column in zip(panel.columns, panel.values.T.tolist(), strict=True):
         table[name] = [None if isnan(v) else round(v, digits) for v in column]
     return table
-
-
-PIXELS, ENOUGH = 4, 128
-"""Pixels of a cell's side, as browsers smooth what they enlarge; fewer in a picture of more pixels."""
-NO_DATA = (160, 166, 173)
-
-
-def thumbnail(shares: np.ndarray) -> str:
-    """Return accuracies as a PNG in a ``data:`` address, on the scale of the heatmaps from 0 to 100 %.
-
-    Args:
-        shares: by model and test set, 0 to 1; nan where nothing was measured. Shape: (models, test sets).
-    """
-    from PIL import Image
-
-    measured = ~np.isnan(shares)
-    steps = np.where(measured, 100 * shares, 0).round().astype(int).clip(0, 100)
-    colours = np.where(measured[..., None], _scale()[steps], np.array(NO_DATA, dtype=np.uint8))
-    pixels = min(PIXELS, ceil(ENOUGH / max(shares.shape)))
-    picture = Image.fromarray(colours.astype(np.uint8)).resize(
-        (pixels * shares.shape[1], pixels * shares.shape[0]), Image.Resampling.NEAREST
-    )
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
-
-
-@cache
-def _scale() -> np.ndarray:
-    """Return the colours of 0 to 100 %. Shape: (101, 3)."""
-    from plotly.colors import sample_colorscale, unlabel_rgb
-
-    return np.array(
-        [unlabel_rgb(text) for text in sample_colorscale(ACCURACY_SCALE, list(np.linspace(0, 1, 101)))],
-        dtype=np.uint8,
-    )

@@ -6,8 +6,16 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, annotation, escape, rounds_as_python
-from fedcore.results.charts.theme import TOOLBAR, Theme, rgba, style
+from fedcore.results.charts.theme import (
+    TOOLBAR,
+    Chart,
+    Theme,
+    annotation,
+    escape,
+    rgba,
+    rounds_as_python,
+    style,
+)
 from fedcore.results.curves import Series, show_ranges
 
 UNIFIED_LINES = 12

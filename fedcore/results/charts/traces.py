@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.results.charts.chart import letters
-from fedcore.results.charts.theme import Theme, colours_at
+from fedcore.results.charts.theme import Theme, colours_at, letters
 from fedcore.results.charts.vector import Anchor, Box, Disc, Image, Path, Point, Shape, Text
 
 KINDS = ("scatter", "bar", "heatmap", "parcoords")

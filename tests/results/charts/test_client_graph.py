@@ -9,7 +9,7 @@ import pytest
 from fedcore.results.charts import client_graph
 from fedcore.results.charts.client_graph import client_graphs
 from fedcore.results.charts.theme import Theme
-from fedcore.results.panels.panel import Panel, edges, findings, gains_panel, main_edges
+from fedcore.results.panels import Panel, edges, findings, gains_panel, main_edges
 
 NAMES = ("global", "a", "b", "c")
 

@@ -10,19 +10,20 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.results.charts.lines import line_chart
-from fedcore.results.charts.theme import STYLES, Theme, style
+from fedcore.results.charts.theme import NARROW_PIXELS, STYLES, WIDE_PIXELS, Theme, style
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import (
+from fedcore.results.costs import row_costs
+from fedcore.results.matrices import (
+    Recorded,
     difference_panel,
     matrix_views,
     over_common_seeds,
     paired_panels,
     row_panels,
+    run_panel,
 )
-from fedcore.results.panels.panel import Panel, accuracy_panel
-from fedcore.results.panels.run_panels import Recorded, run_panel
+from fedcore.results.panels import Panel, accuracy_panel
 from fedcore.share.views import ViewSource
 from fedcore.share.views.matrices import figures
 from fedcore.store import Recorder, RunRow, Store
@@ -181,9 +182,7 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
 
 def test_cost_is_the_mean_over_runs(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    cost = next(
-        c for c in curves.row_costs(Store(filled), found, found.rows[0].setting) if c.label == "SDFed"
-    )
+    cost = next(c for c in row_costs(Store(filled), found, found.rows[0].setting) if c.label == "SDFed")
     assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
     assert cost.seconds_train == pytest.approx(8.0)
 
