@@ -21,7 +21,7 @@ from fedcore.results.charts.theme import STATUS, Theme
 from fedcore.results.finding import verdict
 from fedcore.results.matrices import PanelView, run_panels
 from fedcore.results.metrics import Metric
-from fedcore.results.panels import Panel, findings, ordered_panels, with_shared_row
+from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
 from fedcore.store import ExperimentRow, Store
@@ -258,7 +258,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
         graph = settings.view == CLIENT_GRAPH
         if graph:
-            about = "\n".join(f"- {markup.md(text)}" for text in findings(drawn))
+            about = "\n".join(f"- {markup.md(text)}" for text in map(transfer_finding, drawn))
             st.caption(f"{ABOUT}\n\n{about}")
         else:
             st.caption(f"{about} All heatmaps share one colour scale.".strip())

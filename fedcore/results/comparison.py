@@ -144,18 +144,17 @@ def compare(
         rows.append(
             ComparisonRow(key, run.label, run.method, setting, tuple(members), measured_stats, config, parts)
         )
-    notes += _domain_notes(rows) + _protocol_notes(rows)
+    notes += _row_notes(rows)
     rows = with_other_tests(_with_distinct_labels(rows))
-    budgets = (budget_note({row.label: row.config for row in table}) for table in _tables(rows))
+    budgets = (
+        budget_note({row.label: row.config for row in table})
+        for table in group_by(rows, lambda row: row.setting).values()
+    )
     notes += [*dict.fromkeys(filter(None, budgets)), *sample_notes(rows)]
     titles = distinct_titles({row.setting: row.config for row in rows})
     where_of = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
     notes += [f"{row.mark} {row.label}{where_of[row.setting]}: {row.remark}" for row in rows if row.remark]
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
-
-
-def _tables(rows: Iterable[ComparisonRow]) -> Iterable[list[ComparisonRow]]:
-    return group_by(rows, lambda row: row.setting).values()
 
 
 def _with_gains(
@@ -209,33 +208,30 @@ def _newest_runs(
     runs: Sequence[RunRow], keys: Mapping[int, RowKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
     """Return the runs to average, each seed only once, and notes on the others."""
+
+    def part(run: RunRow) -> tuple[RowKey, int, str | None]:
+        return keys[run.id], run.seed, run.held_out
+
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
-    repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
+    repeats = group_by(usable, part)
     # not by number alone: merged runs have higher ones than the newer runs that were here before
-    newest = {max(of_seed, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of_seed in repeats}
+    newest = {max(of, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of in repeats.values()}
     notes = []
     if len(usable) < len(runs):
-        without = _unfinished_seeds(runs, usable, keys)
+        # named, since means of the others are too high if the seeds that failed are left out
+        lacking = (r for r in runs if part(r) not in repeats)
+        texts = []
+        for (label, held_out, state), of in group_by(
+            lacking, lambda r: (r.label, r.held_out, r.state)
+        ).items():
+            name = label if held_out is None else f"{label} without {held_out}"
+            texts.append(f"{name}, {seeds_text(r.seed for r in of)} ({state})")
+        without = f": {first_few(texts, NAMED, '; ')}" if texts else ""
         notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out{without}")
     if len(newest) < len(usable):
         number = _count(len(usable) - len(newest), "run")
         notes.append(f"{number} a repeat of the same config and seed: the newest counts")
     return [r for r in usable if r.id in newest], notes
-
-
-def _unfinished_seeds(runs: Sequence[RunRow], usable: Sequence[RunRow], keys: Mapping[int, RowKey]) -> str:
-    """Name the seeds that means lack; means of the others are too high if those that failed are left out."""
-
-    def part(run: RunRow) -> tuple[RowKey, int, str | None]:
-        return keys[run.id], run.seed, run.held_out
-
-    present = {part(run) for run in usable}
-    lacking = group_by((r for r in runs if part(r) not in present), lambda r: (r.label, r.held_out, r.state))
-    texts = []
-    for (label, held_out, state), of_label in lacking.items():
-        name = label if held_out is None else f"{label} without {held_out}"
-        texts.append(f"{name}, {seeds_text(r.seed for r in of_label)} ({state})")
-    return f": {first_few(texts, NAMED, '; ')}" if texts else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -280,21 +276,15 @@ def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
     ]
 
 
-def _domain_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Note means of G, P and C over some of the domains only, which differ from a paper's."""
+def _row_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Note means over some of the domains only, and rows of one table that trained in different ways."""
     notes = []
-    for row in rows:
+    for row in rows:  # a paper's G, P and C are over all domains
         held = dict.fromkeys(r.run.held_out for r in row.runs if r.run.held_out is not None)
         domains = {d for r in row.runs for d in r.domains}
         if held and len(held) < len(domains):
             notes.append(f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}")
-    return list(dict.fromkeys(notes))
-
-
-def _protocol_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Note rows of one table that trained for different rounds or shares of clients."""
-    notes = []
-    for table in _tables(row for row in rows if row.trains):
+    for table in group_by((row for row in rows if row.trains), lambda row: row.setting).values():
         for name in ("rounds", "participation"):
             values = sorted({getattr(row.config, name) for row in table})
             if len(values) > 1:

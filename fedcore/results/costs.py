@@ -6,7 +6,7 @@ from typing import Literal
 
 from fedcore.config import Tuned
 from fedcore.results.comparison import Comparison
-from fedcore.results.curves import ByRound, cumulative_cost, scores_by_round, sum_or_none
+from fedcore.results.curves import cumulative_cost, scores_by_round, sum_or_none
 from fedcore.results.metrics import METRICS, Metric, complete_seeds
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
@@ -39,69 +39,52 @@ class Cost:
     tuned: Tuned | None = None
 
     @property
-    def megabytes_with_search(self) -> float | None:
-        """The traffic of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.bytes is None:
-            return None
-        return _sum_of_both(self.megabytes, self.tuned.bytes / MEGABYTE)
-
-    @property
-    def seconds_with_search(self) -> float | None:
-        """The time of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.seconds is None:
-            return None
-        return _sum_of_both(self.seconds, self.tuned.seconds)
-
-    @property
     def megabytes(self) -> float | None:
         """The traffic up and down; None if a script recorded one direction only."""
-        return _sum_of_both(self.megabytes_up, self.megabytes_down)
+        return _both(self.megabytes_up, self.megabytes_down)
+
+    @property
+    def megabytes_with_search(self) -> float | None:
+        """The traffic of one run and of the whole search; None without a search."""
+        sent = None if self.tuned is None else self.tuned.bytes
+        return _both(self.megabytes, None if sent is None else sent / MEGABYTE)
 
     @property
     def seconds(self) -> float | None:
         return sum_or_none(self.seconds_train, self.seconds_aggregate)
 
+    @property
+    def seconds_with_search(self) -> float | None:
+        """The time of one run and of the whole search; None without a search."""
+        return _both(self.seconds, None if self.tuned is None else self.tuned.seconds)
 
-def _sum_of_both(one: float | None, other: float | None) -> float | None:
+
+def _both(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
-
-
-def _total(rows: Sequence[RoundRow], name: str) -> float | None:
-    """Return the sum over a run's rounds; None if one of them but round 0 was not measured or is missing."""
-    trained = [row for row in rows if row.round > 0]
-    values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
-    is_whole = None not in values and (not trained or trained[-1].round == len(trained))
-    return sum_or_none(*values) if is_whole else None
 
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return the traffic and time of whole runs, with the accuracy that they reached."""
     rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
+
+    def total(rows: Sequence[RoundRow], name: str) -> float | None:
+        """Return a run's sum; None if a round, except for round 0, was not measured or is missing."""
+        trained = [row for row in rows if row.round > 0]
+        values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
+        is_whole = None not in values and (not trained or trained[-1].round == len(trained))
+        return sum_or_none(*values) if is_whole else None
+
     costs = []
     for g in comparison.rows_in(setting):
         recorded = [rounds.get(r.run.id, []) for r in g.runs]
-        means = [
-            mean_or_none(_total(rows, name) for rows in recorded)
+        up, down, train, aggregate, evaluate = (
+            mean_or_none(total(rows, name) for rows in recorded)
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
-        ]
-        up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])
-        train, aggregate, evaluate = means[2:]
-        stat = g.stats.get(metric)
-        mean = None if stat is None else stat.mean
-        costs.append(
-            Cost(
-                g.drawn_label,
-                g.method,
-                mean,
-                up,
-                down,
-                train,
-                aggregate,
-                evaluate,
-                not g.other_tests,
-                g.config.method.tuned,
-            )
         )
+        stat, comparable = g.stats.get(metric), not g.other_tests
+        sent = (None if of is None else of / MEGABYTE for of in (up, down))
+        times, mean = (train, aggregate, evaluate), None if stat is None else stat.mean
+        costs.append(Cost(g.drawn_label, g.method, mean, *sent, *times, comparable, g.config.method.tuned))
     return costs
 
 
@@ -204,29 +187,30 @@ def reaching(
     if not any(scores.values()):
         return []
     best = max(rows, key=lambda row: row.stats[metric].mean)
-    traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
+    spent = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
+
+    def reach(row: ComparisonRow, target: float) -> Reach:
+        seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
+        found = []
+        for seed, runs in sorted(seeds.items()):
+            common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
+            if not common or common[0] > 1:
+                continue
+            means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
+            # rounding of the mean must not make the best row miss 100 % of itself
+            at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
+            before = 0.0 if at == 0 else None  # 0 before training, None if it was not measured
+            needed = (
+                None if at is None else mean_or_none(costs[run.id].get(at, before) for run in runs)
+                for costs in spent
+            )
+            found.append(SeedReach(seed, tuple(run.id for run in runs), at, *needed))
+        return Reach(row, tuple(found))
+
     found = []
     for share in shares:
         target = best.stats[metric].mean * share / 100
-        reached = (_reach(row, scores, traffic, time, target) for row in rows)
-        found.append(Reaching(metric, share, best.label, target, tuple(r for r in reached if r.seeds)))
-    return [each for each in found if each.rows]
-
-
-def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
-    seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
-    found = []
-    for seed, runs in sorted(seeds.items()):
-        common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
-        if not common or common[0] > 1:
-            continue
-        means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
-        # rounding of the mean must not make the best row miss 100 % of itself
-        at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
-        spent: list[float | None] = [None, None]
-        if at is not None:  # 0 before training, None if it was not measured
-            before = 0.0 if at == 0 else None
-            for i, costs in enumerate((megabytes, seconds)):
-                spent[i] = mean_or_none(costs[run.id].get(at, before) for run in runs)
-        found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
-    return Reach(row, tuple(found))
+        reached = tuple(r for r in (reach(row, target) for row in rows) if r.seeds)
+        if reached:
+            found.append(Reaching(metric, share, best.label, target, reached))
+    return found

@@ -19,7 +19,6 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
 from fedcore.results.progress import MEGABYTE
-from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import config_for_display, distinguishing_texts
 from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
@@ -78,25 +77,22 @@ def run_labels(store: Store, runs: Iterable[RunRow]) -> dict[int, str]:
     for label, of_label in group_by(runs, lambda r: r.label).items():
         of_group = group_by(of_label, lambda r: r.group_hash)
         several = len({r.held_out for r in of_label}) > 1
-        for (_, members), text in zip(of_group.items(), _what_differs(store, of_group), strict=True):
+        texts = [""]
+        if len(of_group) > 1:
+            firsts = [members[0] for members in of_group.values()]
+            configs = store.runs.configs((r.id for r in firsts), skip_damaged=True)
+            shown = [(r.id, r.origin == "engine") for r in firsts]
+            texts = distinguishing_texts(
+                [config_for_display(configs[i], trained) if i in configs else {} for i, trained in shown]
+            )
+            if len(set(texts)) < len(texts):
+                texts = [
+                    f"{text}, run {r.id}".removeprefix(", ") for text, r in zip(texts, firsts, strict=True)
+                ]
+        for members, text in zip(of_group.values(), texts, strict=True):
             name = f"{label} ({text})" if text else label
             labels |= {r.id: f"{name}, without {r.held_out}" if several else name for r in members}
     return labels
-
-
-def _what_differs(store: Store, groups: Mapping[str, Sequence[RunRow]]) -> list[str]:
-    """Return a unique text per group of runs; an empty one if there is only one group."""
-    if len(groups) == 1:
-        return [""]
-    firsts = [members[0] for members in groups.values()]
-    configs = store.runs.configs((r.id for r in firsts), skip_damaged=True)
-    fields = [
-        config_for_display(configs[r.id], r.origin == "engine") if r.id in configs else {} for r in firsts
-    ]
-    texts = distinguishing_texts(fields)
-    if len(set(texts)) == len(texts):
-        return texts
-    return [f"{text}, run {r.id}".removeprefix(", ") for text, r in zip(texts, firsts, strict=True)]
 
 
 def accuracy_by_round(
@@ -174,22 +170,17 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
         if len(of_label) == 1:
             means += of_label
             continue
-        values = group_by(
-            (pair for s in of_label for pair in zip(s.x, s.y, strict=True)), lambda pair: pair[0]
-        )
+        points = (point for s in of_label for point in zip(s.x, s.y, strict=True))
+        values = group_by(points, lambda point: point[0])
         found = [(x, stat) for x in sorted(values) if (stat := spread(y for _, y in values[x])) is not None]
-        counts = tuple(stat.n for _, stat in found)
-        means.append(
-            Series(
-                label,
-                method,
-                tuple(x for x, _ in found),
-                tuple(stat.mean for _, stat in found),
-                tuple(stat.std for _, stat in found),
-                len(of_label),
-                counts=counts if set(counts) != {len(of_label)} else (),
-            )
+        x, y, std = (
+            tuple(x for x, _ in found),
+            tuple(s.mean for _, s in found),
+            tuple(s.std for _, s in found),
         )
+        counts = tuple(stat.n for _, stat in found)
+        everywhere = set(counts) == {len(of_label)}
+        means.append(Series(label, method, x, y, std, len(of_label), counts=() if everywhere else counts))
     return means
 
 
@@ -211,22 +202,20 @@ def mean_series(
 ) -> list[Series]:
     """Return mean and spread over complete seeds of any value by run and round."""
     costs = cumulative_cost(store, comparison.run_ids(setting), axis)
-    return [s for g in comparison.rows_in(setting) if (s := _mean_series(g, values, costs)).x]
-
-
-def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Series:
-    runs = [r.run for r in complete_seeds(group.runs)]
-    seeds = group_by(runs, lambda r: r.seed)
-    rounds = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
-    common = set.intersection(*rounds) if rounds else set[int]()
-    x, y, std = [], [], []
-    for round_ in sorted(common):
-        stat = spread(mean_or_none(scores[r.id][round_] for r in of_seed) for of_seed in seeds.values())
-        assert stat is not None, group.label
-        x.append(float(np.mean([costs[r.id][round_] for r in runs])))
-        y.append(stat.mean)
-        std.append(stat.std)
-    return Series(group.drawn_label, group.method, tuple(x), tuple(y), tuple(std), len(seeds))
+    lines = []
+    for row in comparison.rows_in(setting):
+        runs = [r.run for r in complete_seeds(row.runs)]
+        seeds = group_by(runs, lambda r: r.seed)
+        rounds = [set(values.get(r.id, {})) & set(costs[r.id]) for r in runs]
+        points: list[tuple[float, float, float | None]] = []
+        for at in sorted(set.intersection(*rounds)) if rounds else ():
+            stat = spread(mean_or_none(values[r.id][at] for r in of_seed) for of_seed in seeds.values())
+            assert stat is not None, row.label
+            points.append((float(np.mean([costs[r.id][at] for r in runs])), stat.mean, stat.std))
+        if points:
+            x, y, std = zip(*points, strict=True)
+            lines.append(Series(row.drawn_label, row.method, x, y, std, len(seeds)))
+    return lines
 
 
 def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> ByRound:

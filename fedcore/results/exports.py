@@ -209,19 +209,16 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
 
 
+RUN_FIELDS = ("experiment", "run", "method", "label", "seed", "held_out")
 ROUND_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "stage", "model",
-    "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
+    *RUN_FIELDS, "round", "split", "stage", "model", "model_kind", "test_set", "test_set_kind", "correct",
+    "total", "accuracy", "loss",
 )  # fmt: skip
 CLIENT_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
-    "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
-    "own_total", "own_accuracy",
+    *RUN_FIELDS, "round", "client", "domain", "training_samples", "took_part", "steps", "train_loss",
+    "bytes_up", "bytes_down", "own_correct", "own_total", "own_accuracy",
 )  # fmt: skip
-DIAGNOSTIC_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "name", "client_a", "client_b",
-    "value",
-)  # fmt: skip
+DIAGNOSTIC_FIELDS = (*RUN_FIELDS, "round", "name", "client_a", "client_b", "value")
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
 
@@ -243,10 +240,7 @@ def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:
 
     A file has millions of rows, so the text of a run, an entity and a share is made once.
     """
-    runs = {
-        r.id: _line((comparison.names[r.experiment_id], r.id, r.method, r.label, r.seed, r.held_out or ""))
-        for r in comparison.runs
-    }
+    runs = {run: _line(described) for described, run in _described_runs(comparison)}
     entities = {run: {e.entity: _line((e.name, e.kind)) for e in store.cells.entities(run)} for run in runs}
     shares: dict[tuple[int, int], str] = {}
 
@@ -281,72 +275,52 @@ def _line(values: Iterable[object]) -> str:
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-    names = comparison.names
 
     def rows() -> Iterable[list[object]]:
-        for run in comparison.runs:
-            took_part = {(c.round, c.client): c for c in store.rounds.clients(run.id)}
-            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
-            clients = {e.entity: e for e in store.cells.entities(run.id) if e.kind == "client"}
+        for described, run in _described_runs(comparison):
+            took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
+            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
+            clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
             for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
                 part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
-                yield [
-                    names[run.experiment_id],
-                    run.id,
-                    run.method,
-                    run.label,
-                    run.seed,
-                    run.held_out or "",
-                    round_,
-                    client.name,
-                    client.domain or "",
-                    _blank(client.samples),
-                    int(part is not None),
-                    *(
-                        [
-                            part.steps,
-                            _blank(part.train_loss, ".4f"),
-                            _blank(part.bytes_up),
-                            _blank(part.bytes_down),
-                        ]
-                        if part
-                        else [""] * 4
-                    ),
-                    *(
-                        [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
-                        if score
-                        else [""] * 3
-                    ),
-                ]
+                trained: list[object] = [None] * 4
+                if part is not None:
+                    loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
+                    trained = [part.steps, loss, part.bytes_up, part.bytes_down]
+                tested: list[object] = [None] * 3
+                if score is not None:
+                    tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+                about = [client.name, client.domain, client.samples, int(part is not None)]
+                yield [*described, round_, *about, *trained, *tested]
 
     return csv_text(CLIENT_FIELDS, rows())
 
 
 def diagnostics_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round, diagnostic and client, or pair of clients; of whole rounds without one."""
-    names = comparison.names
 
     def rows() -> Iterable[list[object]]:
-        for run in comparison.runs:
-            described = [
-                names[run.experiment_id],
-                run.id,
-                run.method,
-                run.label,
-                run.seed,
-                run.held_out or "",
-            ]
-            clients = {e.entity: e.name for e in store.cells.entities(run.id)}
-            for name in store.diagnostics.names(run.id):
-                for row in store.diagnostics.of_run(run.id, name):
-                    pair = (clients.get(row.client_a, ""), clients.get(row.client_b, ""))
-                    yield [*described, row.round, name, *pair, _blank(row.value)]
+        for described, run in _described_runs(comparison):
+            clients = {e.entity: e.name for e in store.cells.entities(run)}
+            for name in store.diagnostics.names(run):
+                for row in store.diagnostics.of_run(run, name):
+                    yield [
+                        *described,
+                        row.round,
+                        name,
+                        clients.get(row.client_a),
+                        clients.get(row.client_b),
+                        row.value,
+                    ]
 
     return csv_text(DIAGNOSTIC_FIELDS, rows())
 
 
-def _blank(value: float | None, digits: str = "") -> str:
-    return "" if value is None else f"{value:{digits}}"
+def _described_runs(comparison: Comparison) -> Iterable[tuple[list[object], int]]:
+    """Yield the first columns of each run's rows, ``RUN_FIELDS``, and its number."""
+    names = comparison.names
+    for run in comparison.runs:
+        yield [names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out], run.id
 
 
 def csv_text(fields: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

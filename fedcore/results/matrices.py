@@ -22,7 +22,6 @@ from fedcore.results.panels import (
     by_domain,
     by_held_out,
     client_names,
-    domain_names,
     gains_panel,
     panel_of_cells,
 )
@@ -32,8 +31,6 @@ from fedcore.store import EntityRow, RunRow, Store
 if TYPE_CHECKING:
     import pandas as pd
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 from fedcore.results.comparison import Comparison, reason_not_comparable
@@ -74,7 +71,10 @@ class Recorded:
 
     @property
     def domains(self) -> list[str]:
-        return domain_names(e for of_run in self.entities.values() for e in of_run)
+        """The domains in the order of their test sets, then of the clients."""
+        named = [e for of_run in self.entities.values() for e in of_run]
+        tested = [e.name for e in named if e.kind == "domain"]
+        return list(dict.fromkeys([*tested, *(e.domain for e in named if e.domain)]))
 
     def panel(self, view: PanelView | MatrixChart, title: str, method: str) -> Panel:
         """Return the panel of a view; it has no rows or no columns if nothing was recorded for it."""
@@ -83,9 +83,17 @@ class Recorded:
         if view == "clients":
             return self._clients_panel(title, method)
         if view == "domains":
-            return self._domain_panel(title, method)
+            names = self.domains if len(self._domain_cells) else []
+            panel = panel_of_cells(title, method, names, names, self._domain_cells)
+            recorded = any(self.rounds.values())
+            return replace(panel, empty_text="no domains recorded") if recorded else panel
         if view == "held_out":
-            return self._held_out_panel(title, method)
+            # FedOT's ACC matrix: a row is the run that held out this domain. On the diagonal is the global
+            # model on it (G), elsewhere each other domain's own models on that domain (P).
+            cells, held_out = self.held_out_cells, {run.held_out for run in self.runs}
+            rows = [name for name in self.domains if name in held_out] if len(cells) else []
+            panel = panel_of_cells(title, method, rows, self.domains, cells)
+            return replace(panel, row_title="held out", column_title="domain")
         cells = self.store.cells.coded(self.rounds, self.split, self.stage)
         evaluated = np.union1d(cells.model, cells.test_set).tolist()
         entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
@@ -96,7 +104,8 @@ class Recorded:
     def held_out_cells(self) -> pd.DataFrame:
         """The cells by held-out domain and domain, see ``by_held_out``."""
         if self.together is not None:
-            return self._of_runs(self.together.held_out_cells)
+            cells = self.together.held_out_cells
+            return cells[cells.run_id.isin([run.id for run in self.runs])]
         return by_held_out(
             cell_frame(self.store.cells.own_and_global(self.rounds, self.split, self.stage), self.runs)
         )
@@ -104,7 +113,8 @@ class Recorded:
     @cached_property
     def _domain_cells(self) -> pd.DataFrame:
         if self.together is not None:
-            return self._of_runs(self.together._domain_cells)
+            cells = self.together._domain_cells
+            return cells[cells.run_id.isin([run.id for run in self.runs])]
         cells = cell_frame(self.store.cells.at_rounds(self.rounds, self.split, self.stage), self.runs)
         domain_of = {
             (run, e.name): e.domain
@@ -115,55 +125,28 @@ class Recorded:
         cells["row"] = [domain_of.get(of) for of in zip(cells.run_id, cells.model, strict=True)]
         return by_domain(cells)
 
-    def _of_runs(self, cells: pd.DataFrame) -> pd.DataFrame:
-        return cells[cells.run_id.isin([run.id for run in self.runs])]
-
-    def _held_out_panel(self, title: str, method: str) -> Panel:
-        """Return FedOT's ACC matrix; a row is the run that held out this domain.
-
-        On the diagonal is the global model on it (G; empty for methods without such a model), elsewhere each
-        other domain's own models on that domain (P).
-        """
-        cells, held_out = self.held_out_cells, {run.held_out for run in self.runs}
-        rows = [name for name in self.domains if name in held_out] if len(cells) else []
-        return panel_of_cells(
-            title, method, rows, self.domains, cells, row_title="held out", column_title="domain"
-        )
-
-    def _domain_panel(self, title: str, method: str) -> Panel:
-        names = self.domains if len(self._domain_cells) else []
-        panel = panel_of_cells(title, method, names, names, self._domain_cells)
-        recorded = any(self.rounds.values())
-        return replace(panel, empty_text="no domains recorded") if recorded else panel
-
     def _clients_panel(self, title: str, method: str) -> Panel:
         """Return clients by rounds: own models on own test samples.
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        accuracies = {
-            run.id: [
-                o
-                for o in self.store.cells.own_of_participants(run.id, self.split, self.stage)
-                if o.round in self.rounds.get(run.id, ())
+        cells: list[tuple[int, str, str, float, int, int]] = []
+        clients: list[str] = []
+        for run in self.runs:
+            of_run = self.store.cells.own_of_participants(run.id, self.split, self.stage)
+            shown = [o for o in of_run if o.round in self.rounds.get(run.id, ())]
+            entities = self.store.cells.entities(run.id, {o.client for o in shown})
+            names = _Names(entities)
+            clients += client_names(entities)
+            cells += [
+                (run.id, names[o.client], str(o.round), o.correct / o.total, o.correct, o.total)
+                for o in shown
             ]
-            for run in self.runs
-        }
-        entities = {
-            run: self.store.cells.entities(run, {o.client for o in of}) for run, of in accuracies.items()
-        }
-        cells = [
-            (run, names[o.client], str(o.round), o.correct / o.total, o.correct, o.total)
-            for run, of_run in accuracies.items()
-            for names in [_names(entities[run])]
-            for o in of_run
-        ]
-        clients = client_names(e for of_run in entities.values() for e in of_run)
+        clients = list(dict.fromkeys(clients))
         rounds = [str(r) for r in sorted({r for of_run in self.rounds.values() for r in of_run})]
-        panel = panel_of_cells(
-            title, method, clients, rounds, self._placed(cells), row_title="client", column_title="round"
-        )
-        return replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
+        panel = panel_of_cells(title, method, clients, rounds, self._placed(cells))
+        own_columns = (len(rounds) - 1,) * len(clients)
+        return replace(panel, row_title="client", column_title="round", own_columns=own_columns)
 
     def _placed(self, cells: Iterable[tuple[int, str, str, float, int, int]]) -> pd.DataFrame:
         """Return the frame of cells that are given as run, row, column, share, correct and total."""
@@ -178,7 +161,7 @@ class Recorded:
         last: dict[int, int] = {}
         for run_id, rounds in self.rounds.items():
             values = self.store.diagnostics.at_round(run_id, matrix.name, rounds[-1]) if rounds else []
-            names = _names(self.entities[run_id])
+            names = _Names(self.entities[run_id])
             if values:
                 last[run_id] = values[0].round
                 cells += [
@@ -187,30 +170,28 @@ class Recorded:
                     if d.value is not None
                 ]
         clients = client_names(e for of_run in self.entities.values() for e in of_run) if last else []
-        panel = panel_of_cells(
-            title,
-            method,
-            clients,
-            clients,
-            self._placed(cells),
+        panel = panel_of_cells(title, method, clients, clients, self._placed(cells))
+        panel = replace(
+            panel,
+            values=panel.values / 100,  # values, not percentages
+            matrix=matrix,
             row_title=matrix.rows,
             column_title=matrix.columns,
+            last_rounds=last,
         )
-        panel = replace(panel, values=panel.values / 100, matrix=matrix)  # values, not percentages
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
-            panel = replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
-        return replace(panel, last_rounds=last)
+            return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
+        return panel
 
 
 class _Names(dict[int, str]):
     """Names by code; a code without a name is damage."""
 
+    def __init__(self, entities: Iterable[EntityRow]) -> None:
+        super().__init__((e.entity, e.name) for e in entities)
+
     def __missing__(self, code: int) -> str:
         raise FedLensError(NAMELESS, "db")
-
-
-def _names(entities: Iterable[EntityRow]) -> _Names:
-    return _Names((e.entity, e.name) for e in entities)
 
 
 def default_view(clients: int) -> PanelView:
@@ -269,24 +250,18 @@ def _run_panel(
         first = replace(recorded, rounds={run: shown[:1] for run, shown in rounds.items()})
         panel = gains_panel(recorded.panel("matrix", "", method), first.panel("matrix", "", method))
     else:
-        chosen = view if view in VIEWS else matrix_charts(runs)[view]
-        panel = recorded.panel(chosen, "", method)
-    last_rounds = {**{run: shown[0] for run, shown in last.items() if shown}, **panel.last_rounds}
-    title = _title(runs, label, last_rounds, single=view != "held_out")
-    return replace(panel, title=title, runs=tuple(r.id for r in runs))
-
-
-def _title(runs: Sequence[RunRow], label: str, last_rounds: Mapping[int, int], *, single: bool) -> str:
-    """Return ``FedOT: round 4/10`` for one run, ``FedOT: 3 seeds, round 3 to 4`` for several."""
-    shown = sorted(last_rounds.values())
-    if not shown:
-        waiting = all(run.state == "queued" for run in runs)
-        return f"{label}: {'waiting' if waiting else 'no round yet'}"
-    if single and len(runs) == 1:
-        return f"{label}: round {shown[0]}/{runs[0].rounds_total}"
-    begun = len({r.seed for r in runs if r.id in last_rounds})
-    seeds = f"{begun} seeds, " if begun > 1 else ""
-    return f"{label}: {seeds}round {' to '.join(map(str, dict.fromkeys([shown[0], shown[-1]])))}"
+        panel = recorded.panel(view if view in VIEWS else matrix_charts(runs)[view], "", method)
+    drawn = {**{run: shown[0] for run, shown in last.items() if shown}, **panel.last_rounds}
+    numbers = sorted(drawn.values())
+    begun = len({r.seed for r in runs if r.id in drawn})
+    if not numbers:
+        what = "waiting" if all(run.state == "queued" for run in runs) else "no round yet"
+    elif len(runs) == 1 and view != "held_out":
+        what = f"round {numbers[0]}/{runs[0].rounds_total}"
+    else:
+        seeds = f"{begun} seeds, " if begun > 1 else ""
+        what = f"{seeds}round {' to '.join(map(str, dict.fromkeys([numbers[0], numbers[-1]])))}"
+    return replace(panel, title=f"{label}: {what}", runs=tuple(r.id for r in runs))
 
 
 Panels = dict[str, Panel]
@@ -340,17 +315,16 @@ def difference_panel(panel: Panel, baseline: Panel, shown: Panel | None = None) 
         shown: a panel with the rows and columns of the result; default: ``panel``.
     """
     shown = panel if shown is None else shown
-    values = _values_at(panel, shown) - _values_at(baseline, shown)
-    return replace(shown, title=f"{panel.title} - {baseline.title}", values=values)
 
+    def values(of: Panel) -> np.ndarray:
+        rows, columns = (
+            [names.index(name) if name in names else -1 for name in wanted]
+            for wanted, names in ((shown.rows, of.rows), (shown.columns, of.columns))
+        )
+        return np.pad(of.values, (0, 1), constant_values=np.nan)[np.ix_(rows, columns)]
 
-def _values_at(panel: Panel, shown: Panel) -> np.ndarray:
-    """Return a panel's values in the rows and columns of another one; NaN where it does not have them."""
-    rows, columns = (
-        [names.index(name) if name in names else -1 for name in wanted]
-        for wanted, names in ((shown.rows, panel.rows), (shown.columns, panel.columns))
-    )
-    return np.pad(panel.values, (0, 1), constant_values=np.nan)[np.ix_(rows, columns)]
+    title = f"{panel.title} - {baseline.title}"
+    return replace(shown, title=title, values=values(panel) - values(baseline))
 
 
 NEEDS_ROUND = "It appears with the first evaluated round."
@@ -362,35 +336,31 @@ class MatrixView:
     """A matrix for each row of a comparison.
 
     Attributes:
+        view: of the panels; a chart if a method recorded the values, which then are not accuracies.
         absent: a sentence on why a comparison may lack the matrix.
         differences: places that also draw the differences from the baseline.
-        recorded: description of values that a method recorded; None for accuracies.
     """
 
     title: str
-    panels: Callable[[Store, Comparison, str], Panels]
+    view: PanelView | MatrixChart
     absent: str
     differences: Literal["nowhere", "page", "everywhere"] = "everywhere"
-    recorded: MatrixChart | None = None
+
+    @property
+    def recorded(self) -> bool:
+        return isinstance(self.view, MatrixChart)
 
 
 MATRICES: dict[str, MatrixView] = {
-    "methods": MatrixView(
-        "Method by domain",
-        lambda store, compared, setting: {"": method_by_domain_panel(store, compared, setting)},
-        NEEDS_DOMAINS,
-        "nowhere",
-    ),
-    "models": MatrixView("Model by test set", row_panels, NEEDS_ROUND),
+    "methods": MatrixView("Method by domain", "methods", NEEDS_DOMAINS, "nowhere"),
+    "models": MatrixView("Model by test set", "matrix", NEEDS_ROUND),
     "held_out": MatrixView(
         "Held-out domain by domain (G, P)",
-        partial(row_panels, view="held_out"),
+        "held_out",
         "It needs runs that hold out a domain (*Held-out domains* on the page New).",
     ),
-    "domains": MatrixView(
-        "Domain of the model by domain of the images", partial(row_panels, view="domains"), NEEDS_DOMAINS
-    ),
-    "rounds": MatrixView("Client by round", partial(row_panels, view="clients"), NEEDS_ROUND, "page"),
+    "domains": MatrixView("Domain of the model by domain of the images", "domains", NEEDS_DOMAINS),
+    "rounds": MatrixView("Client by round", "clients", NEEDS_ROUND, "page"),
 }
 """Matrices of accuracies by name; a report draws them in this order."""
 FIRST = "models"
@@ -400,13 +370,7 @@ FIRST = "models"
 def matrix_views(runs: Iterable[RunRow] = ()) -> dict[str, MatrixView]:
     """Return ``MATRICES``, and the matrices that methods can record, described by the runs' methods first."""
     recorded = {
-        name: MatrixView(
-            chart.title,
-            partial(row_panels, view=chart),
-            f"{recording_methods(name)} can record it.",
-            "nowhere",
-            chart,
-        )
+        name: MatrixView(chart.title, chart, f"{recording_methods(name)} can record it.", "nowhere")
         for name, chart in matrix_charts(runs).items()
         if name not in MATRICES
     }
@@ -446,5 +410,8 @@ def over_common_seeds(rows: Iterable[ComparisonRow], baseline: ComparisonRow) ->
 
 def shown_panels(view: MatrixView, store: Store, comparison: Comparison, setting: str) -> Panels:
     """Return the panels of a view that have cells; none if the setting has no such matrix."""
-    panels = view.panels(store, comparison, setting)
+    if view.view == "methods":
+        panels = {"": method_by_domain_panel(store, comparison, setting)}
+    else:
+        panels = row_panels(store, comparison, setting, view.view)
     return {key: panel for key, panel in panels.items() if panel.rows and panel.columns}

@@ -51,7 +51,7 @@ def draw(shown: ShownComparison) -> None:
             "Fit colours to the values",
             key="compare_fitted",
             bind="query-params",
-            disabled=views[view].recorded is not None,
+            disabled=views[view].recorded,
         )
         order = session.choose(st.selectbox, "Order of rows", ORDERS, "rows", width=220)
     columns = 1 if session.is_narrow() else SIDE_BY_SIDE

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.results.charts.theme import MARGIN, TOOLBAR, Chart, Theme, annotation, escape, hover, short_name
-from fedcore.results.panels import COMMON, LEAST_GAIN, Edge, Panel, findings, is_common, main_edges
+from fedcore.results.panels import COMMON, LEAST_GAIN, Edge, Panel, is_common, main_edges, transfer_finding
 
 NO_ARROW = f"every gain or loss is below {LEAST_GAIN:g} point, or equal for several clients"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels
@@ -88,7 +88,7 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
         "hovermode": "closest",
         "uirevision": "helps",
     }
-    return Chart(go.Figure({"data": data, "layout": layout}), " ".join(findings(panels)))
+    return Chart(go.Figure({"data": data, "layout": layout}), " ".join(map(transfer_finding, panels)))
 
 
 def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str, Any]:

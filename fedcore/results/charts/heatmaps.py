@@ -119,21 +119,13 @@ def difference_grid(
 
     The text alternative calls them ``what``.
     """
-    reach = difference_reach(panels)
+    # the largest difference, at least 1, at which the colour scale ends on both sides
+    reach = max(1.0, float(np.ceil(np.abs(_measured_values(panels)).max(initial=0.0))))
     axis = _coloraxis(theme.diverging, -reach, reach, "Points", theme) | {"cmid": 0}
-    parts = [
-        f"{p.title}: {np.nanmean(p.values):+.1f} points on average"
-        for p in panels
-        if not np.isnan(p.values).all()
-    ]
+    means = [(p.title, np.nanmean(p.values)) for p in panels if not np.isnan(p.values).all()]
+    parts = [f"{title}: {mean:+.1f} points on average" for title, mean in means]
     figure = _grid(panels, theme, columns, axis, "difference", width)
     return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
-
-
-def difference_reach(panels: Sequence[Panel]) -> float:
-    """Return the largest difference in points (at least 1), at which the colour scale ends on both sides."""
-    measured = _measured_values(panels)
-    return max(1.0, float(np.ceil(np.abs(measured).max()))) if measured.size else 1.0
 
 
 def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
@@ -144,18 +136,19 @@ class _Places:
     """The places of panels in rows of ``columns``, in pixels and in shares of the chart.
 
     Attributes:
+        columns: panels beside each other, as many as there are at most.
         height: of the chart in pixels.
         margin: around the panels, in pixels.
         title_letters: letters of a title for which there is room.
     """
 
     def __init__(self, panels: Sequence[Panel], columns: int, pixels: int, notes: bool) -> None:
-        self._columns = max(1, min(columns, len(panels)))
-        rows = max(1, ceil(len(panels) / self._columns))
+        self.columns = max(1, min(columns, len(panels)))
+        rows = max(1, ceil(len(panels) / self.columns))
         tallest = max((len(p.rows) for p in panels), default=1)
         self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
         full = max(7 * CELL, tallest * self._row)
-        of_row = [panels[i * self._columns : (i + 1) * self._columns] for i in range(rows)]
+        of_row = [panels[i * self.columns : (i + 1) * self.columns] for i in range(rows)]
         # the name of a shared row has two lines; a row of panels is as tall as its tallest one
         self._full, self._shared = full, 2 * self._row
         bodies = [self._shared if some and all(p.shared for p in some) else full for some in of_row]
@@ -168,23 +161,19 @@ class _Places:
         inside = pixels - BESIDE - SMALL * name
         self.margin = {**_beside(panels, inside), "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
-        usual = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
+        usual = min(0.12, 0.34 / self.columns, 0.03 + name * 0.0065)  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
-        self._width = (1 - self._aside * (self._columns - 1)) / self._columns
+        self._width = (1 - self._aside * (self.columns - 1)) / self.columns
         self._pixels = self._width * inside  # of a panel
         self.title_letters = (inside + OVERHANG) / LETTER
-        if self._columns > 1:
+        if self.columns > 1:
             self.title_letters = (self._width + self._aside) * inside / LETTER - 3
 
     def ends(self, i: int, panel: Panel) -> Extent:
         """Return the place of panel ``i``."""
-        row, column = divmod(i, self._columns)
+        row, column = divmod(i, self.columns)
         left, top = column * (self._width + self._aside), 1 - self._above[row] / self._inner
         return (left, min(1.0, left + self._width)), (max(0.0, top - self._height(panel) / self._inner), top)
-
-    def is_first(self, i: int) -> bool:
-        """Return whether panel ``i`` is the first of its row."""
-        return i % self._columns == 0
 
     def cell(self, panel: Panel) -> tuple[float, float]:
         """Return the approximate width and height of a cell in pixels."""
@@ -236,11 +225,15 @@ def _grid(
     framed = False
     for i, panel in enumerate(panels):
         ends, nth, note = places.ends(i, panel), str(i + 1) if i else "", notes[i] if notes else None
-        axes |= _panel_axes(panel, theme, nth, ends, places.is_first(i))
+        axes |= _panel_axes(panel, theme, nth, ends, i % places.columns == 0)
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
-        texts = [_cell_texts(panel, kind, inks)] if places.has_texts(panel, kind) else []
+        texts = []
+        if places.has_texts(panel, kind):
+            y, x = np.nonzero(~np.isnan(panel.values))
+            form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
+            texts = [cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])]
         size = places.cell(panel)
         frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
         framed = framed or bool(frames)
@@ -270,43 +263,39 @@ def _grid(
     return go.Figure({"data": data, "layout": layout})
 
 
-def _cell_in_words(panel: Panel) -> str:
-    """Return the template that describes a cell in words, from the names of its row and column."""
-    if panel.matrix is not None:
-        return f"%{{y}} {panel.matrix.verb} %{{x}}"
-    if panel.row_title == "client":
-        return "%{y}, round %{x}"
-    if panel.row_title == HELD_OUT:
-        return "%{y} held out, %{customdata[2]} on %{x}"
-    return "%{y} on %{x}"
-
-
-def _hover(panel: Panel, kind: PanelKind) -> dict[str, Any]:
-    """Return the template of the hover texts and its numbers: a cell's place, value and counts.
+def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
+    """Return the trace of a panel, with hover texts of a cell's place, value and counts.
 
     One text per cell would be made, copied and sent one by one. The counts are one array of integers, and the
     names are those of the axes (``_axis_names``).
     """
+    words = "%{y} on %{x}"
+    if panel.matrix is not None:
+        words = f"%{{y}} {panel.matrix.verb} %{{x}}"
+    elif panel.row_title == "client":
+        words = "%{y}, round %{x}"
+    elif panel.row_title == HELD_OUT:
+        words = "%{y} held out, %{customdata[2]} on %{x}"
     value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
-    words = f"{_cell_in_words(panel)}<br><b>{value}</b>"
-    if not panel.total.any():
-        return {"hovertemplate": hover(words)}
-    numbers = [panel.correct, panel.total]
-    if panel.row_title == HELD_OUT:
-        is_global = [[row == column for column in panel.columns] for row in panel.rows]
-        numbers.append(np.where(is_global, "global model (G)", "client models (P)").astype(object))
-    counts = " (%{customdata[0]} of %{customdata[1]})"
-    return {"customdata": np.stack(numbers, axis=-1), "hovertemplate": hover(words + counts)}
-
-
-def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
+    words += f"<br><b>{value}</b>"
+    counts: dict[str, Any] = {}
+    if panel.total.any():
+        numbers = [panel.correct, panel.total]
+        if panel.row_title == HELD_OUT:
+            is_global = [[row == column for column in panel.columns] for row in panel.rows]
+            numbers.append(np.where(is_global, "global model (G)", "client models (P)").astype(object))
+        counts, words = (
+            {"customdata": np.stack(numbers, axis=-1)},
+            f"{words} (%{{customdata[0]}} of %{{customdata[1]}})",
+        )
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     return {
         "type": "heatmap",
         "z": rounds_as_python(panel.values, 3 if kind == "recorded" else 1),
         "x": np.arange(len(panel.columns)),
         "y": np.arange(len(panel.rows)),
-        **_hover(panel, kind),
+        **counts,
+        "hovertemplate": hover(words),
         "coloraxis": "coloraxis",
         "xgap": gap,
         "ygap": gap,
@@ -323,12 +312,6 @@ def _inks(panel: Panel, theme: Theme, kind: PanelKind, low: float, high: float) 
     if kind == "difference":
         return readable_ink(colours_at(theme.diverging, share))
     return np.where(100 * share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
-
-
-def _cell_texts(panel: Panel, kind: PanelKind, inks: np.ndarray) -> dict[str, Any]:
-    y, x = np.nonzero(~np.isnan(panel.values))
-    form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
-    return cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])
 
 
 def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[dict[str, Any]]:

@@ -191,15 +191,11 @@ class Theme:
         }
 
 
+@cache
 def style(method: str) -> MethodStyle:
     """Return the style of a method; one that is not ours gets a style that depends only on its name."""
     spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
-    return _styles().get(method, spare)
-
-
-@cache
-def _styles() -> dict[str, MethodStyle]:
-    return dict(zip(built_in(), STYLES, strict=False))
+    return dict(zip(built_in(), STYLES, strict=False)).get(method, spare)
 
 
 def rgba(colour: str, opacity: float) -> str:
