@@ -20,7 +20,6 @@ from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.charts.theme import STATUS, Theme
 from fedcore.results.finding import verdict
 from fedcore.results.matrices import PanelView, run_panels
-from fedcore.results.metrics import Metric
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
@@ -94,12 +93,8 @@ def lines(
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
-    if what == "loss":
-        series = curves.loss_by_round(store, until)
-    elif what == "traffic":
-        series = curves.traffic_by_round(store, until)
-    elif what in CURVES:
-        series = curves.accuracy_by_round(store, until, cast(Metric, what), split, stage)
+    if what in ("loss", "traffic", *CURVES):
+        series = curves.run_lines(store, until, cast(curves.CurveValue, what), split, stage)
     else:
         recorded = curves.recorded_charts(store, store.runs.get(until))
         chosen = next((c for c in recorded if c.key == what), None) or curves.default_chart(what)

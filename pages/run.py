@@ -173,8 +173,8 @@ def lines(run: RunRow) -> None:
     """Draw accuracy and loss by round; imported results may have no loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(session.store(), until), True)
-    loss = curves.loss_by_round(session.store(), until)
+    curve(columns[0], "Personal accuracy, mean", curves.run_lines(session.store(), until), True)
+    loss = curves.run_lines(session.store(), until, "loss")
     if loss:
         curve(columns[1], "Training loss", loss, False)
 

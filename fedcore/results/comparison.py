@@ -114,8 +114,11 @@ def compare(
     """
     experiments = tuple(store.experiments.several(list(dict.fromkeys(experiment_ids))))
     all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
-    runs = run_filter.filtered_runs(store, all_runs, where)
-    configs = store.runs.configs([r.id for r in runs])
+    configs = store.runs.configs([r.id for r in all_runs])
+    runs = all_runs
+    if where.strip():
+        kept = run_filter.select(where, run_filter.run_records(all_runs, configs))
+        runs = [r for r in all_runs if r.id in kept]
     without_draws = [run for run in runs if not is_draw(configs[run.id])]
     draws = len(runs) - len(without_draws) if without_draws else 0
     runs = without_draws or runs  # draws alone are compared with each other

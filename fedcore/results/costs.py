@@ -6,7 +6,7 @@ from typing import Literal
 
 from fedcore.config import Tuned
 from fedcore.results.comparison import Comparison
-from fedcore.results.curves import cumulative_cost, scores_by_round, sum_or_none
+from fedcore.results.curves import cumulative_cost, sum_or_none, values_by_round
 from fedcore.results.metrics import METRICS, Metric, complete_seeds
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
@@ -183,7 +183,7 @@ def reaching(
     """
     rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
     ids = [result.run.id for row in rows for result in row.runs]
-    scores = scores_by_round(store, ids, metric)
+    scores = values_by_round(store, ids, metric)
     if not any(scores.values()):
         return []
     best = max(rows, key=lambda row: row.stats[metric].mean)

@@ -33,6 +33,7 @@ MAX_RANGES = 2
 """Up to this many lines of one colour may have bands from minimum to maximum and remain readable."""
 Until = Mapping[int, int]
 """Run -> the last round to be shown."""
+CurveValue = Metric | Literal["loss", "traffic"]
 ByRound = dict[int, dict[int, float]]
 """Run -> round -> value."""
 
@@ -95,75 +96,67 @@ def run_labels(store: Store, runs: Iterable[RunRow]) -> dict[int, str]:
     return labels
 
 
-def accuracy_by_round(
-    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, stage: int = AFTER_AGGREGATION
+def run_lines(
+    store: Store,
+    until: Until,
+    value: CurveValue = "personal",
+    split: int = TEST,
+    stage: int = AFTER_AGGREGATION,
 ) -> list[Series]:
-    """Return the accuracy of some runs by round, per cent."""
-    return _series_per_run(store, until, scores_by_round(store, until, metric, split, stage))
+    """Return a line for every run that has values up to its last round, and any traffic if that is drawn."""
+    runs, values = store.runs.get(until), values_by_round(store, until, value, split, stage)
+    labels = run_labels(store, runs)
+    lines = []
+    for run in runs:
+        shown = [(r, y) for r, y in values[run.id].items() if r <= until[run.id]]
+        if shown and (value != "traffic" or any(y for _, y in shown)):
+            x, y = zip(*shown, strict=True)
+            lines.append(Series(labels[run.id], run.method, x, y, (None,) * len(x), 1))
+    return lines
 
 
-def loss_by_round(store: Store, until: Until) -> list[Series]:
-    """Return the training loss of some runs by round."""
-    return _series_per_run(store, until, _losses(store, until))
-
-
-def _losses(store: Store, run_ids: Iterable[int]) -> ByRound:
-    ids = list(run_ids)
-    values: ByRound = {i: {} for i in ids}
-    for row in store.rounds.of_runs(ids):
-        if row.train_loss is not None:
-            values[row.run_id][row.round] = row.train_loss
-    return values
-
-
-def traffic_by_round(store: Store, until: Until) -> list[Series]:
-    """Return the traffic of all clients up to each round in MB, for the runs that measured it."""
-    lines = _series_per_run(store, until, cumulative_cost(store, until, "megabytes"))
-    return [line for line in lines if any(line.y)]
-
-
-def scores_by_round(
-    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
+def values_by_round(
+    store: Store,
+    run_ids: Iterable[int],
+    value: CurveValue,
+    split: int = TEST,
+    stage: int = AFTER_AGGREGATION,
 ) -> ByRound:
-    """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
+    """Return a value of some runs by round: the traffic so far in MB, the loss, or an accuracy in per cent.
+
+    There is none for a metric without a curve.
+    """
     import pandas as pd
 
     ids = list(run_ids)
-    if metric == "dual" or metric in SCORE_COLUMNS:
+    values: ByRound = {i: {} for i in ids}
+    if value == "traffic":
+        return cumulative_cost(store, ids, "megabytes")
+    if value == "loss":
+        for row in store.rounds.of_runs(ids):
+            if row.train_loss is not None:
+                values[row.run_id][row.round] = row.train_loss
+        return values
+    if value == "dual" or value in SCORE_COLUMNS:
         table = score_frame(store.rounds.mean_accuracy(ids, split, stage))
     else:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
             store.cells.own_and_global(evaluated, split, stage)
-            if metric == "local"
+            if value == "local"
             else store.cells.on_kinds(evaluated, FURTHER, split, stage)
         )
         table = round_metrics(cell_frame(cells, store.runs.get(ids)))
-    shares = with_harmonic_means(table).get(metric, pd.Series(dtype=float)).dropna()
-    scores: ByRound = {i: {} for i in ids}
+    shares = with_harmonic_means(table).get(value, pd.Series(dtype=float)).dropna()
     for (run, round_), share in zip(shares.index.tolist(), shares.tolist(), strict=True):
-        scores[run][round_] = 100 * share
-    return scores
-
-
-def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]:
-    """Return a line for every run that has values up to its last round."""
-    runs = store.runs.get(until)
-    labels = run_labels(store, runs)
-    lines = []
-    for run in runs:
-        shown = [(r, value) for r, value in values[run.id].items() if r <= until[run.id]]
-        if shown:
-            x, y = zip(*shown, strict=True)
-            unknown = (None,) * len(x)
-            lines.append(Series(labels[run.id], run.method, tuple(x), tuple(y), unknown, 1))
-    return lines
+        values[run][round_] = 100 * share
+    return values
 
 
 def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
 
-    ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
+    ``mean_lines`` averages where all seeds have values; while runs train, that would be the first rounds.
     """
     means = []
     for (label, method), of_label in group_by(lines, lambda s: (s.label, s.method)).items():
@@ -184,23 +177,18 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     return means
 
 
-def mean_curves(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, axis: CurveAxis = "round"
+def mean_lines(
+    store: Store, comparison: Comparison, setting: str, value: CurveValue, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    scores = scores_by_round(store, comparison.run_ids(setting), metric)
-    return mean_series(store, comparison, setting, scores, axis)
-
-
-def mean_loss(store: Store, comparison: Comparison, setting: str, axis: CurveAxis = "round") -> list[Series]:
-    """Return the training loss as ``mean_curves`` returns an accuracy."""
-    return mean_series(store, comparison, setting, _losses(store, comparison.run_ids(setting)), axis)
+    values = values_by_round(store, comparison.run_ids(setting), value)
+    return mean_series(store, comparison, setting, values, axis)
 
 
 def mean_series(
     store: Store, comparison: Comparison, setting: str, values: ByRound, axis: CurveAxis = "round"
 ) -> list[Series]:
-    """Return mean and spread over complete seeds of any value by run and round."""
+    """Return the lines of ``mean_lines`` for any value by run and round."""
     costs = cumulative_cost(store, comparison.run_ids(setting), axis)
     lines = []
     for row in comparison.rows_in(setting):

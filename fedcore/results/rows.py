@@ -355,9 +355,15 @@ def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets],
             unknown = unknown or not totals
         else:
             matched = matched or theirs is not None
-        found = [_first_difference(sets, theirs, totals) for sets in result.test_sets if theirs]
-        if text := next(filter(None, found), ""):
-            texts.setdefault(text, []).append(seed)
+        found = (
+            f"{'' if kind == 'own' else 'global model '}{text}"
+            for sets in result.test_sets
+            if theirs
+            for kind, noun in NOUNS.items()
+            if sets[kind] and theirs[kind] and (text := _difference(sets[kind], theirs[kind], noun, totals))
+        )
+        if first := next(found, ""):
+            texts.setdefault(first, []).append(seed)
     if texts:
         text, seeds = next(iter(texts.items()))
         everywhere = len(seeds) == len(runs)
@@ -375,14 +381,6 @@ def _common(others: Sequence[TestSets], drawn: bool) -> tuple[TestSets | None, b
     names = [{kind: set(sets[kind]) for kind in sets} for sets in others]
     agree = all(n == names[0] for n in names)
     return others[0] if agree else None, not drawn and all(sets == others[0] for sets in others)
-
-
-def _first_difference(ours: TestSets, theirs: TestSets, totals: bool) -> str:
-    for kind, noun in NOUNS.items():
-        recorded = ours[kind] and theirs[kind]
-        if recorded and (text := _difference(ours[kind], theirs[kind], noun, totals)):
-            return text if kind == "own" else f"global model {text}"
-    return ""
 
 
 def _difference(ours: Mapping[str, int], theirs: Mapping[str, int], noun: str, totals: bool) -> str:

@@ -128,19 +128,18 @@ def _text(name: str, config: Mapping[str, object]) -> str:
 
 
 def _curves(store: Store, a: Side, b: Side) -> None:
-    names = {False: "Personal accuracy", True: "Training loss"}
+    names: dict[curves.CurveValue, str] = {"personal": "Personal accuracy", "loss": "Training loss"}
     columns = st.columns(1 if session.is_narrow() else 2)
-    for i, is_loss in enumerate(names):
-        by_round = curves.loss_by_round if is_loss else curves.accuracy_by_round
+    for i, (value, title) in enumerate(names.items()):
         lines = [
             replace(line, label=_name(side))
             for side in (a, b)
-            for line in by_round(store, {side[1].run.id: side[1].run.rounds_total})
+            for line in curves.run_lines(store, {side[1].run.id: side[1].run.rounds_total}, value)
         ]
         if not lines:
             continue
         with columns[i % len(columns)]:
-            chart = charts.draw_rounds(lines, f"two_runs_{i}", names[is_loss], not is_loss)
+            chart = charts.draw_rounds(lines, f"two_runs_{i}", title, value != "loss")
             st.caption(markup.md(chart.alt))
 
 

@@ -45,7 +45,7 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
     assert costs["measured"].megabytes_up == 2.0
     assert costs["measured"].megabytes_down == 0.0
     assert costs["measured"].seconds == 5.0
-    drawn = {s.label: s.x for s in curves.mean_curves(Store(db), found, setting, "personal", "megabytes")}
+    drawn = {s.label: s.x for s in curves.mean_lines(Store(db), found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
 
 
@@ -94,7 +94,7 @@ def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_do
     (cost,) = row_costs(Store(db), found, setting)
     assert (cost.megabytes_up, cost.megabytes_down, cost.megabytes) == (1.0, None, None)
     assert pareto_front([cost], "megabytes") == []
-    assert curves.traffic_by_round(Store(db), {1: 1}) == []
+    assert curves.run_lines(Store(db), {1: 1}, "traffic") == []
 
 
 def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db: Path) -> None:
@@ -103,7 +103,7 @@ def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db:
             db, method="own", seed=seed, dataset="rotated-digits", experiment="x", config={"lr": lr}
         ) as run:
             run.round(1, accuracy={("a", "a"): (correct, 100)}, diagnostics={"norm": correct})
-    of_runs = curves.accuracy_by_round(Store(db), {1: 1, 2: 1, 3: 1})
+    of_runs = curves.run_lines(Store(db), {1: 1, 2: 1, 3: 1})
     means = curves.lines_over_seeds(of_runs)
     assert [(line.n, line.y) for line in means] == [(2, (pytest.approx(30),)), (1, (90,))]
     (chart,) = curves.recorded_charts(Store(db), Store(db).runs.get([1]))
@@ -342,8 +342,8 @@ def test_loss_and_recorded_values_of_rows_are_means_over_seeds(tmp_path: Path) -
     compared = compare(store, [1])
     (setting,) = compared.settings
     runs = {r.id: r for r in store.runs.of_experiments([1]) if r.method == "fedot"}
-    loss = next(s for s in curves.mean_loss(store, compared, setting) if s.method == "fedot")
-    single = [s.y for s in curves.loss_by_round(store, dict.fromkeys(runs, 3))]
+    loss = next(s for s in curves.mean_lines(store, compared, setting, "loss") if s.method == "fedot")
+    single = [s.y for s in curves.run_lines(store, dict.fromkeys(runs, 3), "loss")]
     assert loss.n == 2 and loss.y == pytest.approx(np.mean(single, axis=0))
     chart = curves.recorded_charts(store, list(runs.values()))[0]
     lines = curves.mean_diagnostics(store, compared, setting, chart)

@@ -14,6 +14,7 @@ from fedcore.results.charts.theme import (
     ALL_LABELS,
     DARK_TEXT_FROM,
     LABEL_LETTERS,
+    LEGEND_BELOW,
     RECORDED_SCALE,
     WIDE_PIXELS,
     Chart,
@@ -28,6 +29,7 @@ from fedcore.results.charts.theme import (
     readable_ink,
     rounds_as_python,
     shorten,
+    silent_trace,
     ticks,
 )
 from fedcore.results.panels import Panel
@@ -159,7 +161,13 @@ class _Places:
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         name = _longest(n for p in panels for n in p.rows)
         inside = pixels - BESIDE - SMALL * name
-        self.margin = {**_beside(panels, inside), "t": 54 + above, "b": 88, "pad": 0}
+        left, right = 8, 8
+        if any(p.values.size for p in panels):
+            # where labels or the colour bar take more, plotly finds that out by drawing everything twice
+            labels = (text for p in panels for text in _axis_names(p.rows, MANY_ROWS)["ticktext"])
+            left = ceil(TITLE + NAME_LETTER * max(map(letters, labels)))
+            right = ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)
+        self.margin = {"l": left, "r": right, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         usual = min(0.12, 0.34 / self.columns, 0.03 + name * 0.0065)  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
@@ -181,22 +189,6 @@ class _Places:
 
     def _height(self, panel: Panel) -> float:
         return self._shared if panel.shared else self._full
-
-    def has_texts(self, panel: Panel, kind: PanelKind) -> bool:
-        """Return whether values fit into the cells."""
-        fit = len(panel.columns) <= min(TEXT_COLUMNS, self._pixels / TEXT_WIDTH[kind])
-        return bool(panel.values.size) and fit and len(panel.rows) <= MANY_ROWS
-
-
-def _beside(panels: Sequence[Panel], inside: float) -> dict[str, int]:
-    """Return the pixels beside the panels, which are about ``inside`` pixels wide.
-
-    Where labels or the colour bar take more, plotly finds that out by drawing everything, and draws it again.
-    """
-    if not any(p.values.size for p in panels):
-        return {"l": 8, "r": 8}
-    names = max(letters(name) for p in panels for name in _axis_names(p.rows, MANY_ROWS)["ticktext"])
-    return {"l": ceil(TITLE + NAME_LETTER * names), "r": ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)}
 
 
 def _longest(names: Iterable[str]) -> int:
@@ -229,12 +221,12 @@ def _grid(
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
-        texts = []
-        if places.has_texts(panel, kind):
+        texts, size = [], places.cell(panel)
+        fit = len(panel.columns) <= TEXT_COLUMNS and size[0] >= TEXT_WIDTH[kind]
+        if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
             y, x = np.nonzero(~np.isnan(panel.values))
             form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
             texts = [cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])]
-        size = places.cell(panel)
         frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
         framed = framed or bool(frames)
         of_panel = {"xaxis": f"x{nth}", "yaxis": f"y{nth}"}
@@ -253,7 +245,7 @@ def _grid(
         "shapes": shapes,
         "coloraxis": coloraxis,
         "height": places.height,
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "legend": {**LEGEND_BELOW, "x": 0},
         "margin": places.margin,
         "plot_bgcolor": theme.no_data,
         "font": {"color": theme.ink, "size": 12},
@@ -322,16 +314,8 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
     for i, j in panel.own_cells:
         lines.setdefault(str(inks[i, j]), []).append(np.array((j, i)) + corners * (inset_x, inset_y))
     return [
-        {
-            "type": "scatter",
-            "x": points[:, 0],
-            "y": points[:, 1],
-            "mode": "lines",
-            "line": {"width": FRAME, "color": ink},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        for ink, points in ((ink, np.concatenate(frames)) for ink, frames in lines.items())
+        silent_trace(*np.concatenate(frames).T, "lines", line={"width": FRAME, "color": ink})
+        for ink, frames in lines.items()
     ]
 
 

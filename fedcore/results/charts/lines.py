@@ -14,6 +14,7 @@ from fedcore.results.charts.theme import (
     escape,
     rgba,
     rounds_as_python,
+    silent_trace,
     style,
 )
 from fedcore.results.curves import Series, show_ranges
@@ -195,20 +196,8 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
         low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
     if not low:
         return []
-    return [
-        {
-            "type": "scatter",
-            "x": [*s.x, *s.x[::-1]],
-            "y": [*high, *low[::-1]],
-            "mode": "lines",
-            "fill": "toself",
-            "fillcolor": rgba(colour, 0.16),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "showlegend": False,
-            "legendgroup": s.label,
-        }
-    ]
+    outline = silent_trace([*s.x, *s.x[::-1]], [*high, *low[::-1]], "lines", legendgroup=s.label)
+    return [{**outline, "fill": "toself", "fillcolor": rgba(colour, 0.16), "line": {"width": 0}}]
 
 
 def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from fedcore.results.charts.theme import (
+    LEGEND_BELOW,
     STYLES,
     TOOLBAR,
     Chart,
@@ -143,9 +144,7 @@ def strip(points: Sequence[SourceValue], unit: str, theme: Theme, alt: str) -> C
         )
     legend_rows = -(-len(groups) // 3)
     height = OTHER_HEIGHT + ROW_HEIGHT * (len(sources) + legend_rows)
-    apply_layout(
-        figure, theme, height, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
-    )
+    apply_layout(figure, theme, height, legend=LEGEND_BELOW)
     figure.update_xaxes(title=unit)
     figure.update_yaxes(
         tickvals=list(place.values()),
@@ -178,35 +177,26 @@ def specification_chart(
         method: whose colour the curve has.
     """
     figure, colour = go.Figure(), theme.colour(method)
-    texts = []
-    for spec in found:
-        taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
-        half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
-        texts.append(f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or DEFAULT_READING}")
     for is_default, symbol, size, name in (
         (False, "circle", 6, "other readings"),
         (True, "diamond", 11, DEFAULT_READING),
     ):
-        places = [x for x, spec in enumerate(found) if is_default is not any(spec.reading)]
+        shown = [(x, spec) for x, spec in enumerate(found) if is_default is not any(spec.reading)]
         figure.add_scatter(
-            x=places,
-            y=[found[x].stat.mean for x in places],
+            x=[x for x, _ in shown],
+            y=[spec.stat.mean for _, spec in shown],
             mode="markers",
             name=name,
             marker={"symbol": symbol, "size": size, "color": theme.ink if is_default else colour},
-            error_y={"array": [found[x].half or 0.0 for x in places], "color": colour, "thickness": 1},
-            text=[escape(texts[x]) for x in places],
+            error_y={"array": [spec.half or 0.0 for _, spec in shown], "color": colour, "thickness": 1},
+            text=[escape(_reading_text(spec, choices)) for _, spec in shown],
             hovertemplate=hover("%{text}"),
         )
-    rows: list[tuple[str, tuple[int, int] | None]] = []
-    for i, (name, labels) in enumerate(choices):
-        rows += [(name, None), *((label, (i, k)) for k, label in enumerate(labels))]
-    marks = [
-        (x, y)
-        for y, (_, place) in enumerate(rows)
-        for x, spec in enumerate(found)
-        if place is not None and spec.reading[place[0]] == place[1]
+    # a row for each choice's name, in bold and without marks, and one for each of its alternatives
+    rows = [
+        (name, i, k) for i, (of, labels) in enumerate(choices) for k, name in enumerate((of, *labels), -1)
     ]
+    marks = [(x, y) for y, (_, i, k) in enumerate(rows) for x, s in enumerate(found) if s.reading[i] == k]
     figure.add_scatter(
         x=[x for x, _ in marks],
         y=[y for _, y in marks],
@@ -217,40 +207,35 @@ def specification_chart(
         showlegend=False,
         hoverinfo="skip",
     )
-    matrix = CHOICE_PIXELS * len(rows)
-    inner = CURVE_PIXELS + GAP_PIXELS + matrix
     room = NARROW_LETTERS if narrow else CHOICE_LETTERS
-    apply_layout(
-        figure,
-        theme,
-        TOOLBAR + inner + BOTTOM_PIXELS,
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+    names = [(short_name(name, room), k < 0) for name, _, k in rows]
+    _place_choices(
+        figure, theme, len(found), [f"<b>{name}</b> " if bold else f"{name} " for name, bold in names]
     )
-    ends = [-0.9, len(found) - 0.1]
-    across = {**theme.axis, "range": ends, "showgrid": False, "tickvals": [], "ticktext": []}
+    return Chart(figure, curve_text(found, quantity))
+
+
+def _reading_text(spec: Specification, choices: ChoiceLabels) -> str:
+    taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
+    half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
+    return f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or DEFAULT_READING}"
+
+
+def _place_choices(figure: go.Figure, theme: Theme, readings: int, names: Sequence[str]) -> None:
+    """Place the curve above the matrix, which has a column per reading and a row per name."""
+    matrix = CHOICE_PIXELS * len(names)
+    inner = CURVE_PIXELS + GAP_PIXELS + matrix
+    apply_layout(figure, theme, TOOLBAR + inner + BOTTOM_PIXELS, legend=LEGEND_BELOW)
+    bare = {**theme.axis, "showgrid": False}
+    across = {**bare, "range": [-0.9, readings - 0.1], "tickvals": [], "ticktext": []}
+    rows = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names)}
+    curve = {"domain": [1 - CURVE_PIXELS / inner, 1], "title": "points"}
     figure.update_layout(
         xaxis=across,
         xaxis2={**across, "anchor": "y2", "matches": "x"},
-        yaxis={
-            "domain": [1 - CURVE_PIXELS / inner, 1],
-            "title": "points",
-            "zeroline": True,
-            "zerolinecolor": theme.faint,
-        },
-        yaxis2={
-            **theme.axis,
-            "domain": [0, matrix / inner],
-            "range": [len(rows) - 0.4, -0.6],
-            "showgrid": False,
-            "tickmode": "array",
-            "tickvals": list(range(len(rows))),
-            "ticktext": [
-                f"{'' if place else '<b>'}{short_name(name, room)}{'' if place else '</b>'} "
-                for name, place in rows
-            ],
-        },
+        yaxis={**curve, "zeroline": True, "zerolinecolor": theme.faint},
+        yaxis2={**bare, **rows, "domain": [0, matrix / inner], "range": [len(names) - 0.4, -0.6]},
     )
-    return Chart(figure, curve_text(found, quantity))
 
 
 def curve_text(found: Sequence[Specification], quantity: str) -> str:

@@ -121,6 +121,7 @@ To find labels outside of the chart, which it would hide, plotly measures all la
 TOOLBAR = 32
 """Pixels at the top of a chart that are reserved for plotly's buttons."""
 MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
+LEGEND_BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
 
 
 class _ByTheme(Generic[_Value]):
@@ -303,29 +304,17 @@ def annotation(text: str, x: float, y: float, axes: str = "paper", **more: Any) 
     return {"text": text, "x": x, "y": y, "xref": refs[0], "yref": refs[1], "showarrow": False, **more}
 
 
+def silent_trace(x: Any, y: Any, mode: str, **more: Any) -> dict[str, Any]:
+    """Return a scatter trace without hover texts and without an entry in the legend."""
+    bare = {"type": "scatter", "x": x, "y": y, "mode": mode, "hoverinfo": "skip", "showlegend": False}
+    return {**bare, **more}
+
+
 def legend_key(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trace without points, which explains a mark in the legend."""
-    return {
-        "type": "scatter",
-        "x": [None],
-        "y": [None],
-        "mode": "markers",
-        "name": name,
-        "marker": dict(marker),
-        "hoverinfo": "skip",
-        "showlegend": True,
-    }
+    return silent_trace([None], [None], "markers", name=name, marker=dict(marker), showlegend=True)
 
 
 def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:
     """Return the trace that writes texts into the cells of a heatmap. Shape: x, y, colours (cells,)."""
-    return {
-        "type": "scatter",
-        "x": x,
-        "y": y,
-        "text": texts,
-        "mode": "text",
-        "textfont": {"size": 11, "color": colours.tolist()},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    return silent_trace(x, y, "text", text=texts, textfont={"size": 11, "color": colours.tolist()})

@@ -224,7 +224,7 @@ def test_figures_that_belong_together_share_a_chart(db: Path) -> None:
 def test_traffic_adds_up_over_rounds(db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1,), rounds=3))
     until = {r.id: 2 for r in Store(db).runs.of_experiments([1])}
-    (line,) = curves.traffic_by_round(Store(db), until)
+    (line,) = curves.run_lines(Store(db), until, "traffic")
     assert line.label == "FedOT", "zero-shot sends nothing"
     assert line.y[-1] == pytest.approx(2 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
     assert line.x == (0.0, 1.0, 2.0)

@@ -163,16 +163,14 @@ def test_names_are_shown_as_text(db: Path) -> None:
 def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
     found = compare(Store(filled), [1])
     setting = found.rows[0].setting
-    line = next(
-        s for s in curves.mean_curves(Store(filled), found, setting, "personal") if s.label == "FedOT"
-    )
+    line = next(s for s in curves.mean_lines(Store(filled), found, setting, "personal") if s.label == "FedOT")
     assert line.x == tuple(range(11))
     group = next(g for g in found.rows if g.label == "FedOT")
     assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
     assert line.std[-1] == pytest.approx(group.stats["personal"].std)
     sent = next(
         s
-        for s in curves.mean_curves(Store(filled), found, setting, "personal", "megabytes")
+        for s in curves.mean_lines(Store(filled), found, setting, "personal", "megabytes")
         if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
@@ -239,13 +237,11 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     experiment = Store(filled).experiments.all()[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = line_chart(curves.accuracy_by_round(Store(filled), rounds), Theme(), "Round", "")
+    chart = line_chart(curves.run_lines(Store(filled), rounds), Theme(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
-    begun = line_chart(
-        curves.accuracy_by_round(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", ""
-    )
+    begun = line_chart(curves.run_lines(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", "")
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 
