@@ -29,7 +29,7 @@ from fedcore.results.charts.heatmaps import PanelNote, heatmap_grid
 from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.curves import Series
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 from pages.guard import guard
 from pages.widgets import browser, charts, session
 

@@ -12,24 +12,26 @@ from fedcore.config import RunConfig
 from fedcore.config.field_names import seeds_text
 from fedcore.jobs import forecast
 from fedcore.papers.reproductions import printed_values
-from fedcore.results import curves
 from fedcore.results.charts.ranks import rank_chart, rank_table
-from fedcore.results.curves import Cost, CostAxis
-from fedcore.results.further_seeds import (
+from fedcore.results.costs import Cost, CostAxis, row_costs
+from fedcore.results.leaderboard import (
     DECISIVE_SEEDS,
     MOST_SEEDS,
     POWER,
+    Board,
+    BoardSetting,
     RunsByRow,
     Separation,
+    board,
+    board_settings,
     decisive_runs,
     missing_runs,
     queue,
     separating,
 )
-from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.progress import budget_text as tuning_budget
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.search import budget_text as tuning_budget
 from fedcore.results.statistics import MIN_PAIRS, signed, tests_made
 from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
@@ -56,7 +58,7 @@ def board_of(
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows, cached until another run has finished."""
     made = board(store, setting, metric, rule, where)
-    return made, curves.row_costs(store, made.comparison, setting.key, metric)
+    return made, row_costs(store, made.comparison, setting.key, metric)
 
 
 def page() -> None:

@@ -13,17 +13,16 @@ from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
-from fedcore.results import curves, diagnostics, progress
+from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.client_graph import ABOUT, client_graphs
 from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.charts.theme import STATUS, Theme
-from fedcore.results.evaluated_on import sample_text
 from fedcore.results.finding import verdict
-from fedcore.results.metrics import Metric
-from fedcore.results.panels.panel import Panel, findings, ordered_panels, with_shared_row
-from fedcore.results.panels.run_panels import PanelView, run_panels
+from fedcore.results.matrices import PanelView, run_panels
+from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
+from fedcore.results.rows import sample_text
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions, controls, search
 from pages.live_view.controls import CHARTS, CURVES, Settings
@@ -94,18 +93,14 @@ def lines(
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
-    if what == "loss":
-        series = curves.loss_by_round(store, until)
-    elif what == "traffic":
-        series = curves.traffic_by_round(store, until)
-    elif what in CURVES:
-        series = curves.accuracy_by_round(store, until, cast(Metric, what), split, stage)
+    if what in ("loss", "traffic", *CURVES):
+        series = curves.run_lines(store, until, cast(curves.CurveValue, what), split, stage)
     else:
-        recorded = diagnostics.recorded_charts(store, store.runs.get(until))
-        chosen = next((c for c in recorded if c.key == what), None) or diagnostics.default_chart(what)
-        series = diagnostics.diagnostic_series(store, until, chosen)
+        recorded = curves.recorded_charts(store, store.runs.get(until))
+        chosen = next((c for c in recorded if c.key == what), None) or curves.default_chart(what)
+        series = curves.diagnostic_series(store, until, chosen)
         title, per_cent = chosen.heading, chosen.unit == "%"
-        note = chosen.explanation if over_seeds else diagnostics.chart_note(chosen, series)
+        note = chosen.explanation if over_seeds else curves.chart_note(chosen, series)
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
@@ -258,7 +253,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
         graph = settings.view == CLIENT_GRAPH
         if graph:
-            about = "\n".join(f"- {markup.md(text)}" for text in findings(drawn))
+            about = "\n".join(f"- {markup.md(text)}" for text in map(transfer_finding, drawn))
             st.caption(f"{ABOUT}\n\n{about}")
         else:
             st.caption(f"{about} All heatmaps share one colour scale.".strip())

@@ -9,11 +9,11 @@ from fedcore import jobs
 from fedcore.base.progress import duration, shortened
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
-from fedcore.results import curves, diagnostics
+from fedcore.results import curves
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.chart import WIDE_PIXELS
-from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.run_panels import PanelView, run_panel
+from fedcore.results.charts.theme import WIDE_PIXELS
+from fedcore.results.matrices import PanelView, run_panel
+from fedcore.results.panels import Panel
 from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow, Store
 from pages.forms import drafts
@@ -173,8 +173,8 @@ def lines(run: RunRow) -> None:
     """Draw accuracy and loss by round; imported results may have no loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(session.store(), until), True)
-    loss = curves.loss_by_round(session.store(), until)
+    curve(columns[0], "Personal accuracy, mean", curves.run_lines(session.store(), until), True)
+    loss = curves.run_lines(session.store(), until, "loss")
     if loss:
         curve(columns[1], "Training loss", loss, False)
 
@@ -192,12 +192,12 @@ def curve(
 def recorded(run: RunRow) -> None:
     """Draw the values and matrices that the method records."""
     store, until = session.store(), {run.id: run.rounds_total}
-    recorded_lines = diagnostics.recorded_charts(store, [run])
-    recorded_matrices = diagnostics.recorded_matrix_charts(store, [run]).values()
+    recorded_lines = curves.recorded_charts(store, [run])
+    recorded_matrices = curves.recorded_matrix_charts(store, [run]).values()
     columns = st.columns(2)
     for i, described in enumerate(recorded_lines):
-        series = diagnostics.diagnostic_series(store, until, described)
-        note = diagnostics.chart_note(described, series)
+        series = curves.diagnostic_series(store, until, described)
+        note = curves.chart_note(described, series)
         curve(columns[i % 2], described.heading, series, described.unit == "%", note)
     for i, matrix in enumerate(recorded_matrices, len(recorded_lines)):
         panel = replace(panel_of(store, run, run.version, matrix.name), title=matrix.title)

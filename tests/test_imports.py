@@ -41,9 +41,9 @@ assert main(["list", "--db", db]) == 0
 assert not loaded(*slow), "a command that lists"
 
 from fedcore.clip import specs
-from fedcore.results import diagnostics
+from fedcore.results import curves
 specs.count_tokens("a cat")
-assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10
+assert sum(len(m.about.charts) for m in curves._methods_in_order([])) > 10
 import fedcore.jobs.analysis, fedcore.jobs.supervisor, fedcore.share.verify
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset

@@ -133,7 +133,7 @@ def train_in_process(
     """
     from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
-    from fedcore.results.search import methods_of
+    from fedcore.results.progress import methods_of
 
     with RunBars(warnings=warnings) as bars:
         experiment_id, outcomes = run_local(

@@ -29,7 +29,7 @@ from fedcore.papers.experiments import published
 from fedcore.papers.mini import COMPARED
 from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
-from fedcore.results.evaluated_on import SeedAndDomain
+from fedcore.results.rows import SeedAndDomain
 from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.results.summary import Comparability, ComparabilityState
 from fedcore.store import RunRow, Store

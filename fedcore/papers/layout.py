@@ -10,7 +10,7 @@ from fedcore.papers import library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.library import ListedHeadings, Paper
 from fedcore.papers.published import COLUMNS, PublishedValue, load
-from fedcore.results.exports import tex
+from fedcore.results.sharing import tex
 from fedcore.results.statistics import group_by
 
 HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")

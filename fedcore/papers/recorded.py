@@ -25,9 +25,9 @@ from fedcore.papers.equivalents import (
     local_performance,
 )
 from fedcore.papers.published import PublishedValue
-from fedcore.results.evaluated_on import SeedAndDomain
 from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shares, round_metrics
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
+from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import result_caveat
 from fedcore.results.statistics import Stat, mean_or_none, spread
 from fedcore.results.summary import Comparability

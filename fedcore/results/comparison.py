@@ -8,7 +8,7 @@ from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, seeds_text, value_text
 from fedcore.config.tuning import is_draw
-from fedcore.results import evaluated_on, run_filter
+from fedcore.results import run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -21,8 +21,14 @@ from fedcore.results.metrics import (
     run_results,
     value_per_seed,
 )
-from fedcore.results.rows import ComparisonRow
-from fedcore.results.search import budget_note
+from fedcore.results.progress import budget_note
+from fedcore.results.rows import (
+    ComparisonRow,
+    difference_of_rows,
+    sample_notes,
+    with_other_tests,
+    without_samples,
+)
 from fedcore.results.settings import (
     distinct_titles,
     distinguishing_texts,
@@ -108,8 +114,11 @@ def compare(
     """
     experiments = tuple(store.experiments.several(list(dict.fromkeys(experiment_ids))))
     all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
-    runs = run_filter.filtered_runs(store, all_runs, where)
-    configs = store.runs.configs([r.id for r in runs])
+    configs = store.runs.configs([r.id for r in all_runs])
+    runs = all_runs
+    if where.strip():
+        kept = run_filter.select(where, run_filter.run_records(all_runs, configs))
+        runs = [r for r in all_runs if r.id in kept]
     without_draws = [run for run in runs if not is_draw(configs[run.id])]
     draws = len(runs) - len(without_draws) if without_draws else 0
     runs = without_draws or runs  # draws alone are compared with each other
@@ -123,7 +132,7 @@ def compare(
     if where.strip():
         left_out = len(all_runs) - len(runs) - draws
         notes.append(f"{_count(left_out, 'run')} left out by the filter: {where.strip()}")
-    results = evaluated_on.without_samples(run_results(store, newest, rule), configs)
+    results = without_samples(run_results(store, newest, rule), configs)
     results = _with_gains(results, settings, configs)
     notes += _round_notes(results, rule)
     measured = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -138,18 +147,17 @@ def compare(
         rows.append(
             ComparisonRow(key, run.label, run.method, setting, tuple(members), measured_stats, config, parts)
         )
-    notes += _domain_notes(rows) + _protocol_notes(rows)
-    rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
-    budgets = (budget_note({row.label: row.config for row in table}) for table in _tables(rows))
-    notes += [*dict.fromkeys(filter(None, budgets)), *evaluated_on.sample_notes(rows)]
+    notes += _row_notes(rows)
+    rows = with_other_tests(_with_distinct_labels(rows))
+    budgets = (
+        budget_note({row.label: row.config for row in table})
+        for table in group_by(rows, lambda row: row.setting).values()
+    )
+    notes += [*dict.fromkeys(filter(None, budgets)), *sample_notes(rows)]
     titles = distinct_titles({row.setting: row.config for row in rows})
     where_of = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
     notes += [f"{row.mark} {row.label}{where_of[row.setting]}: {row.remark}" for row in rows if row.remark]
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
-
-
-def _tables(rows: Iterable[ComparisonRow]) -> Iterable[list[ComparisonRow]]:
-    return group_by(rows, lambda row: row.setting).values()
 
 
 def _with_gains(
@@ -203,33 +211,30 @@ def _newest_runs(
     runs: Sequence[RunRow], keys: Mapping[int, RowKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
     """Return the runs to average, each seed only once, and notes on the others."""
+
+    def part(run: RunRow) -> tuple[RowKey, int, str | None]:
+        return keys[run.id], run.seed, run.held_out
+
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
-    repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
+    repeats = group_by(usable, part)
     # not by number alone: merged runs have higher ones than the newer runs that were here before
-    newest = {max(of_seed, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of_seed in repeats}
+    newest = {max(of, key=lambda r: (r.state == "done", r.created_at, r.id)).id for of in repeats.values()}
     notes = []
     if len(usable) < len(runs):
-        without = _unfinished_seeds(runs, usable, keys)
+        # named, since means of the others are too high if the seeds that failed are left out
+        lacking = (r for r in runs if part(r) not in repeats)
+        texts = []
+        for (label, held_out, state), of in group_by(
+            lacking, lambda r: (r.label, r.held_out, r.state)
+        ).items():
+            name = label if held_out is None else f"{label} without {held_out}"
+            texts.append(f"{name}, {seeds_text(r.seed for r in of)} ({state})")
+        without = f": {first_few(texts, NAMED, '; ')}" if texts else ""
         notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out{without}")
     if len(newest) < len(usable):
         number = _count(len(usable) - len(newest), "run")
         notes.append(f"{number} a repeat of the same config and seed: the newest counts")
     return [r for r in usable if r.id in newest], notes
-
-
-def _unfinished_seeds(runs: Sequence[RunRow], usable: Sequence[RunRow], keys: Mapping[int, RowKey]) -> str:
-    """Name the seeds that means lack; means of the others are too high if those that failed are left out."""
-
-    def part(run: RunRow) -> tuple[RowKey, int, str | None]:
-        return keys[run.id], run.seed, run.held_out
-
-    present = {part(run) for run in usable}
-    lacking = group_by((r for r in runs if part(r) not in present), lambda r: (r.label, r.held_out, r.state))
-    texts = []
-    for (label, held_out, state), of_label in lacking.items():
-        name = label if held_out is None else f"{label} without {held_out}"
-        texts.append(f"{name}, {seeds_text(r.seed for r in of_label)} ({state})")
-    return f": {first_few(texts, NAMED, '; ')}" if texts else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -274,21 +279,15 @@ def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
     ]
 
 
-def _domain_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Note means of G, P and C over some of the domains only, which differ from a paper's."""
+def _row_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Note means over some of the domains only, and rows of one table that trained in different ways."""
     notes = []
-    for row in rows:
+    for row in rows:  # a paper's G, P and C are over all domains
         held = dict.fromkeys(r.run.held_out for r in row.runs if r.run.held_out is not None)
         domains = {d for r in row.runs for d in r.domains}
         if held and len(held) < len(domains):
             notes.append(f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}")
-    return list(dict.fromkeys(notes))
-
-
-def _protocol_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Note rows of one table that trained for different rounds or shares of clients."""
-    notes = []
-    for table in _tables(row for row in rows if row.trains):
+    for table in group_by((row for row in rows if row.trains), lambda row: row.setting).values():
         for name in ("rounds", "participation"):
             values = sorted({getattr(row.config, name) for row in table})
             if len(values) > 1:
@@ -319,7 +318,7 @@ def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
     Rows are not comparable if they were evaluated on other test sets, or trained for other rounds or shares
     of clients. The rounds of a row that does not train are of no importance.
     """
-    if other := evaluated_on.difference_of_rows(row, baseline):
+    if other := difference_of_rows(row, baseline):
         if row.other_tests or not baseline.other_tests:
             return other
         return f"{baseline.label}: {baseline.other_tests}"

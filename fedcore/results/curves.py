@@ -1,23 +1,27 @@
-"""Curves over rounds, seconds or traffic, their bands, and the costs of the rows of a comparison."""
+"""Curves over rounds, seconds or traffic, their bands, and the values that methods record in every round.
+
+The method that records a value also describes it (``Method.about.charts`` and ``.matrices``).
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from fedcore.base.events import AFTER_AGGREGATION, TEST
-from fedcore.config import Tuned
+from fedcore.base.presentation import DiagnosticChart, MatrixChart
+from fedcore.methods import registry
+from fedcore.methods.base import Method
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, complete_seeds, score_frame
+from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
 from fedcore.results.progress import MEGABYTE
-from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import config_for_display, distinguishing_texts
-from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
+from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import RunRow, Store
-from fedcore.store.rounds import RoundRow
 
 CurveAxis = Literal["round", "seconds", "megabytes"]
 AXES: dict[CurveAxis, str] = {
@@ -25,11 +29,11 @@ AXES: dict[CurveAxis, str] = {
     "seconds": "Seconds of training and aggregation",
     "megabytes": "Traffic of all clients, up and down (MB)",
 }
-CostAxis = Literal["megabytes", "seconds"]
 MAX_RANGES = 2
 """Up to this many lines of one colour may have bands from minimum to maximum and remain readable."""
 Until = Mapping[int, int]
 """Run -> the last round to be shown."""
+CurveValue = Metric | Literal["loss", "traffic"]
 ByRound = dict[int, dict[int, float]]
 """Run -> round -> value."""
 
@@ -74,155 +78,132 @@ def run_labels(store: Store, runs: Iterable[RunRow]) -> dict[int, str]:
     for label, of_label in group_by(runs, lambda r: r.label).items():
         of_group = group_by(of_label, lambda r: r.group_hash)
         several = len({r.held_out for r in of_label}) > 1
-        for (_, members), text in zip(of_group.items(), _what_differs(store, of_group), strict=True):
+        texts = [""]
+        if len(of_group) > 1:
+            firsts = [members[0] for members in of_group.values()]
+            configs = store.runs.configs((r.id for r in firsts), skip_damaged=True)
+            shown = [(r.id, r.origin == "engine") for r in firsts]
+            texts = distinguishing_texts(
+                [config_for_display(configs[i], trained) if i in configs else {} for i, trained in shown]
+            )
+            if len(set(texts)) < len(texts):
+                texts = [
+                    f"{text}, run {r.id}".removeprefix(", ") for text, r in zip(texts, firsts, strict=True)
+                ]
+        for members, text in zip(of_group.values(), texts, strict=True):
             name = f"{label} ({text})" if text else label
             labels |= {r.id: f"{name}, without {r.held_out}" if several else name for r in members}
     return labels
 
 
-def _what_differs(store: Store, groups: Mapping[str, Sequence[RunRow]]) -> list[str]:
-    """Return a unique text per group of runs; an empty one if there is only one group."""
-    if len(groups) == 1:
-        return [""]
-    firsts = [members[0] for members in groups.values()]
-    configs = store.runs.configs((r.id for r in firsts), skip_damaged=True)
-    fields = [
-        config_for_display(configs[r.id], r.origin == "engine") if r.id in configs else {} for r in firsts
-    ]
-    texts = distinguishing_texts(fields)
-    if len(set(texts)) == len(texts):
-        return texts
-    return [f"{text}, run {r.id}".removeprefix(", ") for text, r in zip(texts, firsts, strict=True)]
-
-
-def accuracy_by_round(
-    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, stage: int = AFTER_AGGREGATION
+def run_lines(
+    store: Store,
+    until: Until,
+    value: CurveValue = "personal",
+    split: int = TEST,
+    stage: int = AFTER_AGGREGATION,
 ) -> list[Series]:
-    """Return the accuracy of some runs by round, per cent."""
-    return _series_per_run(store, until, scores_by_round(store, until, metric, split, stage))
+    """Return a line for every run that has values up to its last round, and any traffic if that is drawn."""
+    runs, values = store.runs.get(until), values_by_round(store, until, value, split, stage)
+    labels = run_labels(store, runs)
+    lines = []
+    for run in runs:
+        shown = [(r, y) for r, y in values[run.id].items() if r <= until[run.id]]
+        if shown and (value != "traffic" or any(y for _, y in shown)):
+            x, y = zip(*shown, strict=True)
+            lines.append(Series(labels[run.id], run.method, x, y, (None,) * len(x), 1))
+    return lines
 
 
-def loss_by_round(store: Store, until: Until) -> list[Series]:
-    """Return the training loss of some runs by round."""
-    return _series_per_run(store, until, _losses(store, until))
-
-
-def _losses(store: Store, run_ids: Iterable[int]) -> ByRound:
-    ids = list(run_ids)
-    values: ByRound = {i: {} for i in ids}
-    for row in store.rounds.of_runs(ids):
-        if row.train_loss is not None:
-            values[row.run_id][row.round] = row.train_loss
-    return values
-
-
-def traffic_by_round(store: Store, until: Until) -> list[Series]:
-    """Return the traffic of all clients up to each round in MB, for the runs that measured it."""
-    lines = _series_per_run(store, until, cumulative_cost(store, until, "megabytes"))
-    return [line for line in lines if any(line.y)]
-
-
-def scores_by_round(
-    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
+def values_by_round(
+    store: Store,
+    run_ids: Iterable[int],
+    value: CurveValue,
+    split: int = TEST,
+    stage: int = AFTER_AGGREGATION,
 ) -> ByRound:
-    """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
+    """Return a value of some runs by round: the traffic so far in MB, the loss, or an accuracy in per cent.
+
+    There is none for a metric without a curve.
+    """
     import pandas as pd
 
     ids = list(run_ids)
-    if metric == "dual" or metric in SCORE_COLUMNS:
+    values: ByRound = {i: {} for i in ids}
+    if value == "traffic":
+        return cumulative_cost(store, ids, "megabytes")
+    if value == "loss":
+        for row in store.rounds.of_runs(ids):
+            if row.train_loss is not None:
+                values[row.run_id][row.round] = row.train_loss
+        return values
+    if value == "dual" or value in SCORE_COLUMNS:
         table = score_frame(store.rounds.mean_accuracy(ids, split, stage))
     else:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
             store.cells.own_and_global(evaluated, split, stage)
-            if metric == "local"
+            if value == "local"
             else store.cells.on_kinds(evaluated, FURTHER, split, stage)
         )
         table = round_metrics(cell_frame(cells, store.runs.get(ids)))
-    shares = with_harmonic_means(table).get(metric, pd.Series(dtype=float)).dropna()
-    scores: ByRound = {i: {} for i in ids}
+    shares = with_harmonic_means(table).get(value, pd.Series(dtype=float)).dropna()
     for (run, round_), share in zip(shares.index.tolist(), shares.tolist(), strict=True):
-        scores[run][round_] = 100 * share
-    return scores
-
-
-def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]:
-    """Return a line for every run that has values up to its last round."""
-    runs = store.runs.get(until)
-    labels = run_labels(store, runs)
-    lines = []
-    for run in runs:
-        shown = [(r, value) for r, value in values[run.id].items() if r <= until[run.id]]
-        if shown:
-            x, y = zip(*shown, strict=True)
-            unknown = (None,) * len(x)
-            lines.append(Series(labels[run.id], run.method, tuple(x), tuple(y), unknown, 1))
-    return lines
+        values[run][round_] = 100 * share
+    return values
 
 
 def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
     """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
 
-    ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
+    ``mean_lines`` averages where all seeds have values; while runs train, that would be the first rounds.
     """
     means = []
     for (label, method), of_label in group_by(lines, lambda s: (s.label, s.method)).items():
         if len(of_label) == 1:
             means += of_label
             continue
-        values = group_by(
-            (pair for s in of_label for pair in zip(s.x, s.y, strict=True)), lambda pair: pair[0]
-        )
+        points = (point for s in of_label for point in zip(s.x, s.y, strict=True))
+        values = group_by(points, lambda point: point[0])
         found = [(x, stat) for x in sorted(values) if (stat := spread(y for _, y in values[x])) is not None]
-        counts = tuple(stat.n for _, stat in found)
-        means.append(
-            Series(
-                label,
-                method,
-                tuple(x for x, _ in found),
-                tuple(stat.mean for _, stat in found),
-                tuple(stat.std for _, stat in found),
-                len(of_label),
-                counts=counts if set(counts) != {len(of_label)} else (),
-            )
+        x, y, std = (
+            tuple(x for x, _ in found),
+            tuple(s.mean for _, s in found),
+            tuple(s.std for _, s in found),
         )
+        counts = tuple(stat.n for _, stat in found)
+        everywhere = set(counts) == {len(of_label)}
+        means.append(Series(label, method, x, y, std, len(of_label), counts=() if everywhere else counts))
     return means
 
 
-def mean_curves(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, axis: CurveAxis = "round"
+def mean_lines(
+    store: Store, comparison: Comparison, setting: str, value: CurveValue, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    scores = scores_by_round(store, comparison.run_ids(setting), metric)
-    return mean_series(store, comparison, setting, scores, axis)
-
-
-def mean_loss(store: Store, comparison: Comparison, setting: str, axis: CurveAxis = "round") -> list[Series]:
-    """Return the training loss as ``mean_curves`` returns an accuracy."""
-    return mean_series(store, comparison, setting, _losses(store, comparison.run_ids(setting)), axis)
+    values = values_by_round(store, comparison.run_ids(setting), value)
+    return mean_series(store, comparison, setting, values, axis)
 
 
 def mean_series(
     store: Store, comparison: Comparison, setting: str, values: ByRound, axis: CurveAxis = "round"
 ) -> list[Series]:
-    """Return mean and spread over complete seeds of any value by run and round."""
+    """Return the lines of ``mean_lines`` for any value by run and round."""
     costs = cumulative_cost(store, comparison.run_ids(setting), axis)
-    return [s for g in comparison.rows_in(setting) if (s := _mean_series(g, values, costs)).x]
-
-
-def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Series:
-    runs = [r.run for r in complete_seeds(group.runs)]
-    seeds = group_by(runs, lambda r: r.seed)
-    rounds = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
-    common = set.intersection(*rounds) if rounds else set[int]()
-    x, y, std = [], [], []
-    for round_ in sorted(common):
-        stat = spread(mean_or_none(scores[r.id][round_] for r in of_seed) for of_seed in seeds.values())
-        assert stat is not None, group.label
-        x.append(float(np.mean([costs[r.id][round_] for r in runs])))
-        y.append(stat.mean)
-        std.append(stat.std)
-    return Series(group.drawn_label, group.method, tuple(x), tuple(y), tuple(std), len(seeds))
+    lines = []
+    for row in comparison.rows_in(setting):
+        runs = [r.run for r in complete_seeds(row.runs)]
+        seeds = group_by(runs, lambda r: r.seed)
+        rounds = [set(values.get(r.id, {})) & set(costs[r.id]) for r in runs]
+        points: list[tuple[float, float, float | None]] = []
+        for at in sorted(set.intersection(*rounds)) if rounds else ():
+            stat = spread(mean_or_none(values[r.id][at] for r in of_seed) for of_seed in seeds.values())
+            assert stat is not None, row.label
+            points.append((float(np.mean([costs[r.id][at] for r in runs])), stat.mean, stat.std))
+        if points:
+            x, y, std = zip(*points, strict=True)
+            lines.append(Series(row.drawn_label, row.method, x, y, std, len(seeds)))
+    return lines
 
 
 def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> ByRound:
@@ -240,10 +221,10 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
             costs[row.run_id][row.round] = row.round
             continue
         if axis == "seconds":
-            cost = _sum_or_none(row.seconds_train, row.seconds_aggregate)
+            cost = sum_or_none(row.seconds_train, row.seconds_aggregate)
         else:
-            traffic = _sum_of_both(row.bytes_up, row.bytes_down)
-            cost = None if traffic is None else traffic / MEGABYTE
+            up, down = row.bytes_up, row.bytes_down
+            cost = None if up is None or down is None else (up + down) / MEGABYTE
         so_far = sums[row.run_id] if row.round <= summed[row.run_id] + 1 else None
         if cost is not None and so_far is not None:
             sums[row.run_id] = costs[row.run_id][row.round] = so_far + cost
@@ -253,115 +234,10 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
     return costs
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Traffic and time of a row of a comparison, mean over its runs; None if they were not measured.
-
-    Attributes:
-        accuracy: per cent; None if the row lacks the metric.
-        comparable: whether it was evaluated on the test sets of the other rows.
-        tuned: the search that selected its hyper-parameters, whose cost comes on top of a run's.
-    """
-
-    label: str
-    method: str
-    accuracy: float | None
-    megabytes_up: float | None
-    megabytes_down: float | None
-    seconds_train: float | None
-    seconds_aggregate: float | None
-    seconds_evaluate: float | None
-    comparable: bool = True
-    tuned: Tuned | None = None
-
-    @property
-    def megabytes_with_search(self) -> float | None:
-        """The traffic of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.bytes is None:
-            return None
-        return _sum_of_both(self.megabytes, self.tuned.bytes / MEGABYTE)
-
-    @property
-    def seconds_with_search(self) -> float | None:
-        """The time of one run and of the whole search; None without a search."""
-        if self.tuned is None or self.tuned.seconds is None:
-            return None
-        return _sum_of_both(self.seconds, self.tuned.seconds)
-
-    @property
-    def megabytes(self) -> float | None:
-        """The traffic up and down; None if a script recorded one direction only."""
-        return _sum_of_both(self.megabytes_up, self.megabytes_down)
-
-    @property
-    def seconds(self) -> float | None:
-        return _sum_or_none(self.seconds_train, self.seconds_aggregate)
-
-
-def _sum_of_both(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
-
-
-def _sum_or_none(*values: float | None) -> float | None:
+def sum_or_none(*values: float | None) -> float | None:
+    """Return the sum of the values that are not None; None if there are none."""
     present = [v for v in values if v is not None]
     return sum(present) if present else None
-
-
-def _total(rows: Sequence[RoundRow], name: str) -> float | None:
-    """Return the sum over a run's rounds; None if one of them but round 0 was not measured or is missing."""
-    trained = [row for row in rows if row.round > 0]
-    values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
-    is_whole = None not in values and (not trained or trained[-1].round == len(trained))
-    return _sum_or_none(*values) if is_whole else None
-
-
-def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
-    """Return the traffic and time of whole runs, with the accuracy that they reached."""
-    rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
-    costs = []
-    for g in comparison.rows_in(setting):
-        recorded = [rounds.get(r.run.id, []) for r in g.runs]
-        means = [
-            mean_or_none(_total(rows, name) for rows in recorded)
-            for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
-        ]
-        up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])
-        train, aggregate, evaluate = means[2:]
-        stat = g.stats.get(metric)
-        mean = None if stat is None else stat.mean
-        costs.append(
-            Cost(
-                g.drawn_label,
-                g.method,
-                mean,
-                up,
-                down,
-                train,
-                aggregate,
-                evaluate,
-                not g.other_tests,
-                g.config.method.tuned,
-            )
-        )
-    return costs
-
-
-def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
-    """Return the rows that no other beats in accuracy without costing more, cheapest first.
-
-    Equal rows all belong to the front; rows without accuracy or cost and incomparable rows do not.
-    """
-    points: list[tuple[float, float, Cost]] = []
-    for cost in costs:
-        x = cost.megabytes if against == "megabytes" else cost.seconds
-        if x is not None and cost.accuracy is not None and cost.comparable:
-            points.append((x, cost.accuracy, cost))
-
-    def beaten(x: float, y: float) -> bool:
-        return any(v >= y and u <= x and (v > y or u < x) for u, v, _ in points)
-
-    front = [point for point in points if not beaten(point[0], point[1])]
-    return [cost for _, _, cost in sorted(front, key=lambda point: (point[0], -point[1]))]
 
 
 Band = Literal["std", "se", "ci95"]
@@ -402,110 +278,109 @@ def smoothed(series: Series, weight: float) -> Series:
     return replace(series, smooth=tuple(averages))
 
 
-SHARES = (80, 90, 95, 99)
-"""Shares of the best accuracy, per cent."""
-USUAL_SHARE = 95
-ReachCost = Literal["rounds", "megabytes", "seconds"]
+def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
+    """Return charts of the values that some runs recorded, those visible by default first; no matrices.
 
-
-@dataclass(frozen=True)
-class SeedReach:
-    """The cost of one seed until it reached the target, mean over its runs; None if it never did.
-
-    Attributes:
-        rounds: the first evaluated round that reached it; 0 is before training.
-        megabytes: traffic of all clients, up and down; also None if it was not measured.
-        seconds: of training and aggregation; also None if they were not measured.
+    Charts with one title become one. If several methods describe a name, the first of the runs' methods
+    counts; a name that no method describes gets its own chart.
     """
-
-    seed: int
-    runs: tuple[int, ...]
-    rounds: int | None
-    megabytes: float | None
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The cost at which a row of a comparison reached the target, seed by seed."""
-
-    row: ComparisonRow
-    seeds: tuple[SeedReach, ...]
-
-    @property
-    def reached(self) -> int:
-        return sum(seed.rounds is not None for seed in self.seeds)
-
-    def stat(self, cost: ReachCost) -> Stat | None:
-        return spread(getattr(seed, cost) for seed in self.seeds)
-
-    @property
-    def text(self) -> str:
-        """The number of seeds that reached it: ``3 of 5``, ``never``."""
-        return f"{self.reached} of {len(self.seeds)}" if self.reached else "never"
+    names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
+    charts: dict[str, DiagnosticChart] = {}
+    for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.about.charts):
+        lines = {name: text for name, text in chart.lines.items() if name in names}
+        for name in lines:
+            del names[name]
+        if lines:
+            first = charts.get(chart.title, replace(chart, lines={}))
+            charts[chart.title] = replace(first, lines={**first.lines, **lines})
+    shown = [*charts.values(), *(default_chart(name) for name in sorted(names))]
+    return sorted(shown, key=lambda chart: not chart.default_visible)
 
 
-@dataclass(frozen=True)
-class Reaching:
-    """The costs at which the rows of a setting reached a share of its best accuracy.
-
-    Attributes:
-        best: the label of the row with the highest mean.
-        target: accuracy to reach, per cent.
-    """
-
-    metric: Metric
-    share: int
-    best: str
-    target: float
-    rows: tuple[Reach, ...]
-
-    @property
-    def title(self) -> str:
-        best = 100 * self.target / self.share
-        return (
-            f"Cost to reach {self.share} % of the best: {METRICS[self.metric].title} {self.target:.1f} % "
-            f"({self.best} has {best:.1f} %)"
-        )
+def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
+    """Return the matrices that methods can record by name, described by the runs' methods first."""
+    charts: dict[str, MatrixChart] = {}
+    for method in _methods_in_order(r.method for r in runs):
+        for matrix in method.about.matrices:
+            charts.setdefault(matrix.name, matrix)
+    return charts
 
 
-def reaching(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, shares: Sequence[int]
-) -> list[Reaching]:
-    """Return the cost of each row of a setting to reach shares of its best mean; empty without curves.
-
-    Args:
-        shares: per cent of the best. Rows that were evaluated on other test sets are left out.
-    """
-    rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
-    ids = [result.run.id for row in rows for result in row.runs]
-    scores = scores_by_round(store, ids, metric)
-    if not any(scores.values()):
-        return []
-    best = max(rows, key=lambda row: row.stats[metric].mean)
-    traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
-    found = []
-    for share in shares:
-        target = best.stats[metric].mean * share / 100
-        reached = (_reach(row, scores, traffic, time, target) for row in rows)
-        found.append(Reaching(metric, share, best.label, target, tuple(r for r in reached if r.seeds)))
-    return [each for each in found if each.rows]
+def recorded_matrix_charts(store: Store, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
+    """Return the matrices that some runs recorded, by name."""
+    names = {n for r in runs for n in store.diagnostics.names(r.id)}
+    return {name: matrix for name, matrix in matrix_charts(runs).items() if name in names}
 
 
-def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
-    seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
-    found = []
-    for seed, runs in sorted(seeds.items()):
-        common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
-        if not common or common[0] > 1:
-            continue
-        means = ((r, mean_or_none(scores[run.id][r] for run in runs)) for r in common)
-        # rounding of the mean must not make the best row miss 100 % of itself
-        at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
-        spent: list[float | None] = [None, None]
-        if at is not None:  # 0 before training, None if it was not measured
-            before = 0.0 if at == 0 else None
-            for i, costs in enumerate((megabytes, seconds)):
-                spent[i] = mean_or_none(costs[run.id].get(at, before) for run in runs)
-        found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
-    return Reach(row, tuple(found))
+def recording_methods(name: str) -> str:
+    """Return the titles of the methods that can record a matrix."""
+    methods = (m.about for m in _methods_in_order(()))
+    return ", ".join(about.title for about in methods if any(m.name == name for m in about.matrices))
+
+
+def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
+    """Yield the named methods, then all others, since scripts may record values that these describe."""
+    methods = registry.load_all()
+    for name in dict.fromkeys([*names, *methods]):
+        if name in methods:
+            yield methods[name]
+
+
+def default_chart(name: str) -> DiagnosticChart:
+    """Return the chart of a value that no method describes: ``drift_of-the.head`` is "Drift of the head"."""
+    words = re.sub(r"[\W_]+", " ", name).strip()
+    return DiagnosticChart(words[:1].upper() + words[1:] or name, {name: ""})
+
+
+def default_charts(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
+    """Return the charts shown by default: those that the methods mark, else the first."""
+    return [c for c in charts if c.default_visible] or list(charts[:1])
+
+
+def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
+    """Return the text below a chart: its explanation, and what its lines and bands show."""
+    if not any(s.low for s in lines):
+        return chart.explanation
+    hidden = "; hover over it for minimum and maximum"
+    bands = ", band: minimum to maximum" if show_ranges(lines) else hidden
+    return f"{chart.explanation} Line: mean over clients{bands}.".strip()
+
+
+def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> list[Series]:
+    """Return a line for every run and name: the mean over clients, with their minimum and maximum."""
+    scale = 100 if chart.unit == "%" else 1
+    runs = {r.id: r for r in store.runs.get(until)}
+    labels = run_labels(store, runs.values())
+    lines = []
+    for name, text in chart.lines.items():
+        shown = (row for row in store.diagnostics.means(until, name) if row.round <= until[row.run_id])
+        for run_id, rows in group_by(shown, lambda row: row.run_id).items():
+            with_range = any(row.count > 1 for row in rows)
+            lines.append(
+                Series(
+                    f"{labels[run_id]}, {text}" if text else labels[run_id],
+                    runs[run_id].method,
+                    x=tuple(float(row.round) for row in rows),
+                    y=tuple(scale * row.mean for row in rows),
+                    std=(None,) * len(rows),
+                    n=1,
+                    low=tuple(scale * row.low for row in rows) if with_range else (),
+                    high=tuple(scale * row.high for row in rows) if with_range else (),
+                )
+            )
+    return lines
+
+
+def mean_diagnostics(
+    store: Store, comparison: Comparison, setting: str, chart: DiagnosticChart, axis: CurveAxis = "round"
+) -> list[Series]:
+    """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
+    scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1
+    lines = []
+    for name, text in chart.lines.items():
+        values: dict[int, dict[int, float]] = {}
+        for row in store.diagnostics.means(comparison.run_ids(setting), name):
+            values.setdefault(row.run_id, {})[row.round] = scale * row.mean
+        series = mean_series(store, comparison, setting, values, axis)
+        lines += [replace(s, label=f"{s.label}, {text}") if several and text else s for s in series]
+    return lines

@@ -27,20 +27,15 @@ from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.data.partition import unseen_count
 from fedcore.results.comparison import Comparison
-from fedcore.results.curves import SHARES, reaching
-from fedcore.results.finding import finding, findings
+from fedcore.results.costs import SHARES, reaching
+from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
-from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow
-from fedcore.results.search import SEARCH_COLUMNS, search_costs
+from fedcore.results.progress import SEARCH_COLUMNS, search_costs
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by
 from fedcore.results.summary import (
-    MARKS,
-    MARKS_NOTE,
     DifferenceCell,
-    MeanCell,
-    PrintedValue,
     Summary,
-    SummaryTable,
 )
 from fedcore.store import ExperimentRow, Store
 from fedcore.store.rounds import RecordedCell
@@ -221,19 +216,16 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
 
 
+RUN_FIELDS = ("experiment", "run", "method", "label", "seed", "held_out")
 ROUND_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "stage", "model",
-    "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
+    *RUN_FIELDS, "round", "split", "stage", "model", "model_kind", "test_set", "test_set_kind", "correct",
+    "total", "accuracy", "loss",
 )  # fmt: skip
 CLIENT_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
-    "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
-    "own_total", "own_accuracy",
+    *RUN_FIELDS, "round", "client", "domain", "training_samples", "took_part", "steps", "train_loss",
+    "bytes_up", "bytes_down", "own_correct", "own_total", "own_accuracy",
 )  # fmt: skip
-DIAGNOSTIC_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "name", "client_a", "client_b",
-    "value",
-)  # fmt: skip
+DIAGNOSTIC_FIELDS = (*RUN_FIELDS, "round", "name", "client_a", "client_b", "value")
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
 
@@ -255,10 +247,7 @@ def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:
 
     A file has millions of rows, so the text of a run, an entity and a share is made once.
     """
-    runs = {
-        r.id: _line((comparison.names[r.experiment_id], r.id, r.method, r.label, r.seed, r.held_out or ""))
-        for r in comparison.runs
-    }
+    runs = {run: _line(described) for described, run in _described_runs(comparison)}
     entities = {run: {e.entity: _line((e.name, e.kind)) for e in store.cells.entities(run)} for run in runs}
     shares: dict[tuple[int, int], str] = {}
 
@@ -293,72 +282,52 @@ def _line(values: Iterable[object]) -> str:
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-    names = comparison.names
 
     def rows() -> Iterable[list[object]]:
-        for run in comparison.runs:
-            took_part = {(c.round, c.client): c for c in store.rounds.clients(run.id)}
-            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
-            clients = {e.entity: e for e in store.cells.entities(run.id) if e.kind == "client"}
+        for described, run in _described_runs(comparison):
+            took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
+            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
+            clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
             for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
                 part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
-                yield [
-                    names[run.experiment_id],
-                    run.id,
-                    run.method,
-                    run.label,
-                    run.seed,
-                    run.held_out or "",
-                    round_,
-                    client.name,
-                    client.domain or "",
-                    _blank(client.samples),
-                    int(part is not None),
-                    *(
-                        [
-                            part.steps,
-                            _blank(part.train_loss, ".4f"),
-                            _blank(part.bytes_up),
-                            _blank(part.bytes_down),
-                        ]
-                        if part
-                        else [""] * 4
-                    ),
-                    *(
-                        [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
-                        if score
-                        else [""] * 3
-                    ),
-                ]
+                trained: list[object] = [None] * 4
+                if part is not None:
+                    loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
+                    trained = [part.steps, loss, part.bytes_up, part.bytes_down]
+                tested: list[object] = [None] * 3
+                if score is not None:
+                    tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+                about = [client.name, client.domain, client.samples, int(part is not None)]
+                yield [*described, round_, *about, *trained, *tested]
 
     return csv_text(CLIENT_FIELDS, rows())
 
 
 def diagnostics_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round, diagnostic and client, or pair of clients; of whole rounds without one."""
-    names = comparison.names
 
     def rows() -> Iterable[list[object]]:
-        for run in comparison.runs:
-            described = [
-                names[run.experiment_id],
-                run.id,
-                run.method,
-                run.label,
-                run.seed,
-                run.held_out or "",
-            ]
-            clients = {e.entity: e.name for e in store.cells.entities(run.id)}
-            for name in store.diagnostics.names(run.id):
-                for row in store.diagnostics.of_run(run.id, name):
-                    pair = (clients.get(row.client_a, ""), clients.get(row.client_b, ""))
-                    yield [*described, row.round, name, *pair, _blank(row.value)]
+        for described, run in _described_runs(comparison):
+            clients = {e.entity: e.name for e in store.cells.entities(run)}
+            for name in store.diagnostics.names(run):
+                for row in store.diagnostics.of_run(run, name):
+                    yield [
+                        *described,
+                        row.round,
+                        name,
+                        clients.get(row.client_a),
+                        clients.get(row.client_b),
+                        row.value,
+                    ]
 
     return csv_text(DIAGNOSTIC_FIELDS, rows())
 
 
-def _blank(value: float | None, digits: str = "") -> str:
-    return "" if value is None else f"{value:{digits}}"
+def _described_runs(comparison: Comparison) -> Iterable[tuple[list[object], int]]:
+    """Yield the first columns of each run's rows, ``RUN_FIELDS``, and its number."""
+    names = comparison.names
+    for run in comparison.runs:
+        yield [names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out], run.id
 
 
 def csv_text(fields: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
@@ -412,119 +381,3 @@ def fingerprint(experiments: Iterable[ExperimentRow]) -> str:
         for e in experiments
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
-
-
-_TEX_MARKS = {"": "", CAVEAT_MARK: r"$^\dagger$", NOT_COMPARABLE_MARK: r"$^\ddagger$"}
-
-
-def summary_latex(summary: Summary) -> str:
-    """Return a booktabs table per setting: best bold, second underlined, spread in small type."""
-    return "\n".join(_table(summary, table) for table in summary.tables)
-
-
-def _table(summary: Summary, table: SummaryTable) -> str:
-    comparison = summary.comparison
-    heads = []
-    for m in table.metrics:
-        unit = METRICS[m].unit
-        heads.append(METRICS[m].heading + (f", {unit}" if unit != "%" else ""))
-        heads += [f"{METRICS[m].heading}, printed"] if m in table.printed_metrics else []
-    against = table.baseline is not None and all(summary.metric in row.differences for row in table.rows)
-    compared = [rf"$\Delta$ {tex(METRICS[summary.metric].heading)}", "$p$"] if against else []
-    columns = ["Method", *map(tex, heads), *compared, "$n$"]
-    printed = ""
-    if table.printed_metrics & set(table.metrics):
-        printed = f" Printed: {tex('; '.join(table.printed.sources))}."
-    if against and table.baseline is not None:
-        printed += (
-            rf" $\Delta$: difference from {tex(table.baseline.label)} in points. {tex(summary.notes[-1])}"
-        )
-    found = finding(summary, table)
-    comments = (*([found] if found else []), *comparison.notes, *_methods_of_printed_values(table))
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        *("% " + " ".join(note.split()) for note in comments),
-        r"\begin{table}",
-        rf"  \caption{{{tex(table.title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
-        rf"{tex(table.spread)}. {tex(MARKS_NOTE)}{printed}}}",
-        rf"  \label{{tab:{slug(table.title)}-{comparison.rule}}}",
-        rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-        r"    \toprule",
-        "    " + " & ".join(columns) + r" \\",
-        r"    \midrule",
-    ]
-    for row in table.rows:
-        cells = []
-        for m in table.metrics:
-            cells.append(_mean(row.means.get(m), summary.digits))
-            cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
-        cells += _difference(row.differences[summary.metric], summary.digits) if against else []
-        # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
-        label = f"{{{tex(row.row.label)}}}{_TEX_MARKS[row.row.mark]}"
-        lines.append("    " + " & ".join([label, *cells, row.seeds]) + r" \\")
-    lines += [r"    \bottomrule", r"  \end{tabular}"]
-    footnotes = [(r.row.mark, f"{r.row.label}: {r.row.remark}") for r in table.rows if r.row.remark]
-    for value in (value for r in table.rows for m in table.metrics for value in r.printed[m]):
-        reasons = value.comparability.reasons
-        footnotes += [(MARKS[state], f"{value.method} printed: {text}") for state, text in reasons]
-    for mark, text in dict.fromkeys(footnotes):
-        lines.append(rf"  \par\smallskip{{\footnotesize {_TEX_MARKS[mark]} {tex(text)}}}")
-    return "\n".join([*lines, r"\end{table}", ""])
-
-
-def slug(title: str) -> str:
-    """Return a title as the key of a label, which LaTeX takes without special characters."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-
-
-def _mean(cell: MeanCell | None, digits: int) -> str:
-    if cell is None:
-        return "--"
-    text = f"{cell.stat.mean:.{digits}f}"
-    if cell.mark == "best":
-        text = rf"\textbf{{{text}}}"
-    elif cell.mark == "second":
-        text = rf"\underline{{{text}}}"
-    std = cell.stat.std
-    return text if std is None else rf"{text} {{\scriptsize $\pm$ {std:.{digits}f}}}"
-
-
-def _difference(cell: DifferenceCell, digits: int) -> list[str]:
-    text = cell.text(digits)
-    if cell.is_baseline or text is None or cell.test is None:
-        return ["--", "--"]
-    p = "--"
-    if cell.test.adjusted is not None:
-        p = "$<0.001$" if cell.test.adjusted < 0.001 else f"{cell.test.adjusted:.3f}"
-    star = "$^*$" if cell.significant else ""
-    return [f"${text}${star}", p]
-
-
-def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:
-    """Say which method each value belongs to if one cell has several different values."""
-    for row in table.rows:
-        for metric in table.metrics:
-            names = {f"{value.value:.2f}": value.method for value in reversed(row.printed[metric])}
-            if len(names) > 1:
-                meanings = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
-                yield f"{row.row.label}, {METRICS[metric].heading} printed: {meanings}"
-
-
-def _printed(values: Sequence[PrintedValue]) -> str:
-    texts = [
-        f"{v.value:.2f}"
-        + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}")
-        + _TEX_MARKS[v.comparability.mark]
-        for v in values
-    ]
-    return " / ".join(dict.fromkeys(texts)) or "--"
-
-
-def tex(text: str) -> str:
-    """Escape text for LaTeX."""
-    special = {
-        "±": r"$\pm$", "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$",
-        "°": r"$^\circ$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
-    }  # fmt: skip
-    return "".join(special.get(c, c) for c in " ".join(text.split()))

@@ -12,25 +12,34 @@ other rows are in the table (Benavoli, Corani and Mangili, JMLR 17, 2016), and r
 lose those that they do not share with all others.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice, pairwise
 from math import comb
 
+import numpy as np
+
+from fedcore.base.errors import FedLensError
 from fedcore.base.progress import first_few
+from fedcore.config import RunConfig
+from fedcore.config.identity import group_hash
 from fedcore.config.tuning import is_draw
-from fedcore.results.comparison import Comparison, compare
+from fedcore.results.comparison import Comparison, compare, reason_not_comparable
 from fedcore.results.metrics import Metric, Rule, value_per_seed
+from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.search import budget_note
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (
+    LEVEL,
     MIN_PAIRS,
     KeyPair,
     PairedTest,
     group_by,
     pairwise_tests,
 )
-from fedcore.store import RunRow, Store
+from fedcore.store import ExperimentRow, RunRow, Store
 
 
 @dataclass(frozen=True)
@@ -179,3 +188,210 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     titles = {k: t for k, t in compared.settings.items() if k == key}
     only = replace(compared, rows=rows, settings=titles)
     return Board(only, metric, rows, rank_intervals(order, tests), tests)
+
+
+RunsByRow = list[tuple[ComparisonRow, list[RunConfig]]]
+"""Runs on further seeds, for each row that lacks some."""
+DECISIVE_SEEDS = 20
+"""Neighbours that would need more seeds in common than this are left undecided."""
+POWER = 0.8
+"""The chance of finding a difference of the measured size that is asked for."""
+MOST_SEEDS = 100
+"""Beyond this many seeds a difference is not worth separating."""
+SPREAD_CONFIDENCE = 0.8
+"""Confidence of the upper limit of the spread."""
+CERTAIN = 30.0
+"""Noncentrality from which on the power is 1 to many digits; scipy's noncentral t loses its digits there."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """The seeds that two rows need in common to be separated; None means more than ``MOST_SEEDS``.
+
+    Attributes:
+        have: seeds in common now.
+        total: seeds in common that give the asked power if difference and spread stay as measured.
+        cautious: the same at the upper limit of the spread, which few seeds estimate poorly.
+        difference: mean of the differences by seed, points.
+        spread: their sample standard deviation, points.
+    """
+
+    have: int
+    total: int | None
+    cautious: int | None
+    difference: float
+    spread: float
+
+    @property
+    def more(self) -> int | None:
+        return None if self.total is None else self.total - self.have
+
+
+def power(effect: float, n: int, level: float = LEVEL) -> float:
+    """Return the power of a two-sided paired t-test.
+
+    Args:
+        effect: mean difference over its standard deviation (Cohen's d of differences).
+        n: pairs, at least two.
+    """
+    from scipy.special import nctdtr, stdtrit  # here: the import takes longer than a page may
+
+    shift = abs(effect) * math.sqrt(n)
+    critical = float(stdtrit(n - 1, 1 - level / 2))
+    if shift > CERTAIN + critical:
+        return 1.0
+    wrong_side = float(nctdtr(n - 1, shift, -critical))  # nan in scipy if it is almost 0
+    return 1 - float(nctdtr(n - 1, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+
+
+def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS) -> int | None:
+    """Return the smallest number of pairs that gives ``POWER``; None above ``MOST_SEEDS``."""
+    if effect == 0 or power(effect, MOST_SEEDS, level) < POWER:
+        return None
+    low, high = least, MOST_SEEDS  # power grows with n
+    while low < high:
+        middle = (low + high) // 2
+        if power(effect, middle, level) >= POWER:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def separation(differences: Sequence[float], pairs: int) -> Separation | None:
+    """Return the seeds that would separate two rows; None with fewer than two seeds in common.
+
+    The level is 5 % divided by the number of pairs in the table, which Holm's correction never exceeds. The
+    cautious number takes the upper 80 % limit of the standard deviation, after Browne, "On the use of a
+    pilot sample for sample size determination", Statistics in Medicine 14 (1995).
+
+    Args:
+        differences: by common seed, points.
+        pairs: pairs of rows that are tested together.
+    """
+    n = len(differences)
+    if n < 2:
+        return None
+    mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
+    level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
+    if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
+        return Separation(n, None, None, mean, spread)
+    from scipy.special import chdtri
+
+    upper = spread * math.sqrt((n - 1) / float(chdtri(n - 1, SPREAD_CONFIDENCE)))
+    return Separation(
+        n,
+        seeds_for_power(mean / spread, level, least),
+        seeds_for_power(mean / upper, level, least),
+        mean,
+        spread,
+    )
+
+
+def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:
+    """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
+    ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
+    common = sorted(set(ours) & set(theirs))
+    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
+
+
+def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
+    """Return the runs that would make a ranking decisive, and the pairs that it leaves undecided.
+
+    A ranking is decisive if each row has the seeds for a rank, and neighbours by their means are separated.
+    Rows with too few seeds in common for an estimate first get the seeds for a rank.
+    """
+    rows = [row for row in board.rows if row.trained_by_fedlens and not row.other_tests]
+    rows.sort(key=lambda row: -row.stats[board.metric].mean)
+    wanted = {row.key: MIN_PAIRS for row in rows}
+    undecided = []
+    for above, below in pairwise(rows):
+        tested = board.tests.get((above.key, below.key))
+        if tested is not None and tested.significant:
+            continue
+        seen = separating(board, above, below)
+        total = MIN_PAIRS if seen is None else seen.total
+        if total is None or total > DECISIVE_SEEDS:
+            undecided.append(f"{above.label} and {below.label}")
+        else:
+            wanted |= {row.key: max(total, wanted[row.key]) for row in (above, below)}
+    searched = _seeds_of_searches(row.config for row in rows)
+    measured = Counter(seed for row in rows for seed in row.seeds if seed not in searched)
+    order = [seed for seed, _ in sorted(measured.items(), key=lambda item: (-item[1], item[0]))]
+    order += islice((seed for seed in count(1) if seed not in {*measured, *searched}), DECISIVE_SEEDS)
+    return _lacking(store, {row.key: order[: wanted[row.key]] for row in rows}, rows), undecided
+
+
+def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> RunsByRow:
+    """Return the runs that give two rows ``total`` seeds in common.
+
+    Seeds that one of the rows has come first, then new ones.
+    """
+    for row in (a, b):
+        if not row.trained_by_fedlens:
+            raise FedLensError(f"{row.label} was recorded elsewhere; its own script gives more seeds")
+    if why := reason_not_comparable(a, b):
+        raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
+    ours, theirs = set(a.seeds), set(b.seeds)
+    searched = _seeds_of_searches((a.config, b.config))
+    wanted = max(0, total - len(ours & theirs))
+    fresh = (seed for seed in count(1) if seed not in ours | theirs | searched)
+    seeds = list(islice([*sorted((ours ^ theirs) - searched), *islice(fresh, wanted)], wanted))
+    return _lacking(store, {a.key: seeds, b.key: seeds}, (a, b))
+
+
+def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> RunsByRow:
+    """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
+    lacking = []
+    for row in rows:
+        held_out = dict.fromkeys(result.run.held_out for result in row.runs)
+        runs = [
+            row.config.model_copy(update={"seed": seed, "held_out": domain})
+            for seed in seeds[row.key]
+            if seed not in row.seeds
+            for domain in held_out
+        ]
+        if runs:
+            lacking.append((row, runs))
+    if not lacking:
+        return []
+    experiments = store.experiments.all(include_archived=True)
+    pending = {(r.group_hash, r.seed, r.held_out) for e in experiments for r in e.runs if not r.ended}
+    plans = [
+        (row, [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending])
+        for row, runs in lacking
+    ]
+    return [(row, runs) for row, runs in plans if runs]
+
+
+def queue(store: Store, plan: RunsByRow) -> int:
+    """Queue the runs of a plan, and return their number.
+
+    They join the experiment of their row's newest run, so that its comparison counts them too.
+    """
+    for row, runs in plan:
+        store.experiments.extend(max(result.run.experiment_id for result in row.runs), runs)
+    return sum(len(runs) for _, runs in plan)
+
+
+def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
+    """Return the runs that an experiment lacks for a test: each method on the next seeds, up to three in all.
+
+    Empty if it has three seeds, is a search, or holds runs that were recorded elsewhere.
+    """
+    if experiment.config.tuning is not None or any(run.origin != "engine" for run in experiment.runs):
+        return []
+    seeds = {run.seed for run in experiment.runs}
+    configs = store.runs.configs(run.id for run in experiment.runs).values()
+    taken = seeds | _seeds_of_searches(configs)
+    further = islice((seed for seed in count(1) if seed not in taken), max(0, MIN_PAIRS - len(seeds)))
+    alike = {}  # of runs with a method's file before and after a correction, the later ones count
+    for config in configs:
+        method = config.method.model_copy(update={"sha256": None})
+        alike[config.model_copy(update={"seed": 0, "method": method}).model_dump_json()] = config
+    return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
+
+
+def _seeds_of_searches(configs: Iterable[RunConfig]) -> set[int]:
+    """Return the seeds with which hyper-parameters were selected, which further runs must not have."""
+    return {config.method.tuned.seed for config in configs if config.method.tuned is not None}

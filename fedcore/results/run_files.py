@@ -197,21 +197,15 @@ def encoding_differences(encodings: Sequence[Encoding]) -> list[str]:
 
     As few details as distinguish all of them; empty for a single one.
     """
-    similar = group_by(encodings, lambda e: (e.title if e.data else "", e.backbone, e.reads))
-    texts = {name: text for members in similar.values() for name, text in _differences(members).items()}
-    return [texts[e.name] for e in encodings]
-
-
-def _differences(encodings: Sequence[Encoding]) -> dict[str, str]:
     parts: dict[str, list[str]] = {e.name: [] for e in encodings}
-    for detail in (*ENCODING_DETAILS, "file"):
-        if len({tuple(p) for p in parts.values()}) == len(encodings):
-            break
-        values = {
-            e.name: e.name.removeprefix(f"{e.data}-")[:8] if detail == "file" else e.details.get(detail, "")
-            for e in encodings
-        }
-        if len(set(values.values())) > 1:
-            for name, value in values.items():
-                parts[name].append(f"{detail} {value or 'not recorded'}")
-    return {name: "; ".join(p) for name, p in parts.items()}
+    for alike in group_by(encodings, lambda e: (e.title if e.data else "", e.backbone, e.reads)).values():
+        for detail in (*ENCODING_DETAILS, "file"):
+            if len({tuple(parts[e.name]) for e in alike}) == len(alike):
+                break
+            values = {e.name: e.details.get(detail, "") for e in alike}
+            if detail == "file":
+                values = {e.name: e.name.removeprefix(f"{e.data}-")[:8] for e in alike}
+            if len(set(values.values())) > 1:
+                for name, value in values.items():
+                    parts[name].append(f"{detail} {value or 'not recorded'}")
+    return ["; ".join(parts[e.name]) for e in encodings]

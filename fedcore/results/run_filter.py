@@ -9,7 +9,7 @@ anything.
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase
 from fedcore.results.settings import config_for_display
-from fedcore.store import RunRow, Store
+from fedcore.store import RunRow
 
 RUN_FIELDS: dict[str, str] = {
     "run": "number of the run",
@@ -80,7 +80,14 @@ def select(text: str, records: Mapping[int, RunFields]) -> set[int]:
     term, conditions = parse(_titles_replaced(text, fields))
     names = [_resolve(c.field, fields) for c in conditions]
     for condition, name in zip(conditions, names, strict=True):
-        _check_order(condition, name, records.values())
+        values = [r[name] for r in records.values() if r.get(name) is not None]
+        ordered = condition.operator in ("<", "<=", ">", ">=")
+        if ordered and values and all(_as_number(value) is None for value in values):
+            raise FedLensError(
+                f"the filter compares '{condition.field}' with {condition.operator}, but it holds no "
+                f"numbers, such as '{values[0]}'; use = or contains",
+                "where",
+            )
     selected = set()
     for run, record in records.items():
         met = {f"c{i}": _meets(c, record.get(names[i])) != c.negated for i, c in enumerate(conditions)}
@@ -102,14 +109,6 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
         of_run |= {"method.label": run.label}
         records[run.id] = {**config, **of_run, "run": run.id, "experiment": run.experiment_id}
     return records
-
-
-def filtered_runs(store: Store, runs: Sequence[RunRow], where: str) -> Sequence[RunRow]:
-    """Return the runs that pass a filter; raises as ``select`` does."""
-    if not where.strip():
-        return runs
-    selected = select(where, run_records(runs, store.runs.configs([r.id for r in runs])))
-    return [r for r in runs if r.id in selected]
 
 
 def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
@@ -191,19 +190,6 @@ def _resolve(field: str, fields: Mapping[str, None]) -> str:
     if not namesakes:
         hint = did_you_mean(asked, fields, "fields are those of the tab Config", number=3)
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
-
-
-def _check_order(condition: Condition, name: str, records: Iterable[RunFields]) -> None:
-    """Refuse an order on a field that holds no numbers."""
-    if condition.operator not in ("<", "<=", ">", ">="):
-        return
-    values = [r[name] for r in records if r.get(name) is not None]
-    if values and all(_as_number(value) is None for value in values):
-        raise FedLensError(
-            f"the filter compares '{condition.field}' with {condition.operator}, but it holds no numbers, "
-            f"such as '{values[0]}'; use = or contains",
-            "where",
-        )
 
 
 def _holds(term: ast.expr, met: Mapping[str, bool]) -> bool:

@@ -88,7 +88,12 @@ def sweep_families(
         for g in comparison.rows
         if metric in g.stats
     ]
-    swept = {_flat_name(path) for sweep in sweeps for path in sweep}
+    swept = {
+        # one flat name for ``methods.fedot.blocks`` and ``methods.*.blocks``
+        f"method.config.{path.rpartition('.')[2]}" if path.startswith("methods.") else path
+        for sweep in sweeps
+        for path in sweep
+    }
     one_setting = bool(swept) and not any(name.startswith(OF_SETTING) for name in swept)
     equal: dict[str, list[str]] = {}  # fields -> the settings of their rows
     for row, fields_of_row in rows:
@@ -115,12 +120,6 @@ def sweep_families(
                 title = min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
                 families.append(SweepFamily(title, of_method[0][0].method, tuple(fields), family))
     return families
-
-
-def _flat_name(path: str) -> str:
-    """Return the flat name of a swept path, equal for ``methods.fedot.blocks`` and ``methods.*.blocks``."""
-    part, _, rest = path.partition(".")
-    return f"method.config.{rest.rpartition('.')[2]}" if part == "methods" else path
 
 
 def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:

@@ -10,8 +10,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.results import exports
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.exports import summary_latex
 from fedcore.results.metrics import METRICS, Metric, Rule
+from fedcore.results.sharing import summary_latex
 from fedcore.results.statistics import Test
 from fedcore.results.summary import PrintedValues, Summary, offered_metrics, summarise
 from fedcore.store import Store

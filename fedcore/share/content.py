@@ -10,9 +10,9 @@ from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.results.comparison import Comparison, config_differences, partial_fields
 from fedcore.results.metrics import BREAKDOWNS, METRICS
+from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow, setting_paragraph
 from fedcore.results.run_files import environment_texts
-from fedcore.results.search import budget_text
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import DifferenceCell, MeanCell, PrintedValue, Summary, SummaryTable
 from fedcore.share import views

@@ -8,8 +8,7 @@ from pathlib import Path
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work
 from fedcore.results.charts.vector import PIXELS_PER_INCH, pdf_file, svg_file
-from fedcore.results.exports import slug
-from fedcore.results.sharing import bibtex
+from fedcore.results.sharing import bibtex, slug
 from fedcore.share.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.share.content import Report, Wording, read_report, sources
 from fedcore.share.page import PAGE_WIDTH, picture, report_html

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import SPLITS, STAGES
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.methods import consent, registry
 from fedcore.results.comparison import Comparison

@@ -42,10 +42,10 @@ from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.share.recipe import METHODS, MethodFile, Recipe, numbered, recipe_of
 from fedcore.share.samples import image_differences, read_folders
 from fedcore.store import Store, schema
-from fedcore.store.cells import EntityRow
 from fedcore.store.damage import structure, write_identity
 from fedcore.store.database import writing
 from fedcore.store.imports import Merged
+from fedcore.store.rounds import EntityRow
 
 _IDENTITY = (
     "experiment", "data", "split", "backbone", "partition", "clients", "held_out", "method", "label",

@@ -2,9 +2,17 @@
 
 import streamlit as st
 
-from fedcore.results import curves
 from fedcore.results.charts.cost import SCALES
-from fedcore.results.curves import SHARES, USUAL_SHARE, CostAxis, Reaching, reaching
+from fedcore.results.costs import (
+    SHARES,
+    USUAL_SHARE,
+    Cost,
+    CostAxis,
+    Reaching,
+    pareto_front,
+    reaching,
+    row_costs,
+)
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
 from pages.compare_view.controls import ShownComparison
@@ -40,7 +48,7 @@ def draw(shown: ShownComparison) -> None:
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )
     for i, (setting, title) in enumerate(compared.settings.items()):
-        costs = curves.row_costs(shown.store, compared, setting, metric)
+        costs = row_costs(shown.store, compared, setting, metric)
         figure = cost_figure(shown.source, costs, against, scale)
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
@@ -52,7 +60,7 @@ def draw(shown: ShownComparison) -> None:
             continue
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
-            st.html(_table(costs, curves.pareto_front(costs, against), metric, title))
+            st.html(_table(costs, pareto_front(costs, against), metric, title))
         reached = reaching(shown.store, compared, setting, metric, (share,))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
@@ -89,7 +97,7 @@ def _text(value: object) -> str:
     return "-" if value is None else markup.esc(str(value))
 
 
-def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, title: str) -> str:
+def _table(costs: list[Cost], best: list[Cost], metric: Metric, title: str) -> str:
     header = [
         ("No.", "num"),
         ("Method", "wide"),

@@ -9,8 +9,9 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.files import zipped
 from fedcore.base.progress import Work
-from fedcore.results.exports import file_name, summary_latex
+from fedcore.results.exports import file_name
 from fedcore.results.metrics import RULES
+from fedcore.results.sharing import summary_latex
 from fedcore.results.summary import PrintedValues, summarise
 from fedcore.share.checked import (
     SUFFIXES,

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from fedcore.results import diagnostics
+from fedcore.results import curves
 from fedcore.results.comparison import Comparison
-from fedcore.results.panels.matrices import (
+from fedcore.results.matrices import (
     FIRST,
     Panels,
     difference_panel,
@@ -13,7 +13,7 @@ from fedcore.results.panels.matrices import (
     paired_panels,
     shown_panels,
 )
-from fedcore.results.panels.panel import ORDERS, Panel, ordered_panels
+from fedcore.results.panels import ORDERS, Panel, ordered_panels
 from fedcore.results.rows import ComparisonRow
 from fedcore.share.views.matrices import SIDE_BY_SIDE, Heatmaps
 from fedcore.store import Store
@@ -41,7 +41,7 @@ def draw(shown: ShownComparison) -> None:
     """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
     views, compared = matrix_views(), shown.comparison
     titles = {
-        name: f"{v.title} ({diagnostics.recording_methods(name)})" if v.recorded else v.title
+        name: f"{v.title} ({curves.recording_methods(name)})" if v.recorded else v.title
         for name, v in views.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -51,7 +51,7 @@ def draw(shown: ShownComparison) -> None:
             "Fit colours to the values",
             key="compare_fitted",
             bind="query-params",
-            disabled=views[view].recorded is not None,
+            disabled=views[view].recorded,
         )
         order = session.choose(st.selectbox, "Order of rows", ORDERS, "rows", width=220)
     columns = 1 if session.is_narrow() else SIDE_BY_SIDE

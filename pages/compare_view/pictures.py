@@ -11,7 +11,7 @@ from fedcore.base.progress import counted
 from fedcore.jobs import analysis
 from fedcore.results.analyses import Disagreement, WrongKind, count_disagreement, shown_of
 from fedcore.results.charts.analyses import overlays
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow

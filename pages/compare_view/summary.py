@@ -14,8 +14,8 @@ from fedcore.results.metrics import (
     Breakdown,
     Metric,
 )
+from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.search import budget_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, PrintedValue, Summary, SummaryRow, SummaryTable, summarise
 from pages.compare_view import table as tables

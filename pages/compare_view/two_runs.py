@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
-from fedcore.results import curves, evaluated_on
+from fedcore.results import curves
 from fedcore.results.analyses import (
     EVERYONE,
     class_table,
@@ -18,10 +18,9 @@ from fedcore.results.analyses import (
     same_test_samples,
 )
 from fedcore.results.charts import heatmaps
+from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
-from fedcore.results.panels.matrices import difference_panel
-from fedcore.results.panels.run_panels import run_panel
-from fedcore.results.rows import ComparisonRow
+from fedcore.results.rows import ComparisonRow, difference_of_rows
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
@@ -51,7 +50,7 @@ def draw(shown: ShownComparison) -> None:
     a, b = sides[one], sides[two]
     both_trained = a[0].trained_by_fedlens and b[0].trained_by_fedlens
     elsewhere, other = (b, a) if a[0].trained_by_fedlens else (a, b)
-    apart = evaluated_on.difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
+    apart = difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
     apart = f"{_name(elsewhere)}: {apart}" if apart else ""
     _values(a, b, apart)
     _config(store, a, b)
@@ -129,19 +128,18 @@ def _text(name: str, config: Mapping[str, object]) -> str:
 
 
 def _curves(store: Store, a: Side, b: Side) -> None:
-    names = {False: "Personal accuracy", True: "Training loss"}
+    names: dict[curves.CurveValue, str] = {"personal": "Personal accuracy", "loss": "Training loss"}
     columns = st.columns(1 if session.is_narrow() else 2)
-    for i, is_loss in enumerate(names):
-        by_round = curves.loss_by_round if is_loss else curves.accuracy_by_round
+    for i, (value, title) in enumerate(names.items()):
         lines = [
             replace(line, label=_name(side))
             for side in (a, b)
-            for line in by_round(store, {side[1].run.id: side[1].run.rounds_total})
+            for line in curves.run_lines(store, {side[1].run.id: side[1].run.rounds_total}, value)
         ]
         if not lines:
             continue
         with columns[i % len(columns)]:
-            chart = charts.draw_rounds(lines, f"two_runs_{i}", names[is_loss], not is_loss)
+            chart = charts.draw_rounds(lines, f"two_runs_{i}", title, value != "loss")
             st.caption(markup.md(chart.alt))
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.base.progress import duration, first_few
-from fedcore.results.charts.heatmaps import thumbnail
+from fedcore.results.charts.partition import thumbnail
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, last_matrices
 from fedcore.store import Store

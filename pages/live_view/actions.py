@@ -10,7 +10,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
 from fedcore.jobs import forecast
 from fedcore.results import progress
-from fedcore.results.further_seeds import more_seeds
+from fedcore.results.leaderboard import more_seeds
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, browser, markup, session
 from pages.widgets.background import report_button

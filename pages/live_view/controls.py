@@ -7,11 +7,11 @@ from math import ceil
 import streamlit as st
 
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
-from fedcore.results import diagnostics
+from fedcore.results import curves
 from fedcore.results.charts.theme import Theme
+from fedcore.results.matrices import VIEWS, PanelView, default_view
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
-from fedcore.results.panels.panel import ORDERS, RowOrder
-from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
+from fedcore.results.panels import ORDERS, RowOrder
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, markup, session
 
@@ -157,7 +157,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             bind="query-params",
         )
         order = session.choose(st.selectbox, "Order of rows", ORDERS, "live_rows")
-        described = diagnostics.recorded_charts(store, runs)
+        described = curves.recorded_charts(store, runs)
         by_round = metrics_by_round(kinds.get(runs[0].id, ()) if runs else ())
         titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
         titles |= {c.key: c.heading for c in described}
@@ -173,7 +173,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     if not charts:
         primary = ("local", "base", "new") if "new" in by_round else ("personal",)
         first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
-        charts = [*first, "loss", *(c.key for c in diagnostics.default_charts(described))]
+        charts = [*first, "loss", *(c.key for c in curves.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
     in_a_row = automatic if columns == AUTOMATIC else int(columns)
@@ -208,7 +208,7 @@ def _view(runs: list[RunRow], kinds: Iterable[Mapping[tuple[str, str | None], in
         views.append("domains")
     if any(r.held_out is not None for r in runs):
         views.append("held_out")
-    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, runs).values()} | VIEWS
+    titles = {m.name: m.title for m in curves.recorded_matrix_charts(store, runs).values()} | VIEWS
     views += [name for name in titles if name not in VIEWS]
     offered = {AUTOMATIC: "Automatic", **{view: titles[view] for view in views}}
     chosen: str = session.choose(st.radio, "Heatmaps", offered, "live_view")

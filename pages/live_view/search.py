@@ -10,7 +10,7 @@ from fedcore.config.field_names import field_title
 from fedcore.jobs.tuning import problem_of
 from fedcore.results import progress
 from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
-from fedcore.results.search import SearchedMethod, methods_of
+from fedcore.results.progress import SearchedMethod, methods_of
 from fedcore.store import ExperimentRow
 from pages.live_view import actions
 from pages.widgets import background, browser, charts, markup, session

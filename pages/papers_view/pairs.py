@@ -10,8 +10,8 @@ from fedcore.papers.cells import TableCell
 from fedcore.papers.layout import tables
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, findings_of
-from fedcore.results.charts.chart import Chart
 from fedcore.results.charts.ranks import SourceValue, strip
+from fedcore.results.charts.theme import Chart
 from fedcore.results.statistics import group_by
 from pages.papers_view import state
 from pages.papers_view.table import draw_html, go_to_table, our_line

@@ -10,7 +10,7 @@ from fedcore.papers.cells import TableCell
 from fedcore.papers.choices import Multiverse, multiverse, rankings
 from fedcore.papers.layout import PrintedTable
 from fedcore.papers.mini import COMPARED, LARGEST_RATE
-from fedcore.results.charts.specification import curve_table, specification_chart
+from fedcore.results.charts.ranks import curve_table, specification_chart
 from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from pages.papers_view import fill

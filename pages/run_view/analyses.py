@@ -17,7 +17,7 @@ from fedcore.methods.base import overrides
 from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
 from fedcore.results.charts import analyses
 from fedcore.results.comparison import compare
-from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.matrices import run_panel
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 

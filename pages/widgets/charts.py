@@ -16,8 +16,8 @@ from plotly.offline import get_plotlyjs_version
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fedcore.results.charts.chart import Chart
 from fedcore.results.charts.lines import line_chart, series_table
+from fedcore.results.charts.theme import Chart
 from fedcore.results.curves import Series
 from fedcore.share.views import Figure, NumberColumns
 from pages.widgets import markup, session

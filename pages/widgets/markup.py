@@ -12,8 +12,7 @@ import streamlit as st
 
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError, lacks_room
-from fedcore.results.charts.chart import rounds_as_python
-from fedcore.results.charts.theme import STATUS
+from fedcore.results.charts.theme import STATUS, rounds_as_python
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import session
 

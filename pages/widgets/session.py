@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from fedcore.results.charts.chart import NARROW_PIXELS, WIDE_PIXELS
-from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.theme import NARROW_PIXELS, WIDE_PIXELS, Theme
 from fedcore.store import Store
 
 ASSETS = Path(__file__).parents[1] / "assets"

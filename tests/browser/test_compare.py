@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Request, Route, expect
 
 from fedcore.base.progress import result_of
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import row_panels
+from fedcore.results.matrices import row_panels
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.page import report_html

@@ -4,7 +4,7 @@ import json
 
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart
+from fedcore.results.charts.theme import Chart
 from pages.widgets.charts import TEMPLATE, payload
 
 

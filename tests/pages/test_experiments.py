@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.jobs import launcher
-from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.matrices import run_panel
 from fedcore.results.progress import ExperimentSummary, summaries_of
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments

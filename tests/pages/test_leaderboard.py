@@ -4,9 +4,8 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore.results.curves import row_costs
-from fedcore.results.further_seeds import decisive_runs
-from fedcore.results.leaderboard import board, board_settings
+from fedcore.results.costs import row_costs
+from fedcore.results.leaderboard import board, board_settings, decisive_runs
 from fedcore.store import Store
 from tests.support import command_line, fill
 from tests.support.web.live import charts

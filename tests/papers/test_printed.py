@@ -11,6 +11,7 @@ from fedcore.config import Experiment
 from fedcore.papers import library, published
 from fedcore.papers.reproductions import column_of, printed_values, reproductions
 from fedcore.results import exports as tables
+from fedcore.results import sharing
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
 from fedcore.results.summary import PrintedValues, summarise
@@ -152,7 +153,7 @@ def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Expe
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    lines = tables.summary_latex(
+    lines = sharing.summary_latex(
         summarise(comparison, printed=printed_values(comparison, [experiment]))
     ).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
@@ -165,7 +166,7 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = tables.summary_latex(summarise(comparison))
+    without = sharing.summary_latex(summarise(comparison))
     assert "rinted" not in without and "94.68" not in without
 
 

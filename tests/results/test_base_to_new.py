@@ -14,12 +14,14 @@ from fedcore.base.events import NO_VALUE, Entity, RoundFinished, Started
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import Cost, accuracy_by_round
-from fedcore.results.exports import summary_csv, summary_latex
+from fedcore.results.costs import Cost
+from fedcore.results.curves import run_lines
+from fedcore.results.exports import summary_csv
 from fedcore.results.finding import findings
 from fedcore.results.frames import cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.leaderboard import board, board_settings
-from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.matrices import run_panel
+from fedcore.results.sharing import summary_latex
 from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
 from fedcore.share.content import summary_table
@@ -125,9 +127,9 @@ def test_a_method_without_a_value_is_empty_and_says_why_everywhere(store: Store,
 
 def test_both_halves_have_curves(store: Store):
     runs = {run.id: run.method for run in store.runs.of_experiments([1]) if run.seed == 1}
-    new = {line.method: line.y for line in accuracy_by_round(store, dict.fromkeys(runs, 1), "new")}
+    new = {line.method: line.y for line in run_lines(store, dict.fromkeys(runs, 1), "new")}
     assert new == {"zero-shot": (50.0, 70.0), "promptfl": (50.0, 52.5)}
-    both = {line.method: line.y for line in accuracy_by_round(store, dict.fromkeys(runs, 1), "harmonic")}
+    both = {line.method: line.y for line in run_lines(store, dict.fromkeys(runs, 1), "harmonic")}
     assert both["promptfl"][1] == pytest.approx(float(100 * hm(Fraction(3, 4), Fraction(21, 40))))
 
 

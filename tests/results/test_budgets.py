@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, MethodEntry, Tuned, parse
-from fedcore.results import curves, exports
+from fedcore.results import exports
 from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import compare
-from fedcore.results.further_seeds import missing_runs, more_seeds
-from fedcore.results.leaderboard import board, board_settings
-from fedcore.results.search import methods_of
+from fedcore.results.costs import row_costs
+from fedcore.results.leaderboard import board, board_settings, missing_runs, more_seeds
+from fedcore.results.progress import methods_of
 from fedcore.results.summary import summarise
 from fedcore.store import Store
 from tests.support import fill
@@ -63,7 +63,7 @@ def test_the_search_is_charged_to_its_row_beside_the_cost_of_a_run(db):
     store, number = Store(db), fill.done(db, an_experiment(*entries))
     compared = compare(store, [number])
     (setting,) = compared.settings
-    fedot, promptfl = curves.row_costs(store, compared, setting)
+    fedot, promptfl = row_costs(store, compared, setting)
     assert fedot.megabytes_with_search == pytest.approx(fedot.megabytes + 30)
     assert fedot.seconds_with_search == pytest.approx(fedot.seconds + 120)
     assert promptfl.megabytes_with_search is promptfl.seconds_with_search is None

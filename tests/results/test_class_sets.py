@@ -10,10 +10,9 @@ import pytest
 from fedcore.base.events import Entity, RoundFinished, Started
 from fedcore.config import Experiment, dumps, expand, loads
 from fedcore.results.comparison import compare
-from fedcore.results.curves import accuracy_by_round
+from fedcore.results.curves import run_lines
+from fedcore.results.matrices import row_panels, run_panel
 from fedcore.results.metrics import METRICS
-from fedcore.results.panels.matrices import row_panels
-from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.settings import setting_key, setting_title
 from fedcore.store import Store
 from tests.support import fill
@@ -111,7 +110,7 @@ def test_local_is_averaged_over_clients_of_a_data_set_and_then_over_data_sets(st
 
 
 def test_local_has_a_curve(store: Store):
-    (line,) = accuracy_by_round(store, {1: 1}, "local")
+    (line,) = run_lines(store, {1: 1}, "local")
     assert line.x == (0, 1) and line.y == pytest.approx([70.0, 70.0])
 
 

@@ -261,7 +261,7 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(db: Path) -> None
     accuracies = [shares(db, x.run_id, 2).mean() for x in writers if configs[x.run_id].seed == 1]
     assert group.stats["personal"].mean == pytest.approx(np.mean(accuracies))
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
-    (line,) = curves.mean_curves(Store(db), found, group.setting, "personal")
+    (line,) = curves.mean_lines(Store(db), found, group.setting, "personal")
     assert (line.n, line.std[-1]) == (1, None)
     assert line.y[-1] == pytest.approx(np.mean(accuracies))
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from scipy import stats
 
-from fedcore.results import curves, diagnostics
+from fedcore.results import curves
 from fedcore.results.charts.cost import (
     NARROW_COST_PLOTS,
     PLOT_HEIGHT,
@@ -22,7 +22,8 @@ from fedcore.results.charts.cost import (
 from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.charts.theme import TOOLBAR, Theme
 from fedcore.results.comparison import compare
-from fedcore.results.curves import Series, reaching, smoothed, with_band
+from fedcore.results.costs import Cost, pareto_front, reaching, row_costs
+from fedcore.results.curves import Series, smoothed, with_band
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.web import markup
@@ -38,13 +39,13 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
         run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000, bytes_down=0)
     found = compare(Store(db), [1], "last")
     (setting,) = found.settings
-    costs = {c.label: c for c in curves.row_costs(Store(db), found, setting)}
+    costs = {c.label: c for c in row_costs(Store(db), found, setting)}
     assert costs["silent"].megabytes is None
     assert costs["silent"].seconds is None
     assert costs["measured"].megabytes_up == 2.0
     assert costs["measured"].megabytes_down == 0.0
     assert costs["measured"].seconds == 5.0
-    drawn = {s.label: s.x for s in curves.mean_curves(Store(db), found, setting, "personal", "megabytes")}
+    drawn = {s.label: s.x for s in curves.mean_lines(Store(db), found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
 
 
@@ -58,7 +59,7 @@ def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
     found = compare(Store(db), [1])
     (setting,) = found.settings
     assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
-    (cost,) = curves.row_costs(Store(db), found, setting)
+    (cost,) = row_costs(Store(db), found, setting)
     assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
     assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
     early, late = reaching(Store(db), found, setting, "personal", (33, 99))
@@ -76,7 +77,7 @@ def test_a_cost_without_the_rounds_that_a_script_left_out_is_unknown(db: Path) -
     found = compare(Store(db), [1])
     (setting,) = found.settings
     assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
-    (cost,) = curves.row_costs(Store(db), found, setting)
+    (cost,) = row_costs(Store(db), found, setting)
     assert (cost.megabytes, cost.seconds) == (None, None)
     assert Store(db).rounds.traffic([1]) == {1: (None, None)}
     early, late = reaching(Store(db), found, setting, "personal", (33, 99))
@@ -90,10 +91,10 @@ def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_do
         run.round(1, accuracy={("a", "a"): (10, 100)}, bytes_up=1_000_000)
     found = compare(Store(db), [1])
     (setting,) = found.settings
-    (cost,) = curves.row_costs(Store(db), found, setting)
+    (cost,) = row_costs(Store(db), found, setting)
     assert (cost.megabytes_up, cost.megabytes_down, cost.megabytes) == (1.0, None, None)
-    assert curves.pareto_front([cost], "megabytes") == []
-    assert curves.traffic_by_round(Store(db), {1: 1}) == []
+    assert pareto_front([cost], "megabytes") == []
+    assert curves.run_lines(Store(db), {1: 1}, "traffic") == []
 
 
 def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db: Path) -> None:
@@ -102,11 +103,11 @@ def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db:
             db, method="own", seed=seed, dataset="rotated-digits", experiment="x", config={"lr": lr}
         ) as run:
             run.round(1, accuracy={("a", "a"): (correct, 100)}, diagnostics={"norm": correct})
-    of_runs = curves.accuracy_by_round(Store(db), {1: 1, 2: 1, 3: 1})
+    of_runs = curves.run_lines(Store(db), {1: 1, 2: 1, 3: 1})
     means = curves.lines_over_seeds(of_runs)
     assert [(line.n, line.y) for line in means] == [(2, (pytest.approx(30),)), (1, (90,))]
-    (chart,) = diagnostics.recorded_charts(Store(db), Store(db).runs.get([1]))
-    recorded = diagnostics.diagnostic_series(Store(db), {1: 1, 2: 1, 3: 1}, chart)
+    (chart,) = curves.recorded_charts(Store(db), Store(db).runs.get([1]))
+    recorded = curves.diagnostic_series(Store(db), {1: 1, 2: 1, 3: 1}, chart)
     assert [line.n for line in curves.lines_over_seeds(recorded)] == [2, 1]
     names = ["own (learning rate 0.1)", "own (learning rate 0.5)"]
     assert [line.label for line in means] == names, "one name in the legend could be either line"
@@ -114,8 +115,8 @@ def test_runs_of_one_label_with_other_hyper_parameters_are_not_further_seeds(db:
     assert set(curves.run_labels(Store(db), Store(db).runs.get([1, 2])).values()) == {"own"}
 
 
-def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:
-    return curves.Cost(label, "fedot", accuracy, up, up, seconds, None, None)
+def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> Cost:
+    return Cost(label, "fedot", accuracy, up, up, seconds, None, None)
 
 
 def test_the_front_by_hand():
@@ -130,9 +131,9 @@ def test_the_front_by_hand():
         a_cost("g", 80.0, 11.0),
         a_cost("h", 79.0, 10.0),
     ]
-    assert [c.label for c in curves.pareto_front(found, "megabytes")] == ["a", "c", "d"]
-    assert [c.label for c in curves.pareto_front(found, "seconds")] == ["f"], "all took one second"
-    assert curves.pareto_front([], "seconds") == []
+    assert [c.label for c in pareto_front(found, "megabytes")] == ["a", "c", "d"]
+    assert [c.label for c in pareto_front(found, "seconds")] == ["f"], "all took one second"
+    assert pareto_front([], "seconds") == []
 
 
 def test_the_front_is_drawn_cheapest_first():
@@ -341,11 +342,11 @@ def test_loss_and_recorded_values_of_rows_are_means_over_seeds(tmp_path: Path) -
     compared = compare(store, [1])
     (setting,) = compared.settings
     runs = {r.id: r for r in store.runs.of_experiments([1]) if r.method == "fedot"}
-    loss = next(s for s in curves.mean_loss(store, compared, setting) if s.method == "fedot")
-    single = [s.y for s in curves.loss_by_round(store, dict.fromkeys(runs, 3))]
+    loss = next(s for s in curves.mean_lines(store, compared, setting, "loss") if s.method == "fedot")
+    single = [s.y for s in curves.run_lines(store, dict.fromkeys(runs, 3), "loss")]
     assert loss.n == 2 and loss.y == pytest.approx(np.mean(single, axis=0))
-    chart = diagnostics.recorded_charts(store, list(runs.values()))[0]
-    lines = diagnostics.mean_diagnostics(store, compared, setting, chart)
+    chart = curves.recorded_charts(store, list(runs.values()))[0]
+    lines = curves.mean_diagnostics(store, compared, setting, chart)
     assert [(s.method, s.n) for s in lines] == [("fedot", 2), ("zero-shot", 2)]
-    each = diagnostics.diagnostic_series(store, dict.fromkeys(runs, 3), chart)
+    each = curves.diagnostic_series(store, dict.fromkeys(runs, 3), chart)
     assert lines[0].y == pytest.approx(np.mean([s.y for s in each[:2]], axis=0))

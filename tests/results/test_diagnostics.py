@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.base.events import Diagnostic
 from fedcore.methods import About, DiagnosticChart, MatrixChart, Method, registry
-from fedcore.results import curves, diagnostics
+from fedcore.results import curves
 from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.store import Store
@@ -21,7 +21,7 @@ def recorded(db: Path, figures: dict[str, tuple[str, ...]]) -> list[DiagnosticCh
         fill.train(writer, until=0)
         event = fill.a_round(name, 1, 1, 1)
         writer.write_round(replace(event, diagnostics=tuple(Diagnostic(v, 0.5) for v in values)))
-    return diagnostics.recorded_charts(Store(db), Store(db).runs.get(range(1, len(figures) + 1)))
+    return curves.recorded_charts(Store(db), Store(db).runs.get(range(1, len(figures) + 1)))
 
 
 def test_a_new_method_brings_titles_units_and_notes(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_a_new_method_brings_titles_units_and_notes(db: Path, monkeypatch: pytes
     found = recorded(db, {"mine": ("other", "drift")})
     assert [(c.heading, c.lines) for c in found] == [("Drift (px)", {"drift": ""}), ("Other", {"other": ""})]
     assert found[0].explanation == "Of the head. Lower is better."
-    assert diagnostics.default_charts(found) == found[:1]
+    assert curves.default_charts(found) == found[:1]
 
 
 def test_loss_terms_of_two_methods_share_a_chart(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_loss_terms_of_two_methods_share_a_chart(tmp_path: Path) -> None:
     )
     assert [c.title for c in found] == ["Loss terms"]
     assert list(found[0].lines.values()) == ["cross-entropy", "orthogonality", "proximal"]
-    assert diagnostics.default_charts(found) == found
+    assert curves.default_charts(found) == found
 
 
 def test_a_name_belongs_to_the_runs_own_method_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_what_is_known_is_described_for_a_script_s_own_method_too(tmp_path: Path
 
 def test_shares_are_drawn_as_per_cent(db: Path) -> None:
     (chart,) = recorded(db, {"feddeap": ("semantic_shared_accuracy",)})
-    (line,) = diagnostics.diagnostic_series(Store(db), {1: 1}, chart)
+    (line,) = curves.diagnostic_series(Store(db), {1: 1}, chart)
     assert (chart.unit, chart.heading) == ("%", "How well the networks tell classes and domains")
     assert line.y[-1] == 50 and line.label.endswith(", semantic")
 
@@ -93,10 +93,10 @@ def test_a_matrix_is_as_the_runs_own_method_says(db: Path, monkeypatch: pytest.M
     )
     writer.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
     runs = Store(db).runs.of_experiments([1])
-    found = diagnostics.recorded_matrix_charts(Store(db), runs)
+    found = curves.recorded_matrix_charts(Store(db), runs)
     assert {name: m.title for name, m in found.items()} == {"attention": "Mine alone"}
-    assert diagnostics.matrix_charts()["attention"].title.startswith("Attention"), "FedAlign's"
-    assert diagnostics.recording_methods("attention") == "FedAlign, Mine"
+    assert curves.matrix_charts()["attention"].title.startswith("Attention"), "FedAlign's"
+    assert curves.recording_methods("attention") == "FedAlign, Mine"
 
 
 def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
@@ -108,11 +108,11 @@ def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
     ):
         figure = line_chart(lines, Theme(), "Round", "", per_cent=False, name="Terms").figure
         assert sum(t.fill == "toself" for t in figure.data) == bands
-        assert diagnostics.chart_note(chart, lines) == how
+        assert curves.chart_note(chart, lines) == how
         assert figure.data[-1].customdata[0] == " (1.00 to 3.00)"
     single = [replace(reach[0], y=(2e-6,), low=(), high=())]
     figure = line_chart(single, Theme(), "Round", "", per_cent=False, name="Error").figure
-    assert diagnostics.chart_note(chart, single) == "Lower is better."
+    assert curves.chart_note(chart, single) == "Lower is better."
     assert figure.layout.showlegend is False, "the title says what one line is"
     assert figure.layout.yaxis.exponentformat == "power", "no 2µ"
     assert figure.data[0].hovertemplate == "%{y:.2e}%{customdata}", "nor 0.00"

@@ -13,11 +13,11 @@ import pytest
 from fedcore.base.progress import result_of
 from fedcore.config import PartitionConfig
 from fedcore.results.comparison import compare, reason_not_comparable, significance
-from fedcore.results.curves import pareto_front, row_costs
-from fedcore.results.exports import summary_latex
+from fedcore.results.costs import pareto_front, row_costs
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.progress import summaries_of
 from fedcore.results.rows import ComparisonRow
+from fedcore.results.sharing import summary_latex
 from fedcore.results.summary import best_and_second, summarise
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import breakdown_tables, read_report, summary_table

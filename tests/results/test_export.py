@@ -15,6 +15,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import MAX_EVALUATED_CLIENTS
 from fedcore.config import PartitionConfig
 from fedcore.results import exports as tables
+from fedcore.results import sharing
 from fedcore.results.comparison import compare, significance
 from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, value_per_seed
@@ -133,13 +134,13 @@ def test_a_label_that_is_a_formula_leaves_as_text(db: Path) -> None:
 
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
-    text = tables.summary_latex(summarise(compare(Store(filled), [1])))
+    text = sharing.summary_latex(summarise(compare(Store(filled), [1])))
     found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).rows}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert rf"last round, mean $\pm$ sample standard deviation over seeds. {MARKS_NOTE}}}" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
-    assert tables.tex("a_b & 5%") == r"a\_b \& 5\%"
+    assert sharing.tex("a_b & 5%") == r"a\_b \& 5\%"
 
 
 def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
@@ -148,15 +149,15 @@ def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
     rows = tuple(replace(g, stats={"personal": Stat(next(means), 0.1, 3)}) for g in found.rows)
     assert [*best_and_second(rows, "personal").values()] == ["best", "second", "second"]
-    text = tables.summary_latex(summarise(replace(found, rows=rows)))
+    text = sharing.summary_latex(summarise(replace(found, rows=rows)))
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
-    one = tables.summary_latex(summarise(replace(found, rows=rows), digits=1))
+    one = sharing.summary_latex(summarise(replace(found, rows=rows), digits=1))
     assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
 
 
 def test_latex_has_differences_with_their_p_and_the_finding(filled: Path) -> None:
     summary = summarise(compare(Store(filled), [1]), "PromptFL", digits=1)
-    text = tables.summary_latex(summary)
+    text = sharing.summary_latex(summary)
     assert r"$\Delta$ Personal & $p$ & $n$" in text and "difference from PromptFL in points" in text
     for row in summary.tables[0].rows:
         (line,) = (ln for ln in text.splitlines() if ln.strip().startswith(f"{{{row.row.label}}}"))
@@ -172,7 +173,7 @@ def test_latex_has_differences_with_their_p_and_the_finding(filled: Path) -> Non
 
 
 def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
-    text = tables.summary_latex(summarise(compare(Store(filled), [1], "best")))
+    text = sharing.summary_latex(summarise(compare(Store(filled), [1], "best")))
     assert r"\label{tab:rotated-digits-by-domain-mini-vit-best}" in text
     assert text.index(r"\caption") < text.index(r"\label") < text.index(r"\begin{tabular}")
 
@@ -183,7 +184,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(db: Path) -> None:
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
-    lines = tables.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
+    lines = sharing.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
     assert "last round, one seed." in next(line for line in lines if r"\caption" in line)
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
@@ -199,7 +200,7 @@ def test_what_a_row_lacks_leaves_with_its_numbers(db: Path) -> None:
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
     why = "recorded before written descriptions were kept with a run"
-    lines = tables.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
+    lines = sharing.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
@@ -220,7 +221,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, rows=(replace(group, runs=runs, stats=stats),))
-    last = next(line for line in tables.summary_latex(summarise(changed)).splitlines() if "FedOT" in line)
+    last = next(line for line in sharing.summary_latex(summarise(changed)).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
     table = rows(tables.summary_csv(summarise(changed)))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
@@ -305,7 +306,7 @@ def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
     assert float(table["luckier"]["difference"]) == -10 and float(table["luckier"]["p_holm"]) < 0.05
     assert (table["apart"]["difference"], table["apart"]["pairs"]) == ("", "0")
     assert table["apart"]["remark"] == "no seed in common"
-    tex = tables.summary_latex(summarise(compare(Store(db), [1]), "base"))
+    tex = sharing.summary_latex(summarise(compare(Store(db), [1]), "base"))
     assert r"$-10.00$$^*$ & 0.003 & 5 \\" in tex and "over the seeds that both rows have" in tex
 
 

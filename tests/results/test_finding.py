@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedcore.results.comparison import compare
 from fedcore.results.finding import findings, verdict
-from fedcore.results.further_seeds import more_seeds
+from fedcore.results.leaderboard import more_seeds
 from fedcore.results.statistics import pairwise_tests
 from fedcore.results.summary import Summary, summarise
 from fedcore.store import Recorder, Store

@@ -13,16 +13,16 @@ from fedcore.base.errors import FedLensError
 from fedcore.results import leaderboard as boards
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import TOOLBAR, Theme
-from fedcore.results.further_seeds import (
+from fedcore.results.leaderboard import (
     DECISIVE_SEEDS,
     decisive_runs,
     missing_runs,
     power,
     queue,
+    rank_intervals,
     seeds_for_power,
     separation,
 )
-from fedcore.results.leaderboard import rank_intervals
 from fedcore.results.metrics import value_per_seed
 from fedcore.results.statistics import pairwise_tests, spread
 from fedcore.store import Store

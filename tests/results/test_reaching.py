@@ -13,8 +13,9 @@ from fedcore.base.events import ClientRound, Entity, RoundFinished, Started
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.curves import mean_curves, reaching
-from fedcore.results.panels.matrices import row_panels
+from fedcore.results.costs import reaching
+from fedcore.results.curves import mean_lines
+from fedcore.results.matrices import row_panels
 from fedcore.results.summary import offered_metrics, summarise
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.share.views import ViewSource
@@ -135,7 +136,7 @@ def test_the_harmonic_mean_of_global_and_personal_is_of_each_run_and_shown_on_re
         summarise(comparison, tested=(), metric=metric).tables for metric in ("personal", "dual")
     )
     assert "dual" not in plain.metrics and "dual" in chosen.metrics
-    line = mean_curves(store, comparison, plain.setting, "dual")[0]
+    line = mean_lines(store, comparison, plain.setting, "dual")[0]
     assert line.y[-1] == pytest.approx(row.stats["dual"].mean)
 
 

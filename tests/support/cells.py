@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcore.base.presentation import MatrixChart
 from fedcore.results.charts.heatmaps import HELD_OUT
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 
 NAMES = ("a", "a client with a name that is cut on the axis", "<b>x</b> & %{y}", "3", "Größe ≤ 2", "a")
 

@@ -12,7 +12,7 @@ import typer
 from fedcore.base.seeds import numpy_generator
 from fedcore.results.charts.heatmaps import heatmap_grid
 from fedcore.results.charts.theme import Theme
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 
 REPEATS = 9
 

@@ -15,7 +15,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import choices
 from fedcore.papers.choices import Multiverse, readings
 from fedcore.papers.layout import all_tables
-from fedcore.results.charts.specification import curve_text, specification_chart
+from fedcore.results.charts.ranks import curve_text, specification_chart
 from fedcore.results.charts.still import still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import svg_file

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from fedcore.results.further_seeds import POWER, power
+from fedcore.results.leaderboard import POWER, power
 from fedcore.results.statistics import LEVEL
 
 MOST_SEEDS = 999

@@ -11,16 +11,21 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 from fedcore.base.presentation import FieldChart
 from fedcore.base.progress import counted
 from fedcore.results.analyses import Confusion, FieldRow, percent
-from fedcore.results.charts.chart import (
+from fedcore.results.charts.theme import (
+    ACCURACY_SCALE,
+    DARK_TEXT_FROM,
+    MARGIN,
+    TOOLBAR,
     Chart,
+    Theme,
     cell_texts,
     escape,
+    hover,
     legend_key,
     rounds_as_python,
     short_name,
     ticks,
 )
-from fedcore.results.charts.theme import ACCURACY_SCALE, DARK_TEXT_FROM, MARGIN, TOOLBAR, Theme, hover
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, annotation, escape, short_name
-from fedcore.results.charts.theme import MARGIN, TOOLBAR, Theme, hover
-from fedcore.results.panels.panel import COMMON, LEAST_GAIN, Edge, Panel, findings, is_common, main_edges
+from fedcore.results.charts.theme import (
+    MARGIN,
+    TOOLBAR,
+    Chart,
+    Theme,
+    annotation,
+    escape,
+    hover,
+    short_name,
+    silent_trace,
+)
+from fedcore.results.panels import COMMON, LEAST_GAIN, Edge, Panel, is_common, main_edges, transfer_finding
 
 NO_ARROW = f"every gain or loss is below {LEAST_GAIN:g} point, or equal for several clients"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels
@@ -89,7 +98,7 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
         "hovermode": "closest",
         "uirevision": "helps",
     }
-    return Chart(go.Figure({"data": data, "layout": layout}), " ".join(findings(panels)))
+    return Chart(go.Figure({"data": data, "layout": layout}), " ".join(map(transfer_finding, panels)))
 
 
 def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str, Any]:
@@ -97,20 +106,17 @@ def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str,
     points = np.array(list(places.values()))
     sides = np.where(points[:, 0] > 0.3, "right", np.where(points[:, 0] < -0.3, "left", "center"))
     heights = np.where(points[:, 1] > 0.3, "top", np.where(points[:, 1] < -0.3, "bottom", "middle"))
-    return {
-        "type": "scatter",
-        "x": points[:, 0],
-        "y": points[:, 1],
-        "xaxis": f"x{nth}",
-        "yaxis": f"y{nth}",
-        "mode": "markers+text",
-        "hoverinfo": "skip",
-        "cliponaxis": False,
-        "marker": {"size": 12, "color": theme.paper, "line": {"width": 2, "color": theme.ink}},
-        "text": [short_name(n) for n in places],
-        "textfont": {"size": 11, "color": theme.ink},
-        "textposition": [f"{h} {s}" for h, s in zip(heights, sides, strict=True)],
-    }
+    return silent_trace(
+        *points.T,
+        "markers+text",
+        xaxis=f"x{nth}",
+        yaxis=f"y{nth}",
+        cliponaxis=False,
+        marker={"size": 12, "color": theme.paper, "line": {"width": 2, "color": theme.ink}},
+        text=[short_name(n) for n in places],
+        textfont={"size": 11, "color": theme.ink},
+        textposition=[f"{h} {s}" for h, s in zip(heights, sides, strict=True)],
+    )
 
 
 def _arrow(

@@ -8,9 +8,18 @@ from typing import Literal, NamedTuple
 
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, escape, rounds_as_python, short_name
-from fedcore.results.charts.theme import Theme, apply_layout, hover, rgba, style
-from fedcore.results.curves import Cost, CostAxis, pareto_front
+from fedcore.results.charts.theme import (
+    Chart,
+    Theme,
+    apply_layout,
+    escape,
+    hover,
+    rgba,
+    rounds_as_python,
+    short_name,
+    style,
+)
+from fedcore.results.costs import Cost, CostAxis, pareto_front
 
 NAME_LETTERS = 30  # letters of a name beside its marker; shorter, "FedOT (blocks 16)" would read as blocks 1
 HEIGHT = 440  # pixels

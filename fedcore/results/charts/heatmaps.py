@@ -1,10 +1,7 @@
-"""Heatmaps side by side under one colour axis, and of a few pixels for a cell of a table."""
+"""Heatmaps side by side under one colour axis."""
 
-import base64
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import ceil, isnan
 from typing import Any, Literal
 
@@ -12,30 +9,30 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.base.presentation import MatrixChart
-from fedcore.results.charts.chart import (
-    LABEL_LETTERS,
-    WIDE_PIXELS,
-    Chart,
-    annotation,
-    cell_texts,
-    escape,
-    legend_key,
-    letters,
-    rounds_as_python,
-    shorten,
-    ticks,
-)
 from fedcore.results.charts.theme import (
     ACCURACY_SCALE,
     ALL_LABELS,
     DARK_TEXT_FROM,
+    LABEL_LETTERS,
+    LEGEND_BELOW,
     RECORDED_SCALE,
+    WIDE_PIXELS,
+    Chart,
     Theme,
+    annotation,
+    cell_texts,
     colours_at,
+    escape,
     hover,
+    legend_key,
+    letters,
     readable_ink,
+    rounds_as_python,
+    shorten,
+    silent_trace,
+    ticks,
 )
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 
 NARROW_SPREAD = 50.0
 """Spread of the values in points up to which a scale from 0 to 100 % hides their differences."""
@@ -124,21 +121,13 @@ def difference_grid(
 
     The text alternative calls them ``what``.
     """
-    reach = difference_reach(panels)
+    # the largest difference, at least 1, at which the colour scale ends on both sides
+    reach = max(1.0, float(np.ceil(np.abs(_measured_values(panels)).max(initial=0.0))))
     axis = _coloraxis(theme.diverging, -reach, reach, "Points", theme) | {"cmid": 0}
-    parts = [
-        f"{p.title}: {np.nanmean(p.values):+.1f} points on average"
-        for p in panels
-        if not np.isnan(p.values).all()
-    ]
+    means = [(p.title, np.nanmean(p.values)) for p in panels if not np.isnan(p.values).all()]
+    parts = [f"{title}: {mean:+.1f} points on average" for title, mean in means]
     figure = _grid(panels, theme, columns, axis, "difference", width)
     return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
-
-
-def difference_reach(panels: Sequence[Panel]) -> float:
-    """Return the largest difference in points (at least 1), at which the colour scale ends on both sides."""
-    measured = _measured_values(panels)
-    return max(1.0, float(np.ceil(np.abs(measured).max()))) if measured.size else 1.0
 
 
 def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
@@ -149,18 +138,19 @@ class _Places:
     """The places of panels in rows of ``columns``, in pixels and in shares of the chart.
 
     Attributes:
+        columns: panels beside each other, as many as there are at most.
         height: of the chart in pixels.
         margin: around the panels, in pixels.
         title_letters: letters of a title for which there is room.
     """
 
     def __init__(self, panels: Sequence[Panel], columns: int, pixels: int, notes: bool) -> None:
-        self._columns = max(1, min(columns, len(panels)))
-        rows = max(1, ceil(len(panels) / self._columns))
+        self.columns = max(1, min(columns, len(panels)))
+        rows = max(1, ceil(len(panels) / self.columns))
         tallest = max((len(p.rows) for p in panels), default=1)
         self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
         full = max(7 * CELL, tallest * self._row)
-        of_row = [panels[i * self._columns : (i + 1) * self._columns] for i in range(rows)]
+        of_row = [panels[i * self.columns : (i + 1) * self.columns] for i in range(rows)]
         # the name of a shared row has two lines; a row of panels is as tall as its tallest one
         self._full, self._shared = full, 2 * self._row
         bodies = [self._shared if some and all(p.shared for p in some) else full for some in of_row]
@@ -171,25 +161,27 @@ class _Places:
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         name = _longest(n for p in panels for n in p.rows)
         inside = pixels - BESIDE - SMALL * name
-        self.margin = {**_beside(panels, inside), "t": 54 + above, "b": 88, "pad": 0}
+        left, right = 8, 8
+        if any(p.values.size for p in panels):
+            # where labels or the colour bar take more, plotly finds that out by drawing everything twice
+            labels = (text for p in panels for text in _axis_names(p.rows, MANY_ROWS)["ticktext"])
+            left = ceil(TITLE + NAME_LETTER * max(map(letters, labels)))
+            right = ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)
+        self.margin = {"l": left, "r": right, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
-        usual = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
+        usual = min(0.12, 0.34 / self.columns, 0.03 + name * 0.0065)  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
-        self._width = (1 - self._aside * (self._columns - 1)) / self._columns
+        self._width = (1 - self._aside * (self.columns - 1)) / self.columns
         self._pixels = self._width * inside  # of a panel
         self.title_letters = (inside + OVERHANG) / LETTER
-        if self._columns > 1:
+        if self.columns > 1:
             self.title_letters = (self._width + self._aside) * inside / LETTER - 3
 
     def ends(self, i: int, panel: Panel) -> Extent:
         """Return the place of panel ``i``."""
-        row, column = divmod(i, self._columns)
+        row, column = divmod(i, self.columns)
         left, top = column * (self._width + self._aside), 1 - self._above[row] / self._inner
         return (left, min(1.0, left + self._width)), (max(0.0, top - self._height(panel) / self._inner), top)
-
-    def is_first(self, i: int) -> bool:
-        """Return whether panel ``i`` is the first of its row."""
-        return i % self._columns == 0
 
     def cell(self, panel: Panel) -> tuple[float, float]:
         """Return the approximate width and height of a cell in pixels."""
@@ -197,22 +189,6 @@ class _Places:
 
     def _height(self, panel: Panel) -> float:
         return self._shared if panel.shared else self._full
-
-    def has_texts(self, panel: Panel, kind: PanelKind) -> bool:
-        """Return whether values fit into the cells."""
-        fit = len(panel.columns) <= min(TEXT_COLUMNS, self._pixels / TEXT_WIDTH[kind])
-        return bool(panel.values.size) and fit and len(panel.rows) <= MANY_ROWS
-
-
-def _beside(panels: Sequence[Panel], inside: float) -> dict[str, int]:
-    """Return the pixels beside the panels, which are about ``inside`` pixels wide.
-
-    Where labels or the colour bar take more, plotly finds that out by drawing everything, and draws it again.
-    """
-    if not any(p.values.size for p in panels):
-        return {"l": 8, "r": 8}
-    names = max(letters(name) for p in panels for name in _axis_names(p.rows, MANY_ROWS)["ticktext"])
-    return {"l": ceil(TITLE + NAME_LETTER * names), "r": ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)}
 
 
 def _longest(names: Iterable[str]) -> int:
@@ -241,12 +217,16 @@ def _grid(
     framed = False
     for i, panel in enumerate(panels):
         ends, nth, note = places.ends(i, panel), str(i + 1) if i else "", notes[i] if notes else None
-        axes |= _panel_axes(panel, theme, nth, ends, places.is_first(i))
+        axes |= _panel_axes(panel, theme, nth, ends, i % places.columns == 0)
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
-        texts = [_cell_texts(panel, kind, inks)] if places.has_texts(panel, kind) else []
-        size = places.cell(panel)
+        texts, size = [], places.cell(panel)
+        fit = len(panel.columns) <= TEXT_COLUMNS and size[0] >= TEXT_WIDTH[kind]
+        if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
+            y, x = np.nonzero(~np.isnan(panel.values))
+            form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
+            texts = [cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])]
         frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
         framed = framed or bool(frames)
         of_panel = {"xaxis": f"x{nth}", "yaxis": f"y{nth}"}
@@ -265,7 +245,7 @@ def _grid(
         "shapes": shapes,
         "coloraxis": coloraxis,
         "height": places.height,
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "legend": {**LEGEND_BELOW, "x": 0},
         "margin": places.margin,
         "plot_bgcolor": theme.no_data,
         "font": {"color": theme.ink, "size": 12},
@@ -275,43 +255,39 @@ def _grid(
     return go.Figure({"data": data, "layout": layout})
 
 
-def _cell_in_words(panel: Panel) -> str:
-    """Return the template that describes a cell in words, from the names of its row and column."""
-    if panel.matrix is not None:
-        return f"%{{y}} {panel.matrix.verb} %{{x}}"
-    if panel.row_title == "client":
-        return "%{y}, round %{x}"
-    if panel.row_title == HELD_OUT:
-        return "%{y} held out, %{customdata[2]} on %{x}"
-    return "%{y} on %{x}"
-
-
-def _hover(panel: Panel, kind: PanelKind) -> dict[str, Any]:
-    """Return the template of the hover texts and its numbers: a cell's place, value and counts.
+def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
+    """Return the trace of a panel, with hover texts of a cell's place, value and counts.
 
     One text per cell would be made, copied and sent one by one. The counts are one array of integers, and the
     names are those of the axes (``_axis_names``).
     """
+    words = "%{y} on %{x}"
+    if panel.matrix is not None:
+        words = f"%{{y}} {panel.matrix.verb} %{{x}}"
+    elif panel.row_title == "client":
+        words = "%{y}, round %{x}"
+    elif panel.row_title == HELD_OUT:
+        words = "%{y} held out, %{customdata[2]} on %{x}"
     value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
-    words = f"{_cell_in_words(panel)}<br><b>{value}</b>"
-    if not panel.total.any():
-        return {"hovertemplate": hover(words)}
-    numbers = [panel.correct, panel.total]
-    if panel.row_title == HELD_OUT:
-        is_global = [[row == column for column in panel.columns] for row in panel.rows]
-        numbers.append(np.where(is_global, "global model (G)", "client models (P)").astype(object))
-    counts = " (%{customdata[0]} of %{customdata[1]})"
-    return {"customdata": np.stack(numbers, axis=-1), "hovertemplate": hover(words + counts)}
-
-
-def _heatmap(panel: Panel, kind: PanelKind) -> dict[str, Any]:
+    words += f"<br><b>{value}</b>"
+    counts: dict[str, Any] = {}
+    if panel.total.any():
+        numbers = [panel.correct, panel.total]
+        if panel.row_title == HELD_OUT:
+            is_global = [[row == column for column in panel.columns] for row in panel.rows]
+            numbers.append(np.where(is_global, "global model (G)", "client models (P)").astype(object))
+        counts, words = (
+            {"customdata": np.stack(numbers, axis=-1)},
+            f"{words} (%{{customdata[0]}} of %{{customdata[1]}})",
+        )
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     return {
         "type": "heatmap",
         "z": rounds_as_python(panel.values, 3 if kind == "recorded" else 1),
         "x": np.arange(len(panel.columns)),
         "y": np.arange(len(panel.rows)),
-        **_hover(panel, kind),
+        **counts,
+        "hovertemplate": hover(words),
         "coloraxis": "coloraxis",
         "xgap": gap,
         "ygap": gap,
@@ -330,12 +306,6 @@ def _inks(panel: Panel, theme: Theme, kind: PanelKind, low: float, high: float) 
     return np.where(100 * share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
 
 
-def _cell_texts(panel: Panel, kind: PanelKind, inks: np.ndarray) -> dict[str, Any]:
-    y, x = np.nonzero(~np.isnan(panel.values))
-    form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
-    return cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])
-
-
 def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[dict[str, Any]]:
     """Return the frames of the diagonal cells, one trace per colour; ``size`` is that of a cell in pixels."""
     inset_x, inset_y = (0.5 - (FRAME / 2 + 0.5) / pixels for pixels in size)
@@ -344,16 +314,8 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
     for i, j in panel.own_cells:
         lines.setdefault(str(inks[i, j]), []).append(np.array((j, i)) + corners * (inset_x, inset_y))
     return [
-        {
-            "type": "scatter",
-            "x": points[:, 0],
-            "y": points[:, 1],
-            "mode": "lines",
-            "line": {"width": FRAME, "color": ink},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        for ink, points in ((ink, np.concatenate(frames)) for ink, frames in lines.items())
+        silent_trace(*np.concatenate(frames).T, "lines", line={"width": FRAME, "color": ink})
+        for ink, frames in lines.items()
     ]
 
 
@@ -498,39 +460,3 @@ def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     for name, column in zip(panel.columns, panel.values.T.tolist(), strict=True):
         table[name] = [None if isnan(v) else round(v, digits) for v in column]
     return table
-
-
-PIXELS, ENOUGH = 4, 128
-"""Pixels of a cell's side, as browsers smooth what they enlarge; fewer in a picture of more pixels."""
-NO_DATA = (160, 166, 173)
-
-
-def thumbnail(shares: np.ndarray) -> str:
-    """Return accuracies as a PNG in a ``data:`` address, on the scale of the heatmaps from 0 to 100 %.
-
-    Args:
-        shares: by model and test set, 0 to 1; nan where nothing was measured. Shape: (models, test sets).
-    """
-    from PIL import Image
-
-    measured = ~np.isnan(shares)
-    steps = np.where(measured, 100 * shares, 0).round().astype(int).clip(0, 100)
-    colours = np.where(measured[..., None], _scale()[steps], np.array(NO_DATA, dtype=np.uint8))
-    pixels = min(PIXELS, ceil(ENOUGH / max(shares.shape)))
-    picture = Image.fromarray(colours.astype(np.uint8)).resize(
-        (pixels * shares.shape[1], pixels * shares.shape[0]), Image.Resampling.NEAREST
-    )
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
-
-
-@cache
-def _scale() -> np.ndarray:
-    """Return the colours of 0 to 100 %. Shape: (101, 3)."""
-    from plotly.colors import sample_colorscale, unlabel_rgb
-
-    return np.array(
-        [unlabel_rgb(text) for text in sample_colorscale(ACCURACY_SCALE, list(np.linspace(0, 1, 101)))],
-        dtype=np.uint8,
-    )

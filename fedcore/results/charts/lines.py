@@ -6,8 +6,17 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, annotation, escape, rounds_as_python
-from fedcore.results.charts.theme import TOOLBAR, Theme, rgba, style
+from fedcore.results.charts.theme import (
+    TOOLBAR,
+    Chart,
+    Theme,
+    annotation,
+    escape,
+    rgba,
+    rounds_as_python,
+    silent_trace,
+    style,
+)
 from fedcore.results.curves import Series, show_ranges
 
 UNIFIED_LINES = 12
@@ -65,7 +74,9 @@ def line_chart(
         data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter
-    legend = {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0}
+    # in units of the plot's height, which each row of the legend reduces
+    top = -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
+    legend = {"orientation": "h", "yanchor": "top", "y": top, "x": 0}
     height += TOOLBAR
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
@@ -82,7 +93,10 @@ def line_chart(
     for axis in (x_axis if side == "x" else y_axis for side in logarithmic):
         axis.update(type="log", autorangeoptions=None, dtick=None)
     if "y" in logarithmic:
-        _keep_positive(data)
+        # A logarithmic axis cannot show values below 0: bands end at the lowest positive value.
+        lowest = min((y for trace in data for y in trace["y"] if y > 0), default=1.0)
+        for trace in (trace for trace in data if "fill" in trace):
+            trace["y"] = [max(y, lowest) for y in trace["y"]]
     layout: dict[str, Any] = {
         **theme.layout,
         "height": height,
@@ -99,14 +113,6 @@ def line_chart(
         x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
     return Chart(figure, _last_values(shown, y_title or name, " %" if per_cent else ""))
-
-
-def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
-    """Cut bands off at the lowest positive value, since a logarithmic axis cannot show values below 0."""
-    lowest = min((y for trace in traces for y in trace["y"] if y > 0), default=1.0)
-    for trace in traces:
-        if "fill" in trace:
-            trace["y"] = [max(y, lowest) for y in trace["y"]]
 
 
 def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
@@ -139,11 +145,6 @@ def _legend_rows(series: Sequence[Series]) -> int:
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
 
 
-def _legend_top(height: int, rows: int) -> float:
-    """Return the top of the legend in units of the plot's height, which each row of the legend reduces."""
-    return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
-
-
 def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
     """Return a title below plotly's buttons, so that they do not cover it."""
     place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
@@ -153,6 +154,12 @@ def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
     """Return the traces of one series: its line, and behind it its band if it has one."""
     colour = theme.colour(s.method)
+    # the range or spread of each value follows the value in the hover text
+    texts = [f" ± {d:.1f}" if d is not None else "" for d in s.std]
+    if s.low:
+        texts = [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
+    elif s.counts:
+        texts = [f"{text} (n = {n} of {s.n})" for text, n in zip(texts, s.counts, strict=True)]
     markers = [style(s.method).marker, *OPEN_MARKERS]
     dashes = [style(s.method).dash, "dash", "dot", "dashdot"]
     line = {
@@ -169,7 +176,7 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
             "color": colour,
             "line": {"width": 1.5, "color": colour},
         },
-        "customdata": _hover_texts(s, digits),
+        "customdata": texts,
         "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
     behind = _band(s, colour) if with_range or not s.low else []
@@ -189,30 +196,8 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
         low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
     if not low:
         return []
-    return [
-        {
-            "type": "scatter",
-            "x": [*s.x, *s.x[::-1]],
-            "y": [*high, *low[::-1]],
-            "mode": "lines",
-            "fill": "toself",
-            "fillcolor": rgba(colour, 0.16),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "showlegend": False,
-            "legendgroup": s.label,
-        }
-    ]
-
-
-def _hover_texts(s: Series, digits: str) -> list[str]:
-    """Return the range or spread of each value, which follows the value in the hover text."""
-    if s.low:
-        return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
-    spreads = [f" ± {d:.1f}" if d is not None else "" for d in s.std]
-    if not s.counts:
-        return spreads
-    return [f"{text} (n = {n} of {s.n})" for text, n in zip(spreads, s.counts, strict=True)]
+    outline = silent_trace([*s.x, *s.x[::-1]], [*high, *low[::-1]], "lines", legendgroup=s.label)
+    return [{**outline, "fill": "toself", "fillcolor": rgba(colour, 0.16), "line": {"width": 0}}]
 
 
 def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:

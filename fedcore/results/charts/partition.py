@@ -1,15 +1,17 @@
-"""The partition of a data set among clients, drawn in HTML so that it appears before plotly has loaded."""
+"""Pictures that appear before plotly has loaded: a partition in HTML, and matrices of a few pixels a cell."""
 
+import base64
 import html
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from functools import cache
+from math import ceil, sqrt
 
 import numpy as np
 
 from fedcore.base.progress import counted
-from fedcore.results.charts.chart import ticks
-from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.theme import ACCURACY_SCALE, Theme, ticks
 
 MAX_ROWS, MAX_CELLS = 200, 2000
 """Maximum of clients and of bubbles in a picture; thousands would take the browser seconds."""
@@ -112,3 +114,39 @@ def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: The
 def _range(numbers: np.ndarray, noun: str) -> str:
     low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     return ("" if low == high else f"{low:,} to ") + counted(high, noun)
+
+
+PIXELS, ENOUGH = 4, 128
+"""Pixels of a cell's side, as browsers smooth what they enlarge; fewer in a picture of more pixels."""
+NO_DATA = (160, 166, 173)
+
+
+def thumbnail(shares: np.ndarray) -> str:
+    """Return accuracies as a PNG in a ``data:`` address, on the scale of the heatmaps from 0 to 100 %.
+
+    Args:
+        shares: by model and test set, 0 to 1; nan where nothing was measured. Shape: (models, test sets).
+    """
+    from PIL import Image
+
+    measured = ~np.isnan(shares)
+    steps = np.where(measured, 100 * shares, 0).round().astype(int).clip(0, 100)
+    colours = np.where(measured[..., None], _scale()[steps], np.array(NO_DATA, dtype=np.uint8))
+    pixels = min(PIXELS, ceil(ENOUGH / max(shares.shape)))
+    picture = Image.fromarray(colours.astype(np.uint8)).resize(
+        (pixels * shares.shape[1], pixels * shares.shape[0]), Image.Resampling.NEAREST
+    )
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+
+
+@cache
+def _scale() -> np.ndarray:
+    """Return the colours of 0 to 100 %. Shape: (101, 3)."""
+    from plotly.colors import sample_colorscale, unlabel_rgb
+
+    return np.array(
+        [unlabel_rgb(text) for text in sample_colorscale(ACCURACY_SCALE, list(np.linspace(0, 1, 101)))],
+        dtype=np.uint8,
+    )

@@ -1,20 +1,30 @@
-"""Charts of marks: a leaderboard with intervals and ranks, and values of several sources on one axis."""
+"""Charts of marks with intervals: a leaderboard, values of several sources, and the specification curve."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from fedcore.results.charts.chart import Chart, escape, rounds_as_python, short_name
-from fedcore.results.charts.theme import STYLES, TOOLBAR, Theme, apply_layout, hover
+from fedcore.results.charts.theme import (
+    LEGEND_BELOW,
+    STYLES,
+    TOOLBAR,
+    Chart,
+    Theme,
+    apply_layout,
+    escape,
+    hover,
+    rounds_as_python,
+    short_name,
+)
 from fedcore.results.leaderboard import Board
 from fedcore.results.metrics import METRICS
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import mean_interval
+from fedcore.results.specification import Specification
+from fedcore.results.statistics import mean_interval, signed
 
-ROW_PIXELS, MARGIN_PIXELS = 40, 70
+ROW_PIXELS, MARGIN_PIXELS, RANK_PIXELS = 40, 70, 100
 NAME_LETTERS = 30
-RANK_PIXELS = 100
 NOT_RANKED = "not ranked yet"
 
 
@@ -101,7 +111,7 @@ def _half_width(board: Board, row: ComparisonRow) -> float | None:
     return mean_interval(row.stats[board.metric]) if row.key in board.ranks else None
 
 
-ROW_HEIGHT, OTHER_HEIGHT, NAME_LETTERS = 26, 130, 24
+ROW_HEIGHT, OTHER_HEIGHT, SOURCE_LETTERS = 26, 130, 24
 """Pixels of a row, and of the axis and legend; letters of a source's name."""
 
 
@@ -134,13 +144,115 @@ def strip(points: Sequence[SourceValue], unit: str, theme: Theme, alt: str) -> C
         )
     legend_rows = -(-len(groups) // 3)
     height = OTHER_HEIGHT + ROW_HEIGHT * (len(sources) + legend_rows)
-    apply_layout(
-        figure, theme, height, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
-    )
+    apply_layout(figure, theme, height, legend=LEGEND_BELOW)
     figure.update_xaxes(title=unit)
     figure.update_yaxes(
         tickvals=list(place.values()),
-        ticktext=[short_name(source, NAME_LETTERS) for source in sources],
+        ticktext=[short_name(source, SOURCE_LETTERS) for source in sources],
         range=[len(sources) - 0.4, -0.6],
     )
     return Chart(figure, alt)
+
+
+CURVE_PIXELS, CHOICE_PIXELS, GAP_PIXELS, BOTTOM_PIXELS = 240, 17, 26, 64
+CHOICE_LETTERS, NARROW_LETTERS = 34, 16
+DEFAULT_READING = "FedLens's reading"
+ChoiceLabels = Sequence[tuple[str, Sequence[str]]]
+"""The name of each choice, with the labels of its alternatives."""
+
+
+def specification_chart(
+    found: Sequence[Specification],
+    choices: ChoiceLabels,
+    quantity: str,
+    method: str,
+    theme: Theme,
+    narrow: bool,
+) -> Chart:
+    """Draw the sorted curve with its intervals, and the matrix of alternatives below it.
+
+    Args:
+        found: in the order of ``specification.curve``.
+        quantity: what is drawn, such as ``FedOT minus PromptFL``.
+        method: whose colour the curve has.
+    """
+    figure, colour = go.Figure(), theme.colour(method)
+    for is_default, symbol, size, name in (
+        (False, "circle", 6, "other readings"),
+        (True, "diamond", 11, DEFAULT_READING),
+    ):
+        shown = [(x, spec) for x, spec in enumerate(found) if is_default is not any(spec.reading)]
+        figure.add_scatter(
+            x=[x for x, _ in shown],
+            y=[spec.stat.mean for _, spec in shown],
+            mode="markers",
+            name=name,
+            marker={"symbol": symbol, "size": size, "color": theme.ink if is_default else colour},
+            error_y={"array": [spec.half or 0.0 for _, spec in shown], "color": colour, "thickness": 1},
+            text=[escape(_reading_text(spec, choices)) for _, spec in shown],
+            hovertemplate=hover("%{text}"),
+        )
+    # a row for each choice's name, in bold and without marks, and one for each of its alternatives
+    rows = [
+        (name, i, k) for i, (of, labels) in enumerate(choices) for k, name in enumerate((of, *labels), -1)
+    ]
+    marks = [(x, y) for y, (_, i, k) in enumerate(rows) for x, s in enumerate(found) if s.reading[i] == k]
+    figure.add_scatter(
+        x=[x for x, _ in marks],
+        y=[y for _, y in marks],
+        xaxis="x2",
+        yaxis="y2",
+        mode="markers",
+        marker={"symbol": "square", "size": 4, "color": theme.ink},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    room = NARROW_LETTERS if narrow else CHOICE_LETTERS
+    names = [(short_name(name, room), k < 0) for name, _, k in rows]
+    _place_choices(
+        figure, theme, len(found), [f"<b>{name}</b> " if bold else f"{name} " for name, bold in names]
+    )
+    return Chart(figure, curve_text(found, quantity))
+
+
+def _reading_text(spec: Specification, choices: ChoiceLabels) -> str:
+    taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
+    half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
+    return f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or DEFAULT_READING}"
+
+
+def _place_choices(figure: go.Figure, theme: Theme, readings: int, names: Sequence[str]) -> None:
+    """Place the curve above the matrix, which has a column per reading and a row per name."""
+    matrix = CHOICE_PIXELS * len(names)
+    inner = CURVE_PIXELS + GAP_PIXELS + matrix
+    apply_layout(figure, theme, TOOLBAR + inner + BOTTOM_PIXELS, legend=LEGEND_BELOW)
+    bare = {**theme.axis, "showgrid": False}
+    across = {**bare, "range": [-0.9, readings - 0.1], "tickvals": [], "ticktext": []}
+    rows = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names)}
+    curve = {"domain": [1 - CURVE_PIXELS / inner, 1], "title": "points"}
+    figure.update_layout(
+        xaxis=across,
+        xaxis2={**across, "anchor": "y2", "matches": "x"},
+        yaxis={**curve, "zeroline": True, "zerolinecolor": theme.faint},
+        yaxis2={**bare, **rows, "domain": [0, matrix / inner], "range": [len(names) - 0.4, -0.6]},
+    )
+
+
+def curve_text(found: Sequence[Specification], quantity: str) -> str:
+    """Return the finding of a curve in a sentence."""
+    means = [spec.stat.mean for spec in found]
+    default = next((f", {signed(s.stat.mean)} in that of FedLens" for s in found if not any(s.reading)), "")
+    above = f", above 0 in {sum(mean > 0 for mean in means)}" if " minus " in quantity else ""
+    return f"{quantity}: {signed(means[0])} to {signed(means[-1])} in {len(found)} readings{above}{default}."
+
+
+def curve_table(found: Sequence[Specification], choices: ChoiceLabels) -> Mapping[str, Sequence[object]]:
+    """Return the numbers of a curve, a row per reading."""
+    columns: dict[str, Sequence[object]] = {
+        "mean": [round(spec.stat.mean, 2) for spec in found],
+        "± 95 %": [None if spec.half is None else round(spec.half, 2) for spec in found],
+        "n": [spec.stat.n for spec in found],
+    }
+    return columns | {
+        name: [labels[spec.reading[i]] for spec in found] for i, (name, labels) in enumerate(choices)
+    }

@@ -27,14 +27,10 @@ from fedcore.results.charts.traces import (
     marker,
     place_bars,
     plain,
-    room_below,
-    room_of_names,
     round_ticks,
     scale_colours,
     scatter_shapes,
-    text_angle,
     text_width,
-    thinned_ticks,
 )
 from fedcore.results.charts.vector import Anchor, Box, Image, Path, Picture, Point, Shape, Text
 
@@ -65,37 +61,13 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     colour_lines(traces, colours)
     place_bars(traces, layout, colours)
     axes = axes_of(traces, layout)
-    across = [a for name, a in axes.items() if name.startswith("x")]
-    down = [a for name, a in axes.items() if name.startswith("y")]
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
-    left = max(
-        room_of_names(a) + (20 if a.title else 0)
-        for name, a in axes.items()
-        if name[0] == "y" and not axes[f"x{name[1:]}"].domain[0]
-    )
-    right = width - (_bar_width(bar) if bar else 14.0)
-    entries = _entries(traces, layout)
-    for axis in across:
-        low, high = axis.domain
-        axis.pixels = left + low * (right - left), left + high * (right - left)
-        axis.ticks = thinned_ticks(axis)
-    legend = _legend_rows(entries, width)
-    below = max(room_below(a) for a in across)
-    top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
-    under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * len(legend))
-    height = layout["height"] - TOOLBAR - top - under
-    if bar is None:
-        height = min(max(160.0, height), MAX_ASPECT * width)
-    elif len({a.domain for a in down}) == 1:
-        height = min(height, MAX_HEIGHT - top - below - LEGEND_ROW * len(legend))
-    bottom = top + height
-    for axis in down:
-        low, high = axis.domain
-        axis.pixels = bottom - low * height, bottom - high * height
+    legend = _legend_rows(traces, layout, width)
+    (left, right), (bottom, top), below = _place_axes(axes, layout, width, bar, len(legend))
     shapes: list[Shape] = []
-    for name, axis in axes.items():
-        if name.startswith("x"):
-            shapes += _frame(axis, axes[f"y{name[1:]}"], layout, theme)
+    for place, axis in axes.items():
+        if place.startswith("x"):
+            shapes += _frame(axis, axes[f"y{place[1:]}"], layout, theme)
     points = sum(len(t.get("x", ())) for t in traces if t["type"] == "scatter" and t.get("hovertemplate"))
     tip_step = max(1, ceil(points / MAX_TIPS))
     for number, trace in enumerate(traces):
@@ -115,6 +87,41 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     return Picture(width, end + LEGEND_ROW * len(legend) + 4, shapes)
 
 
+def _place_axes(
+    axes: Mapping[str, Axis],
+    layout: Mapping[str, Any],
+    width: float,
+    bar: Mapping[str, Any] | None,
+    rows: int,
+) -> tuple[Point, Point, float]:
+    """Give all axes their pixels; ``rows`` are those of the legend.
+
+    Returns: left and right, bottom and top of all panels together, and the space that their ticks need below.
+    """
+    across = [a for name, a in axes.items() if name.startswith("x")]
+    down = [a for name, a in axes.items() if name.startswith("y")]
+    left = max(
+        a.room_beside + (20 if a.title else 0)
+        for name, a in axes.items()
+        if name[0] == "y" and not axes[f"x{name[1:]}"].domain[0]
+    )
+    right = width - (_bar_width(bar) if bar else 14.0)
+    for axis in across:
+        axis.fit(left, right)
+        axis.thin_out()
+    below = max(a.room_below for a in across)
+    top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
+    under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * rows)
+    height = layout["height"] - TOOLBAR - top - under
+    if bar is None:
+        height = min(max(160.0, height), MAX_ASPECT * width)
+    elif len({a.domain for a in down}) == 1:
+        height = min(height, MAX_HEIGHT - top - below - LEGEND_ROW * rows)
+    for axis in down:
+        axis.fit(top + height, top)
+    return (left, right), (top + height, top), below
+
+
 def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Shape]:
     """Return background, grid lines, ticks and titles of a panel."""
     (left, right), (bottom, top) = x.pixels, y.pixels
@@ -131,7 +138,7 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
                 lines.append((float("nan"), float("nan")))
     if lines:
         shapes.append(Path(lines, theme.grid, width=1))
-    angle = text_angle(x)
+    angle = x.angle
     anchor: Anchor = "end" if angle else "middle"
     for number, text in x.ticks:
         place = x.place(number) + (3 if angle else 0)
@@ -139,10 +146,10 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
     for number, text in y.ticks:
         shapes.append(Text(left - GAP, y.place(number), text, theme.ink, anchor="end"))
     if x.title:
-        below = bottom + room_below(x) - GAP - TITLE / 2
+        below = bottom + x.room_below - GAP - TITLE / 2
         shapes.append(Text((left + right) / 2, below, x.title, theme.faint, TITLE, "middle"))
     if y.title:
-        beside = left - room_of_names(y) - 9
+        beside = left - y.room_beside - 9
         shapes.append(Text(beside, (top + bottom) / 2, y.title, theme.faint, TITLE, "middle", -90))
     return shapes
 
@@ -215,7 +222,10 @@ class LegendEntry:
         return LEGEND_KEY + text_width(self.text) + 16
 
 
-def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[LegendEntry]:
+def _legend_rows(
+    traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], width: float
+) -> list[list[LegendEntry]]:
+    """Return the rows of a legend in columns of equal width, as many as fit; none if it is not wanted."""
     named = [
         LegendEntry(plain(t["name"]), t, _line_number(traces, i))
         for i, t in enumerate(traces)
@@ -224,15 +234,10 @@ def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> 
     wanted = layout.get("showlegend")
     if wanted is None:
         wanted = len(named) > 1 or any(e.trace.get("showlegend") for e in named)
-    return named if wanted else []
-
-
-def _legend_rows(entries: Sequence[LegendEntry], width: float) -> list[list[LegendEntry]]:
-    """Return the rows of a legend in columns of equal width, as many as fit."""
-    if not entries:
+    if not named or not wanted:
         return []
-    columns = max(1, min(len(entries), int((width - 16) // max(e.width for e in entries))))
-    return [list(entries[i : i + columns]) for i in range(0, len(entries), columns)]
+    columns = max(1, min(len(named), int((width - 16) // max(e.width for e in named))))
+    return [named[i : i + columns] for i in range(0, len(named), columns)]
 
 
 def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, theme: Theme) -> list[Shape]:

@@ -11,8 +11,17 @@ from plotly.colors import sample_colorscale
 
 from fedcore.base.progress import counted
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.results.charts.chart import Chart, escape, rounds_as_python, short_name
-from fedcore.results.charts.theme import ACCURACY_SCALE, Theme, apply_layout, hover, style
+from fedcore.results.charts.theme import (
+    ACCURACY_SCALE,
+    Chart,
+    Theme,
+    apply_layout,
+    escape,
+    hover,
+    rounds_as_python,
+    short_name,
+    style,
+)
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
 
 NO_FIELD = "n/a"

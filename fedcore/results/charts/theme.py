@@ -1,11 +1,16 @@
-"""Colours, colour scales, axes and hover texts of all charts, on the light and on the dark page."""
+"""What all charts share: the figure with its text alternative, colours, axes, hover texts and short names."""
 
 from __future__ import annotations
 
 import hashlib
+import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
+from math import ceil
 from typing import Any, Generic, NamedTuple, TypeVar
+from unicodedata import east_asian_width
 
 import numpy as np
 import plotly.graph_objects as go
@@ -116,6 +121,7 @@ To find labels outside of the chart, which it would hide, plotly measures all la
 TOOLBAR = 32
 """Pixels at the top of a chart that are reserved for plotly's buttons."""
 MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
+LEGEND_BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
 
 
 class _ByTheme(Generic[_Value]):
@@ -186,15 +192,11 @@ class Theme:
         }
 
 
+@cache
 def style(method: str) -> MethodStyle:
     """Return the style of a method; one that is not ours gets a style that depends only on its name."""
     spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
-    return _styles().get(method, spare)
-
-
-@cache
-def _styles() -> dict[str, MethodStyle]:
-    return dict(zip(built_in(), STYLES, strict=False))
+    return dict(zip(built_in(), STYLES, strict=False)).get(method, spare)
 
 
 def rgba(colour: str, opacity: float) -> str:
@@ -233,3 +235,86 @@ def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) ->
     figure.update_layout({**theme.layout, "height": height, "margin": {**MARGIN, "pad": 0}, **layout})
     figure.update_xaxes(**theme.axis)
     figure.update_yaxes(**theme.axis)
+
+
+WIDE_PIXELS, NARROW_PIXELS = 1240, 350
+"""Approximate width of a chart across the page, on a desktop and on a telephone."""
+LABEL_LETTERS = 16
+"""Letters of a name on an axis; the hover text has the whole name."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plotly figure, and in ``alt`` its text alternative for screen readers."""
+
+    figure: go.Figure
+    alt: str
+
+
+def rounds_as_python(values: np.ndarray | Sequence[float], digits: int) -> np.ndarray:
+    """Return numbers that JavaScript rounds to some digits as Python does: a tie to the even digit.
+
+    JavaScript rounds 12.25 to 12.3 and Python to 12.2. With d digits, v is a tie if v * 2^(d + 1) is odd, and
+    the digit before it is even if that is 1 modulo 4, since 5^d is. The nearest smaller number has no tie.
+
+    Shape: any -> the same.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    return np.where(np.abs(given) * 2 ** (digits + 1) % 4 == 1, np.nextafter(given, 0), given)
+
+
+def escape(text: str) -> str:
+    """Escape text, because plotly renders some HTML."""
+    return html.escape(text, quote=False)
+
+
+def short_name(name: str, room: int = LABEL_LETTERS) -> str:
+    """Shorten a name to the width of ``room`` average letters, and escape it."""
+    return escape(name if letters(name) <= room else cut(name, room - 1) + "…")
+
+
+def cut(text: str, room: float) -> str:
+    """Return the beginning of a text that fits into the width of ``room`` average letters."""
+    return text[: sum(end <= room for end in accumulate(map(letters, text)))]
+
+
+def letters(text: str) -> float:
+    """Estimate the width of a text in average letters; Chinese characters, emoji and a W are wider."""
+    return sum(
+        2 if east_asian_width(c) in "WF" else 1.7 if c in "MW@" else 1.2 if c.isupper() else 1 for c in text
+    )
+
+
+def shorten(title: str, room: float, end: int = 16) -> str:
+    """Shorten a title to the width of ``room`` letters, keeping its last ``end``, which name the round."""
+    if letters(title) <= room:
+        return title
+    return f"{cut(title[:-end], room - letters(title[-end:]) - 1)}…{title[-end:]}"
+
+
+def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
+    """Return positions and texts of axis labels: every name, or every n-th if they would not fit."""
+    step = max(1, ceil(len(names) / room))
+    return list(range(0, len(names), step)), [short_name(n) for n in names[::step]]
+
+
+def annotation(text: str, x: float, y: float, axes: str = "paper", **more: Any) -> dict[str, Any]:
+    """Return a text at shares of the chart's size, or at a place on the axes of a number such as ``2``."""
+    refs = ("paper", "paper") if axes == "paper" else (f"x{axes}", f"y{axes}")
+    return {"text": text, "x": x, "y": y, "xref": refs[0], "yref": refs[1], "showarrow": False, **more}
+
+
+def silent_trace(x: Any, y: Any, mode: str, **more: Any) -> dict[str, Any]:
+    """Return a scatter trace without hover texts and without an entry in the legend."""
+    bare = {"type": "scatter", "x": x, "y": y, "mode": mode, "hoverinfo": "skip", "showlegend": False}
+    return {**bare, **more}
+
+
+def legend_key(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trace without points, which explains a mark in the legend."""
+    return silent_trace([None], [None], "markers", name=name, marker=dict(marker), showlegend=True)
+
+
+def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:
+    """Return the trace that writes texts into the cells of a heatmap. Shape: x, y, colours (cells,)."""
+    return silent_trace(x, y, "text", text=texts, textfont={"size": 11, "color": colours.tolist()})

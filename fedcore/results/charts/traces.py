@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.results.charts.chart import letters
-from fedcore.results.charts.theme import Theme, colours_at
+from fedcore.results.charts.theme import Theme, colours_at, letters
 from fedcore.results.charts.vector import Anchor, Box, Disc, Image, Path, Point, Shape, Text
 
 KINDS = ("scatter", "bar", "heatmap", "parcoords")
@@ -286,6 +285,11 @@ LETTER = 0.6
 TICK, TITLE, GAP = 11.0, 12.0, 5.0  # pixels: text of ticks and titles, space between parts
 
 
+def text_width(text: str) -> float:
+    """Estimate the width of a tick's text in pixels."""
+    return LETTER * TICK * letters(text)
+
+
 @dataclass
 class Axis:
     """One axis of a panel, which places values between two pixels.
@@ -312,6 +316,44 @@ class Axis:
         low, high = self.layout.get("domain", (0.0, 1.0))
         return float(low), float(high)
 
+    def fit(self, first: float, last: float) -> None:
+        """Take the place of its domain between two pixels."""
+        low, high = self.domain
+        self.pixels = first + low * (last - first), first + high * (last - first)
+
+    @property
+    def widest(self) -> float:
+        """The pixels of its longest text."""
+        return max((text_width(text) for _, text in self.ticks), default=0.0)
+
+    @property
+    def apart(self) -> float:
+        """The pixels from a tick to the next one."""
+        places = sorted(self.place(n) for n, _ in self.ticks)
+        return min((b - a for a, b in pairwise(places)), default=inf)
+
+    @property
+    def room_beside(self) -> float:
+        """The pixels beside an upright axis that its ticks need."""
+        return self.widest + GAP + 2
+
+    @property
+    def angle(self) -> float:
+        """The angle of the texts below an axis: as given, or slanted where they would overlap."""
+        given = float(self.layout.get("tickangle") or 0)
+        return given if given or self.widest + GAP < self.apart else -35.0
+
+    @property
+    def room_below(self) -> float:
+        """The pixels below an axis that its ticks and its title need."""
+        slanted = self.widest * sin(radians(abs(self.angle)))
+        return GAP + TICK + 3 + slanted + (TITLE + 6 if self.title else 0) + GAP
+
+    def thin_out(self) -> None:
+        """Keep every tick, or every n-th of a matrix with more columns than there is room for."""
+        if "domain" in self.layout:
+            self.ticks = self.ticks[:: max(1, ceil((TICK + 4) / self.apart))]
+
     def number(self, value: Any) -> float:
         """Return a value as the axis counts it; NaN where it cannot show it."""
         if self.names:
@@ -333,11 +375,6 @@ class Axis:
 def plain(text: str) -> str:
     """Return the text behind plotly's mark-up; a line break stays one."""
     return html.unescape(re.sub(r"</?[bi]>", "", text.replace("<br>", "\n")))
-
-
-def text_width(text: str) -> float:
-    """Estimate the width of a tick's text in pixels."""
-    return LETTER * TICK * letters(text)
 
 
 def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
@@ -408,31 +445,3 @@ def round_ticks(low: float, high: float, log: bool, step: float | None) -> list[
         step = unit * next(m for m in (1, 2, 5, 10) if (high - low) / (unit * m) <= 7)
     count = range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
     return [(i * step, f"{round(i * step, 12):,.6g}") for i in count]
-
-
-def room_of_names(axis: Axis) -> float:
-    """Return the pixels beside an axis that its ticks need."""
-    return max((text_width(text) for _, text in axis.ticks), default=0.0) + GAP + 2
-
-
-def thinned_ticks(axis: Axis) -> list[tuple[float, str]]:
-    """Return every tick, or every n-th of a matrix with more columns than there is room for."""
-    places = sorted(axis.place(n) for n, _ in axis.ticks)
-    apart = min((b - a for a, b in pairwise(places)), default=inf)
-    return axis.ticks[:: max(1, ceil((TICK + 4) / apart))] if "domain" in axis.layout else axis.ticks
-
-
-def text_angle(axis: Axis) -> float:
-    """Return the angle of the texts below an axis: as given, or slanted where they would overlap."""
-    given = float(axis.layout.get("tickangle") or 0)
-    places = sorted(axis.place(n) for n, _ in axis.ticks)
-    apart = min((b - a for a, b in pairwise(places)), default=inf)
-    widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
-    return given if given or widest + GAP < apart else -35.0
-
-
-def room_below(axis: Axis) -> float:
-    """Return the pixels below an axis that its ticks and its title need."""
-    widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
-    slanted = widest * sin(radians(abs(text_angle(axis))))
-    return GAP + TICK + 3 + slanted + (TITLE + 6 if axis.title else 0) + GAP

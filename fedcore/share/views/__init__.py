@@ -9,8 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Protocol
 
-from fedcore.results.charts.chart import Chart
-from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.theme import Chart, Theme
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import Metric
 from fedcore.results.rows import ComparisonRow
@@ -73,7 +72,7 @@ class ChartFigure:
         if not isinstance(chart, Chart):  # a plotly figure, say, which has no text alternative
             raise TypeError(
                 f"the figure {self.name!r} drew a {type(chart).__name__}, not a Chart; let its function "
-                "return Chart(figure, alt) of fedcore.results.charts.chart"
+                "return Chart(figure, alt) of fedcore.results.charts.theme"
             )
         return chart
 

@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 
-from fedcore.results import curves
 from fedcore.results.charts.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
-from fedcore.results.curves import USUAL_SHARE, CostAxis, ReachCost, Reaching, reaching
+from fedcore.results.costs import (
+    USUAL_SHARE,
+    Cost,
+    CostAxis,
+    ReachCost,
+    Reaching,
+    pareto_front,
+    reaching,
+    row_costs,
+)
 from fedcore.results.metrics import METRICS
 from fedcore.share.views import NARROW, ChartFigure, Figure, View, ViewSource
 
@@ -30,13 +38,13 @@ def reach_table(found: Reaching) -> dict[str, list[object]]:
 
 def cost_figure(
     source: ViewSource,
-    costs: list[curves.Cost],
+    costs: list[Cost],
     against: CostAxis,
     scale: Scale = "automatic",
     reached: Sequence[Reaching] = (),
 ) -> ChartFigure | None:
     """Return the figure of some rows' costs; None if no row has recorded this cost."""
-    front = curves.pareto_front(costs, against)
+    front = pareto_front(costs, against)
     if not front:
         return None
     title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
@@ -62,7 +70,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
 
     The first has the cost to reach ``USUAL_SHARE`` of the best as a further table.
     """
-    costs = curves.row_costs(source.store, source.comparison, setting, source.metric)
+    costs = row_costs(source.store, source.comparison, setting, source.metric)
     reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
     found: list[Figure] = []
     for against in AGAINST:

@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from fedcore.base.presentation import DiagnosticChart
-from fedcore.results import curves, diagnostics
-from fedcore.results.charts.chart import Chart
+from fedcore.results import curves
 from fedcore.results.charts.lines import line_chart, series_table
-from fedcore.results.charts.theme import Theme
-from fedcore.results.curves import AXES, Band, CurveAxis, Series
+from fedcore.results.charts.theme import Chart, Theme
+from fedcore.results.curves import AXES, Band, CurveAxis, CurveValue, Series
 from fedcore.results.metrics import BY_ROUND, METRICS
 from fedcore.share.views import Figure, NumberColumns, View, ViewSource
 
@@ -62,7 +61,7 @@ class Curves:
 def recorded_values(source: ViewSource) -> dict[str, DiagnosticChart]:
     """Return the charts of the values that methods recorded, by key."""
     runs = [row.runs[0].run for row in source.comparison.rows]
-    charts = diagnostics.recorded_charts(source.store, runs)
+    charts = curves.recorded_charts(source.store, runs)
     return {chart.key: chart for chart in charts if chart.key not in METRICS}
 
 
@@ -76,11 +75,8 @@ def lines_of(
     """Return the lines of a metric, of ``LOSS`` or of a recorded value."""
     store, comparison = source.store, source.comparison
     if recorded and value in recorded:
-        return diagnostics.mean_diagnostics(store, comparison, setting, recorded[value], axis)
-    if value == LOSS:
-        return curves.mean_loss(store, comparison, setting, axis)
-    metric = next(m for m in BY_ROUND if m == value)
-    return curves.mean_curves(store, comparison, setting, metric, axis)
+        return curves.mean_diagnostics(store, comparison, setting, recorded[value], axis)
+    return curves.mean_lines(store, comparison, setting, cast(CurveValue, value), axis)
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.chart import Chart
 from fedcore.results.charts.heatmaps import PanelKind
-from fedcore.results.charts.theme import Theme
-from fedcore.results.panels.matrices import (
+from fedcore.results.charts.theme import Chart, Theme
+from fedcore.results.matrices import (
     difference_panel,
     matrix_views,
     over_common_seeds,
     paired_panels,
     shown_panels,
 )
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 from fedcore.share.views import Figure, NumberColumns, View, ViewSource
 
 SIDE_BY_SIDE, PAPER = 3, 700

@@ -16,8 +16,8 @@ from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.finding import findings
+from fedcore.results.matrices import method_by_domain_panel
 from fedcore.results.metrics import METRICS, value_per_seed
-from fedcore.results.panels.matrices import method_by_domain_panel
 from fedcore.results.summary import summarise
 from fedcore.share.checked import CheckedComparison, checked_comparison
 from fedcore.share.content import Wording, read_report

@@ -9,7 +9,7 @@ import pytest
 from fedcore.results.charts import client_graph
 from fedcore.results.charts.client_graph import client_graphs
 from fedcore.results.charts.theme import Theme
-from fedcore.results.panels.panel import Panel, edges, findings, gains_panel, main_edges
+from fedcore.results.panels import Panel, edges, gains_panel, main_edges, transfer_finding
 
 NAMES = ("global", "a", "b", "c")
 
@@ -72,7 +72,7 @@ def test_clients_with_one_common_model_help_nobody_more_than_another() -> None:
     panel = gains_panel(matrix([[80, 70, 60]] * 4), start)
     assert not main_edges(panel) and not arrows(panel)
     assert "one common model: nothing to show" in texts(panel)
-    assert findings([panel]) == ["FedOT: round 2/2: one common model: nothing to show."]
+    assert transfer_finding(panel) == "FedOT: round 2/2: one common model: nothing to show."
     two = replace(panel, rows=("a", "b"), columns=("a", "b"), values=np.array([[60.0, 40], [60, 40]]))
     assert not main_edges(two), "with one giver each, the own model tells that it is common"
     two = replace(two, values=np.array([[60.0, 40], [59, 40]]))
@@ -83,10 +83,10 @@ def test_a_tie_or_less_than_a_point_has_no_arrow() -> None:
     values = np.array([[30.0, 5, -20, 0.9], [10, 30, -20, -0.9], [10, 4, 30, 0.5], [0, 3, -10, 30]])
     panel = replace(gains_panel(NOW, START), rows=tuple("abcd"), columns=tuple("abcd"), values=values)
     assert {(e.giver, e.taker, e.gain) for e in main_edges(panel)} == {("a", "b", 5)}
-    (text,) = findings([panel])
+    text = transfer_finding(panel)
     assert "most of all a's on c and b's on c (-20.0)" in text and "most of all 2 pairs" not in text
     many = replace(panel, values=np.array([[0.0, 5, 5, 5], *[[0.0] * 4] * 3]))
-    assert "most of all 3 pairs (+5.0)" in findings([many])[0]
+    assert "most of all 3 pairs (+5.0)" in transfer_finding(many)
     none = replace(panel, values=np.where(np.eye(4, dtype=bool), values, 0.5))
     assert client_graph.NO_ARROW in texts(none)
 
@@ -114,7 +114,7 @@ def test_of_very_many_clients_those_of_the_widest_arrows_are_drawn(monkeypatch) 
 
 
 def test_the_finding_names_the_most_helpful_and_counts_negative_transfer() -> None:
-    (text,) = findings([gains_panel(NOW, START)])
+    text = transfer_finding(gains_panel(NOW, START))
     assert text == (
         "FedOT: round 2/2: a client's model changes the accuracy on another's samples by +11.8 points over "
         "that client's start, on average; most of all c's on b (+50.0). 2 of 6 pairs lose (negative "
@@ -136,4 +136,4 @@ def test_the_least_harm_is_no_help() -> None:
     start = matrix([[50, 50, 50], [20, 30, 40], [20, 30, 40], [20, 30, 40]])
     worse = gains_panel(matrix([[50, 50, 50], [20, 28, 39], [19, 30, 38], [18, 29, 40]]), start)
     assert [e.gain for e in main_edges(worse)] == [-2, -2, -2]
-    assert "most of all" not in findings([worse])[0].split(". ")[0]
+    assert "most of all" not in transfer_finding(worse).split(". ")[0]

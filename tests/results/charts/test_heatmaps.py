@@ -10,7 +10,7 @@ from fedcore.results.charts import heatmaps
 from fedcore.results.charts.heatmaps import MAX_WITH_GAPS, heatmap_grid, narrow_spread
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import Image
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 from fedcore.share.folder import figure_files
 from fedcore.share.page import picture
 from fedcore.share.views.matrices import Heatmaps

@@ -8,11 +8,10 @@ import pytest
 from fedcore.base.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow
 from fedcore.results.charts import analyses
-from fedcore.results.charts.chart import Chart, rounds_as_python
 from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.charts.sweep import DrawPoint, search_chart
-from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.theme import Chart, Theme, rounds_as_python
 from fedcore.results.curves import Series
 from fedcore.results.statistics import Stat
 from pages.widgets import markup

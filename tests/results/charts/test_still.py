@@ -13,7 +13,7 @@ from fedcore.results.charts.theme import STYLES, Theme
 from fedcore.results.charts.traces import SYMBOLS
 from fedcore.results.charts.vector import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.results.curves import Series
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 from fedcore.share.views import ChartFigure
 from tests.support.cells import panels, sentence
 

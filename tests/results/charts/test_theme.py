@@ -9,11 +9,10 @@ from plotly.colors import sequential
 from fedcore.base.presentation import built_in
 from fedcore.methods import MatrixChart
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.chart import short_name
 from fedcore.results.charts.lines import line_chart
-from fedcore.results.charts.theme import TOOLBAR, Theme
+from fedcore.results.charts.theme import TOOLBAR, Theme, short_name
 from fedcore.results.curves import Series
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels import Panel
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from fedcore.base.events import ClientRound, Diagnostic
-from fedcore.results import curves, diagnostics
+from fedcore.results import curves
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import method_by_domain_panel, row_panels
-from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.run_panels import run_panel, run_panels
+from fedcore.results.matrices import method_by_domain_panel, row_panels, run_panel, run_panels
+from fedcore.results.panels import Panel
 from fedcore.store import Recorder, Store
 from tests.support import fill
 
@@ -191,11 +190,11 @@ def test_seeds_that_evaluated_other_rounds_are_averaged_where_they_have_a_round(
 
 def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
     runs = Store(partly).runs.of_experiments([1])
-    groups = diagnostics.recorded_charts(Store(partly), runs)
+    groups = curves.recorded_charts(Store(partly), runs)
     assert [g.key for g in groups] == ["prototypes"], "a matrix is a heatmap, not a line"
-    (line,) = diagnostics.diagnostic_series(Store(partly), {runs[0].id: 3}, groups[0])
+    (line,) = curves.diagnostic_series(Store(partly), {runs[0].id: 3}, groups[0])
     assert (line.x, line.y, line.low, line.high) == ((1.0,), (6.0,), (4.0,), (8.0,))
-    assert not diagnostics.diagnostic_series(Store(partly), {runs[0].id: 0}, groups[0])
+    assert not curves.diagnostic_series(Store(partly), {runs[0].id: 0}, groups[0])
     chart = line_chart([line], Theme(), "Round", "", per_cent=False, name=groups[0].title)
     assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
 
@@ -206,7 +205,7 @@ def test_figures_that_belong_together_share_a_chart(db: Path) -> None:
     names = ("gradient_difference", "gradient_bound", "zeta", "condition_number")
     figures_ = tuple(Diagnostic(n, float(i)) for i, n in enumerate(names))
     writers[0].write_round(replace(fill.a_round("fedot", 1, 1, 1), diagnostics=figures_))
-    groups = diagnostics.recorded_charts(Store(db), Store(db).runs.of_experiments([1]))
+    groups = curves.recorded_charts(Store(db), Store(db).runs.of_experiments([1]))
     assert [list(g.lines) for g in groups] == [
         ["condition_number"],
         ["gradient_difference", "gradient_bound"],
@@ -214,18 +213,18 @@ def test_figures_that_belong_together_share_a_chart(db: Path) -> None:
     ]
     assert [g.title for g in groups][-1] == "Zeta"
     assert "never tight" in groups[1].lines["gradient_bound"]
-    lines = diagnostics.diagnostic_series(Store(db), {writers[0].run_id: 1}, groups[1])
+    lines = curves.diagnostic_series(Store(db), {writers[0].run_id: 1}, groups[1])
     assert [(s.label, s.y) for s in lines] == [
         ("FedOT, difference", (0.0,)),
         ("FedOT, bound, never tight", (1.0,)),
     ]
-    assert [g.key for g in diagnostics.default_charts(groups)] == ["condition_number"]
+    assert [g.key for g in curves.default_charts(groups)] == ["condition_number"]
 
 
 def test_traffic_adds_up_over_rounds(db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1,), rounds=3))
     until = {r.id: 2 for r in Store(db).runs.of_experiments([1])}
-    (line,) = curves.traffic_by_round(Store(db), until)
+    (line,) = curves.run_lines(Store(db), until, "traffic")
     assert line.label == "FedOT", "zero-shot sends nothing"
     assert line.y[-1] == pytest.approx(2 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
     assert line.x == (0.0, 1.0, 2.0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcore.results.charts.heatmaps import heatmap_grid
 from fedcore.results.charts.theme import Theme
-from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
+from fedcore.results.panels import Panel, ordered_panels, with_shared_row
 
 
 def a_panel(

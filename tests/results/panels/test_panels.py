@@ -10,19 +10,20 @@ from fedcore.base.presentation import built_in
 from fedcore.papers import experiments
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.results.charts.lines import line_chart
-from fedcore.results.charts.theme import STYLES, Theme, style
+from fedcore.results.charts.theme import NARROW_PIXELS, STYLES, WIDE_PIXELS, Theme, style
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import (
+from fedcore.results.costs import row_costs
+from fedcore.results.matrices import (
+    Recorded,
     difference_panel,
     matrix_views,
     over_common_seeds,
     paired_panels,
     row_panels,
+    run_panel,
 )
-from fedcore.results.panels.panel import Panel, accuracy_panel
-from fedcore.results.panels.run_panels import Recorded, run_panel
+from fedcore.results.panels import Panel, accuracy_panel
 from fedcore.share.views import ViewSource
 from fedcore.share.views.matrices import figures
 from fedcore.store import Recorder, RunRow, Store
@@ -162,16 +163,14 @@ def test_names_are_shown_as_text(db: Path) -> None:
 def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
     found = compare(Store(filled), [1])
     setting = found.rows[0].setting
-    line = next(
-        s for s in curves.mean_curves(Store(filled), found, setting, "personal") if s.label == "FedOT"
-    )
+    line = next(s for s in curves.mean_lines(Store(filled), found, setting, "personal") if s.label == "FedOT")
     assert line.x == tuple(range(11))
     group = next(g for g in found.rows if g.label == "FedOT")
     assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
     assert line.std[-1] == pytest.approx(group.stats["personal"].std)
     sent = next(
         s
-        for s in curves.mean_curves(Store(filled), found, setting, "personal", "megabytes")
+        for s in curves.mean_lines(Store(filled), found, setting, "personal", "megabytes")
         if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
@@ -181,9 +180,7 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
 
 def test_cost_is_the_mean_over_runs(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    cost = next(
-        c for c in curves.row_costs(Store(filled), found, found.rows[0].setting) if c.label == "SDFed"
-    )
+    cost = next(c for c in row_costs(Store(filled), found, found.rows[0].setting) if c.label == "SDFed")
     assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
     assert cost.seconds_train == pytest.approx(8.0)
 
@@ -240,13 +237,11 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     experiment = Store(filled).experiments.all()[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = line_chart(curves.accuracy_by_round(Store(filled), rounds), Theme(), "Round", "")
+    chart = line_chart(curves.run_lines(Store(filled), rounds), Theme(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
-    begun = line_chart(
-        curves.accuracy_by_round(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", ""
-    )
+    begun = line_chart(curves.run_lines(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", "")
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 

@@ -74,14 +74,7 @@ class Panel:
 
 
 def panel_of_cells(
-    title: str,
-    method: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    cells: pd.DataFrame,
-    *,
-    row_title: str = "domain of the model",
-    column_title: str = "domain of the images",
+    title: str, method: str, rows: Sequence[str], columns: Sequence[str], cells: pd.DataFrame
 ) -> Panel:
     """Return a panel of named rows and columns; a row's own column is that of the same name.
 
@@ -89,8 +82,8 @@ def panel_of_cells(
         cells: seed, run_id, row, column, share, correct and total of each cell of a run's round.
     """
     own_columns = tuple(columns.index(r) if r in columns else -1 for r in rows)
-    grids = _grids(cells, rows, columns)
-    return Panel(title, method, tuple(rows), tuple(columns), *grids, own_columns, row_title, column_title)
+    panel = Panel(title, method, tuple(rows), tuple(columns), *_grids(cells, rows, columns), own_columns)
+    return replace(panel, row_title="domain of the model", column_title="domain of the images")
 
 
 def _grids(
@@ -185,13 +178,6 @@ def client_names(entities: Iterable[EntityRow]) -> list[str]:
     return list(dict.fromkeys(e.name for e in entities if e.kind == "client"))
 
 
-def domain_names(entities: Iterable[EntityRow]) -> list[str]:
-    """Return the domains in the order of their test sets, then of the clients."""
-    named = list(entities)
-    tested = [e.name for e in named if e.kind == "domain"]
-    return list(dict.fromkeys([*tested, *(e.domain for e in named if e.domain)]))
-
-
 def by_domain(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of clients' models by domain, on images by domain (FedDEAP, Figure 3).
 
@@ -271,11 +257,28 @@ def ordered_panels(panels: Sequence[Panel], order: RowOrder) -> list[Panel]:
     arranged = []
     for panel in panels:
         values = [p.values for p in panels if p.rows == panel.rows and p.values.shape == panel.values.shape]
-        arranged.append(_arranged(panel, row_order(np.concatenate(values, axis=1), panel.own_columns, order)))
+        rows = _row_order(np.concatenate(values, axis=1), panel.own_columns, order)
+        columns = list(range(len(panel.columns)))
+        owned = [panel.own_columns[i] for i in rows if panel.own_columns and panel.own_columns[i] >= 0]
+        if len(set(owned)) == len(owned):  # a panel of rounds has one last column for all rows
+            columns = [*owned, *(j for j in columns if j not in set(owned))]
+        place = {j: new for new, j in enumerate(columns)}
+        at = np.ix_(list(rows), columns)
+        arranged.append(
+            replace(
+                panel,
+                rows=tuple(panel.rows[i] for i in rows),
+                columns=tuple(panel.columns[j] for j in columns),
+                values=panel.values[at],
+                correct=panel.correct[at],
+                total=panel.total[at],
+                own_columns=tuple(place.get(panel.own_columns[i], -1) for i in rows if panel.own_columns),
+            )
+        )
     return arranged
 
 
-def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -> list[int]:
+def _row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -> list[int]:
     """Return the indices of rows in an order; values that are missing count as the mean of their column.
 
     Hierarchical clustering with average linkage of Euclidean distances, leaves in optimal order (scipy).
@@ -284,7 +287,7 @@ def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -
     fixed = [i for i, column in enumerate(own_columns) if column < 0]
     moving = [i for i in range(len(values)) if i not in set(fixed)]
     measured = values[moving]
-    if order == "recorded" or len(moving) < 2 or not measured.size:
+    if len(moving) < 2 or not measured.size:
         return [*fixed, *moving]
     count = np.maximum(1, (~np.isnan(measured)).sum(0))
     filled = np.where(np.isnan(measured), np.nansum(measured, 0) / count, measured)
@@ -295,24 +298,6 @@ def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -
 
         places = leaves_list(linkage(filled, "average", optimal_ordering=True)).tolist()
     return [*fixed, *(moving[i] for i in places)]
-
-
-def _arranged(panel: Panel, rows: Sequence[int]) -> Panel:
-    columns = list(range(len(panel.columns)))
-    owned = [panel.own_columns[i] for i in rows if panel.own_columns and panel.own_columns[i] >= 0]
-    if len(set(owned)) == len(owned):  # a panel of rounds has one last column for all rows
-        columns = [*owned, *(j for j in columns if j not in set(owned))]
-    place = {j: new for new, j in enumerate(columns)}
-    at = np.ix_(list(rows), columns)
-    return replace(
-        panel,
-        rows=tuple(panel.rows[i] for i in rows),
-        columns=tuple(panel.columns[j] for j in columns),
-        values=panel.values[at],
-        correct=panel.correct[at],
-        total=panel.total[at],
-        own_columns=tuple(place.get(panel.own_columns[i], -1) for i in rows) if panel.own_columns else (),
-    )
 
 
 EMPTY = "no model was tested on another client's samples in this round"
@@ -403,33 +388,27 @@ def tied(among: Sequence[Edge], gain: float) -> list[Edge]:
     return [e for e in among if abs(e.gain - gain) <= _EQUAL]
 
 
-def findings(panels: Sequence[Panel]) -> list[str]:
-    """Describe the transfer between clients in a sentence or two per panel."""
-    return [_finding(p) for p in panels]
-
-
-def _finding(panel: Panel) -> str:
+def transfer_finding(panel: Panel) -> str:
+    """Describe the transfer between clients in a sentence or two."""
     found = edges(panel)
     if not found:
         return f"{panel.title}: {panel.empty_text}."
     if is_common(panel):
         return f"{panel.title}: {COMMON}."
+
+    def names(gain: float) -> str:
+        named = [f"{e.giver}'s on {e.taker}" for e in tied(found, gain)]
+        return " and ".join(named) if len(named) <= 2 else f"{len(named)} pairs"
+
     harmful = sum(e.gain < 0 for e in found)
-    mean, best, worst = float(np.mean([e.gain for e in found])), found[0], found[-1]
+    mean, best, worst = float(np.mean([e.gain for e in found])), found[0].gain, found[-1].gain
     text = (
         f"{panel.title}: a client's model changes the accuracy on another's samples by {mean:+.1f} points "
         "over that client's start, on average"
     )
-    if best.gain > 0:
-        text += f"; most of all {_names(tied(found, best.gain))} ({best.gain:+.1f})"
+    if best > 0:
+        text += f"; most of all {names(best)} ({best:+.1f})"
     if harmful:
-        text += (
-            f". {harmful} of {len(found)} pairs lose (negative transfer), most of all "
-            f"{_names(tied(found, worst.gain))} ({worst.gain:+.1f})"
-        )
+        lost = f"{harmful} of {len(found)} pairs lose (negative transfer)"
+        text += f". {lost}, most of all {names(worst)} ({worst:+.1f})"
     return f"{text}."
-
-
-def _names(equal: Sequence[Edge]) -> str:
-    named = [f"{e.giver}'s on {e.taker}" for e in equal]
-    return " and ".join(named) if len(named) <= 2 else f"{len(named)} pairs"

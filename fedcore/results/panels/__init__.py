@@ -1,1 +1,0 @@
-"""Panels: the matrices that heatmaps show, of single runs and of the rows of a comparison."""
