@@ -23,6 +23,12 @@ from fedcore.store import schema
 
 BUSY_SECONDS = 10.0
 """Seconds for which a page or a command waits while another program has locked the database."""
+NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+)
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter, so that the statement does not depend on their number."""
 JSON_TABLE = TypeAdapter(dict[str, Any])
@@ -159,7 +165,7 @@ def read_only(path: Path) -> sqlite3.Connection:
             connection.close()
             log = path.with_name(path.name + "-wal")
             in_use = log.exists() and log.stat().st_size > 0
-            if "immutable" in options or not _no_shared_memory(error) or in_use:
+            if "immutable" in options or error.sqlite_errorcode & 0xFF not in NO_SHARED_MEMORY or in_use:
                 raise
             continue
         connection.row_factory = sqlite3.Row
@@ -178,15 +184,6 @@ def held_open(db: Path) -> Iterator[None]:
             connection = stack.enter_context(closing(read_only(db)))
             connection.execute("SELECT count(*) FROM experiments").fetchone()
         yield
-
-
-def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
-    )
 
 
 @contextmanager

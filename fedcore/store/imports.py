@@ -274,23 +274,21 @@ def _copy_run(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
 
 def _check_rows(database: sqlite3.Connection, run_id: int, rounds_done: int) -> None:
     """Refuse a run that lacks rounds, or whose mean accuracies are not those of its counts."""
-    last, counts = (
-        database.execute(f"SELECT {what} WHERE run_id=?", [run_id]).fetchall()
-        for what in ("max(round) FROM rounds", "class_counts FROM entities")
-    )
-    if rounds_done > (last[0][0] or 0):
+    (last,) = database.execute("SELECT max(round) FROM rounds WHERE run_id=?", [run_id]).fetchone()
+    if rounds_done > (last or 0):
         raise ValueError(f"rounds_done is {rounds_done}, but later rounds are missing")
+    counts = database.execute("SELECT class_counts FROM entities WHERE run_id=?", [run_id])
     _CLASS_COUNTS.validate_python([row[0] for row in counts])
-    stored, counted_ = (
+    stored, expected = (
         {tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(statement, {"run": run_id})}
         for statement in (
             f"SELECT {', '.join(columns('scores'))} FROM scores WHERE run_id=:run",
             MEANS.format(which=""),
         )
     )
-    wrong = stored.keys() ^ counted_.keys()
-    for key in stored.keys() & counted_.keys():
-        pairs = zip(stored[key], counted_[key], strict=True)
+    wrong = stored.keys() ^ expected.keys()
+    for key in stored.keys() & expected.keys():
+        pairs = zip(stored[key], expected[key], strict=True)
         # other versions of SQLite may add in another order
         if any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs):
             wrong.add(key)

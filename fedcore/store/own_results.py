@@ -269,8 +269,7 @@ def import_csv(
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
             of_run = _write_run(database, run_id, its_rows, notices)
             doubted += [f"{its_rows[0].method}, seed {its_rows[0].seed}: {doubt}" for doubt in of_run]
-        first = {"content_hash": identity, "run_id": created.run_ids[0]}
-        insert_row(database, "imported_files", first)
+        insert_row(database, "imported_files", {"content_hash": identity, "run_id": created.run_ids[0]})
     for notice in notices + doubted:
         logger.warning("%s", notice)
     return created
@@ -283,12 +282,9 @@ def _refuse_namesakes(
     file: str | Path,
 ) -> None:
     """Refuse a leaderboard with a run that another one brought: one of the two would hide the other."""
-    recorded = {
-        (row["label"], row["seed"])
-        for row in database.execute("SELECT label, seed FROM runs WHERE experiment_id=?", [existing.id])
-    }
+    same = "SELECT 1 FROM runs WHERE experiment_id=? AND label=? AND seed=?"
     for method, seed in runs:
-        if (method, seed) in recorded:
+        if database.execute(same, [existing.id, method, seed]).fetchone():
             raise FedLensError(
                 f"{file}: experiment {existing.id} has '{method}' with seed {seed} from another leaderboard; "
                 "rename the method in the file, so that both are shown",
@@ -300,13 +296,11 @@ def _unknown_names(
     database: sqlite3.Connection, existing: ExistingExperiment, rows: list[CsvRow], file: str
 ) -> str | None:
     """Return a sentence about names that the experiment's runs lack; None if they have all of them."""
-    names = {
-        row["name"]
-        for row in database.execute(
-            "SELECT DISTINCT n.name FROM entities n JOIN runs r ON r.id = n.run_id WHERE r.experiment_id=?",
-            [existing.id],
-        )
-    }
+    recorded = database.execute(
+        "SELECT DISTINCT n.name FROM entities n JOIN runs r ON r.id = n.run_id WHERE r.experiment_id=?",
+        [existing.id],
+    )
+    names = {row["name"] for row in recorded}
     new = [n for n in dict.fromkeys(n for row in rows for n in (row.model, row.test_set)) if n not in names]
     if not names or not new or new == [GLOBAL_NAME]:
         return None

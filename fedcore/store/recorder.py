@@ -207,7 +207,7 @@ class Recorder:
                 self._warn(f"round {number}: {', '.join(unknown)}, which is recorded as unknown")
         self._config, self._last = grown or self._config, max(self._last, number)
         part = number, split, stage
-        pairs = self._given.get(part, frozenset()) | counts.keys()
+        pairs = self._given.get(part, frozenset()).union(counts)
         self._given[part] = self._pairs.setdefault(pairs, pairs)  # kept once, as most rounds have the same
         self._measured |= {(number, name): value for name, value in given.items() if isfinite(value)}
 

@@ -118,8 +118,7 @@ class Rounds(Queries):
         """Return the mean accuracies of some runs, by run, then round."""
         rows = self._file.rows(
             f"""
-            SELECT run_id, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean
-            FROM scores
+            SELECT {", ".join(MeanAccuracy._fields)} FROM scores
             WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
