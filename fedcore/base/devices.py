@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import psutil
@@ -99,26 +98,23 @@ def _gpus() -> list[Device]:
         pynvml.nvmlInit()
     except pynvml.NVMLError:  # no driver: a machine without a GPU
         return []
+    gpus: list[Device] = []
     try:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            load: float | None = None
+            with suppress(pynvml.NVMLError):  # a partitioned GPU does not report it
+                load = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+            gpus.append(Device(uuid, name, memory.total, memory.used, load))
     finally:
         pynvml.nvmlShutdown()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return gpus
     names = [part.strip() for part in visible.split(",") if part.strip()]
     return [gpu for i, gpu in enumerate(gpus) if any(n == str(i) or gpu.id.startswith(n) for n in names)]
-
-
-def _gpu(pynvml: ModuleType, index: int) -> Device:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    try:
-        load: float | None = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    except pynvml.NVMLError:  # a partitioned GPU does not report it
-        load = None
-    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Device(uuid, name, memory.total, memory.used, load)
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -31,7 +32,7 @@ def _pictures(root: Path) -> None:
             file.write_bytes(file.read_bytes()[:-8])
 
 
-SETS = {"folder": _pictures, "ddr": ddr}
+SETS: dict[str, Callable[[Path], object]] = {"folder": _pictures, "ddr": ddr}
 
 
 @cache

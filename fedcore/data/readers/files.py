@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -71,8 +70,7 @@ def folders_in(root: Path, folder: Path) -> list[str]:
 
     A link is refused if it leaves ``root``, or points to a folder that it lies in, which would never end.
     """
-    with _readable(folder), os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if _visible(e) and _is_folder(e))
+    names = sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
     for name in names:
         _refuse_leaving(root, folder / name)
     return names
@@ -82,23 +80,21 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
     """Yield the visible files of a folder with the suffix of an image, in no particular order."""
     if not folder.is_dir():
         return
-    with _readable(folder), os.scandir(folder) as entries:
-        for entry in entries:
-            if (
-                _visible(entry)
-                and os.path.splitext(entry.name)[1].lower() in SUFFIXES
-                and not _is_folder(entry)
-            ):
-                path = folder / entry.name
-                if entry.is_symlink():
-                    _refuse_leaving(root, path)
-                yield path
+    for entry in _entries(folder):
+        if os.path.splitext(entry.name)[1].lower() in SUFFIXES and not _is_folder(entry):
+            path = folder / entry.name
+            if entry.is_symlink():
+                _refuse_leaving(root, path)
+            yield path
 
 
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the visible entries of a folder."""
     try:
-        yield
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.name.startswith((".", "unpacked-")) and entry.name != "__MACOSX":
+                    yield entry
     except OSError as error:
         raise FolderError(
             f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set"
@@ -113,11 +109,6 @@ def holds_images(root: Path, folder: Path) -> bool:
 def damaged(path: Path, why: object, again: str = "set") -> FedLensError:
     """Return the error for a file that differs from what the data set's authors distribute."""
     return FolderError(f"{path}: {why}; get the {again} again")
-
-
-def _visible(entry: os.DirEntry[str]) -> bool:
-    hidden = entry.name.startswith(".") or entry.name == "__MACOSX"
-    return not hidden and not entry.name.startswith("unpacked-")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

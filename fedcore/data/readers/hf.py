@@ -184,22 +184,20 @@ def _writers(entry: Entry, names: Sequence[str], domains: Sequence[str]) -> list
     """Return the places of the chosen writers."""
     if not domains:
         raise FedLensError(f"{entry.name}: no domain chosen; name writers, or omit domains", "data.domains")
+    place_of = {str(place): place for place in range(len(names))}
+    place_of |= {name: place for place, name in enumerate(names)}
     places: dict[int, str] = {}
     for wanted in domains:
-        if wanted in names:
-            place = names.index(wanted)
-        elif wanted.isdecimal() and int(wanted) < len(names):
-            place = int(wanted)
-        else:
+        place = place_of.get(wanted, -1)
+        if place < 0:
             raise FedLensError(
                 f"{entry.name}: no writer '{wanted}'; name one as the data set does ({names[0]}), or by its "
                 f"place from 0 to {len(names) - 1}",
                 "data.domains",
             )
-        if place in places:
+        if other := places.get(place):
             raise FedLensError(
-                f"{entry.name}: '{places[place]}' and '{wanted}' are the same writer; drop one",
-                "data.domains",
+                f"{entry.name}: '{other}' and '{wanted}' are the same writer; drop one", "data.domains"
             )
         places[place] = wanted
     return list(places)

@@ -167,7 +167,9 @@ def sun397(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """
     root = locate(entry, roots, "ClassName.txt", *_SUN_LISTS)
     places = read_lines(root / "ClassName.txt")
-    names = prompt_names(root, tuple(map(_place_name, places)))
+    # of /a/apartment_building/outdoor, the words after the letter, the last part first
+    words = (" ".join(reversed(place.strip("/").split("/")[1:])) for place in places)
+    names = prompt_names(root, tuple(words))
     result = Listing(roots[0], names, label_files=[root / name for name in _SUN_LISTS])
     yield result
     number = {place: label for label, place in enumerate(places)}
@@ -181,11 +183,6 @@ def sun397(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
             raise damaged(root / name, f"'{line}' is in no folder of ClassName.txt", "partitions")
         key = line.lstrip("/")
         result.add(images / key, key, number[place], part=_SUN_LISTS[name])
-
-
-def _place_name(place: str) -> str:
-    """Name ``/a/apartment_building/outdoor``: the words after the letter, the last part first."""
-    return " ".join(reversed(place.strip("/").split("/")[1:]))
 
 
 _COOP_PARTS = {"train": TRAIN, "val": VALIDATION, "test": TEST}

@@ -156,9 +156,9 @@ def femnist_rows(folder: Path, rows: Sequence[tuple[str, int]]) -> Path:
     for writer, label in rows:
         grey = np.full((28, 28), label, dtype=np.uint8)
         grey[0, 0] = writers.index(writer) + 1
-        content = io.BytesIO()
-        Image.fromarray(grey).save(content, "PNG")
-        images.append({"bytes": content.getvalue(), "path": None})
+        png = io.BytesIO()
+        Image.fromarray(grey).save(png, "PNG")
+        images.append({"bytes": png.getvalue(), "path": None})
     names = list(string.digits + string.ascii_uppercase + string.ascii_lowercase)
     features = {
         "image": datasets.Image(),
