@@ -25,7 +25,7 @@ from fedcore.base.files import unguarded, user_path, zipped
 from fedcore.base.progress import counted
 from fedcore.results import exports
 from fedcore.share.checked import ComparisonChoices
-from fedcore.share.recipe import Part
+from fedcore.share.recipe import FilePart
 from fedcore.store.imports import parse_json
 
 MANIFEST, RUNS, EVIDENCE = "bundle.json", "runs.db", "evidence.json"
@@ -56,14 +56,14 @@ class BundleFault(FedLensError):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class LabelSpace(Part):
+class LabelSpaceRecord(FilePart):
     """A label space: its class names, which predictions index, and the file of its samples."""
 
     classes: tuple[str, ...]
     samples: str
 
 
-class RunEvidence(Part):
+class RunEvidence(FilePart):
     """The evidence of one run.
 
     Attributes:
@@ -72,12 +72,12 @@ class RunEvidence(Part):
         counts_only: why a reported round has no file of predictions.
     """
 
-    spaces: tuple[LabelSpace, ...]
+    spaces: tuple[LabelSpaceRecord, ...]
     space_of: dict[int, int]
     counts_only: dict[int, str]
 
 
-class Evidence(Part):
+class Evidence(FilePart):
     """What makes numbers of the database's runs, and what is behind their counts.
 
     Attributes:
@@ -90,7 +90,7 @@ class Evidence(Part):
     runs: tuple[RunEvidence, ...]
 
 
-class PredictionRow(Part):
+class PredictionRow(FilePart):
     """The classes that some models predict on the samples of some test sets.
 
     Attributes:
@@ -107,13 +107,13 @@ def prediction_file(number: int, round_: int) -> str:
     return f"predictions/run-{number}-round-{round_}.json"
 
 
-class PredictionFile(Part):
+class PredictionFile(FilePart):
     """All predictions of one round of a run."""
 
     rows: tuple[PredictionRow, ...]
 
 
-class BundleManifest(Part):
+class BundleManifest(FilePart):
     """The first file of a bundle.
 
     Attributes:

@@ -34,7 +34,7 @@ from fedcore.share.archive import (
     RUNS,
     BundleManifest,
     Evidence,
-    LabelSpace,
+    LabelSpaceRecord,
     PredictionFile,
     PredictionRow,
     RunEvidence,
@@ -162,7 +162,7 @@ class _RunMaker:
         config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
         kinds = {e.entity: e.kind for e in self.store.cells.entities(self.run_id)}
         counts_only: dict[int, str] = {}
-        spaces: tuple[LabelSpace, ...] = ()
+        spaces: tuple[LabelSpaceRecord, ...] = ()
         space_of: dict[int, int] = {}
         for round_ in self.reported:
             cells = self.store.cells.coded({self.run_id: [round_]}).tolist()
@@ -242,7 +242,7 @@ class _RunMaker:
 
     def _spaces(
         self, config: RunConfig, snapshot: RunSnapshot
-    ) -> Work[tuple[tuple[LabelSpace, ...], dict[int, int]]]:
+    ) -> Work[tuple[tuple[LabelSpaceRecord, ...], dict[int, int]]]:
         """Write the samples of each label space: one file for the run's own data, one per transfer.
 
         Returns: the spaces, and the space of each test set by its code.
@@ -265,14 +265,14 @@ class _RunMaker:
             for row, codes in of_space.items():
                 joined[row] = " ".join(filter(None, (joined.get(row), *codes)))
         samples = yield from samples_of(config, self.hasher, joined)
-        spaces = [LabelSpace(classes=names, samples=self._add(samples)) for names in classes[:first]]
+        spaces = [LabelSpaceRecord(classes=names, samples=self._add(samples)) for names in classes[:first]]
         for i, (names, of_space) in enumerate(zip(classes[first:], marks[first:], strict=True)):
             texts = {row: " ".join(codes) for row, codes in of_space.items()}
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
-            spaces.append(LabelSpace(classes=names, samples=self._add(other)))
+            spaces.append(LabelSpaceRecord(classes=names, samples=self._add(other)))
         return tuple(spaces), {code: test.space for code, test in test_sets.items()}
 
-    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[LabelSpace, ...]]:
+    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[LabelSpaceRecord, ...]]:
         """Write the samples of a run that has counts only; none if its data is not on this machine."""
         from fedcore.engine.prepare import prepare_inputs
 
@@ -282,7 +282,7 @@ class _RunMaker:
             samples = yield from samples_of(config, self.hasher)
         except FedLensError:
             return ()
-        return (LabelSpace(classes=classes, samples=self._add(samples)),)
+        return (LabelSpaceRecord(classes=classes, samples=self._add(samples)),)
 
     def _add(self, samples: Sequence[Sample]) -> str:
         """Add a file of samples, of which those of equal content are one, and return its name."""

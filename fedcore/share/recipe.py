@@ -29,13 +29,13 @@ METHODS = "methods"
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
 
 
-class Part(BaseModel):
+class FilePart(BaseModel):
     """A part of a file for others, in which nothing is accepted that FedLens does not write."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunRecipe(Part):
+class RunRecipe(FilePart):
     """One run behind the numbers.
 
     Attributes:
@@ -56,7 +56,7 @@ class RunRecipe(Part):
         return f"run {self.number} ({self.label}, seed {self.config.seed})"
 
 
-class ExperimentRecipe(Part):
+class ExperimentRecipe(FilePart):
     """An experiment with those of its runs that are behind the numbers."""
 
     name: str
@@ -64,14 +64,14 @@ class ExperimentRecipe(Part):
     runs: tuple[RunRecipe, ...]
 
 
-class MethodFile(Part):
+class MethodFile(FilePart):
     """The text of a method of the user's own."""
 
     sha256: str
     text: str
 
 
-class Recipe(Part):
+class Recipe(FilePart):
     """The runs of a comparison, to be trained again.
 
     Attributes:

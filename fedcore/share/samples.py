@@ -21,7 +21,7 @@ from fedcore.data.image_files import map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split
 from fedcore.engine.prepare import load_images, prepare_inputs
-from fedcore.share.archive import LabelSpace, Sample
+from fedcore.share.archive import LabelSpaceRecord, Sample
 
 _HASHED_AT_ONCE = 500
 _SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
@@ -189,7 +189,7 @@ def with_folders(run: RunConfig, folders: Folders) -> RunConfig:
 
 
 def image_differences(
-    runs: Iterable[tuple[RunConfig, Sequence[LabelSpace]]],
+    runs: Iterable[tuple[RunConfig, Sequence[LabelSpaceRecord]]],
     samples: Mapping[str, Sequence[Sample]],
     folders: Folders,
 ) -> Work[tuple[list[str], list[str]]]:

@@ -90,7 +90,7 @@ def test_a_seed_has_reached_the_target_in_the_first_evaluated_round_that_is_so_g
 
 
 def test_a_curve_that_begins_after_the_first_round_hides_when_the_target_was_reached(tmp_path: Path) -> None:
-    """As a bundle gives it; a run that was evaluated from the first round on stands beside it."""
+    """As a leaderboard gives it; a run that was evaluated from the first round on stands beside it."""
     _, writers = fill.start(
         tmp_path / "runs.db", fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4)
     )
