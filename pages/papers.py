@@ -305,10 +305,9 @@ def page() -> None:
     """Draw the page."""
     for error in adding.use(session.store().path):
         markup.show_error(error)
-    goto = st.session_state.pop("papers_goto", None)
-    if goto is not None:
-        st.session_state["papers_view"], st.session_state["paper_shown"] = "Tables", goto[0]
-        st.session_state["table_shown"] = goto[1]
+    if goto := st.session_state.pop("papers_goto", None):
+        st.session_state["papers_view"] = "Tables"
+        st.session_state["paper_shown"], st.session_state["table_shown"] = goto
     st.title("Papers")
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         view = st.segmented_control(
@@ -323,11 +322,9 @@ def page() -> None:
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
     if rehearsal:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")
-    queued = st.session_state.pop("papers_queued", 0)
-    if queued:
+    if queued := st.session_state.pop("papers_queued", 0):
         st.toast(f"{counted(queued, 'run')} queued", icon=":material/playlist_add_check:")
-    added = st.session_state.pop("papers_added", "")
-    if added:
+    if added := st.session_state.pop("papers_added", ""):
         st.toast(markup.md(added), icon=":material/library_add_check:")
     if view == "All papers":
         watched_papers(rehearsal)

@@ -199,15 +199,6 @@ def change_notice(run: RunRow) -> None:
         st.rerun()
 
 
-def accuracy(run: RunRow) -> None:
-    """Draw the accuracy matrices and the curves."""
-    if not session.store().rounds.evaluated(run.id):
-        tabs.no_round_yet(run)
-        return
-    matrices(run)
-    lines(run)
-
-
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def panel_of(
     store: Store, _run: RunRow, version: tuple[object, ...], view: PanelView, until: int | None = None
@@ -223,34 +214,29 @@ def draw_panel(panel: Panel, key: str, width: int = WIDE_PIXELS) -> None:
     charts.draw(chart, key, table, panel.title)
 
 
-def matrices(run: RunRow) -> None:
-    """Draw the accuracy matrix of a chosen round, and every client's accuracy over the rounds."""
+def accuracy(run: RunRow) -> None:
+    """Draw the accuracy of a chosen round, every client's own, and the curves of accuracy and loss."""
     store = session.store()
     rounds = store.rounds.evaluated(run.id)
+    if not rounds:
+        tabs.no_round_yet(run)
+        return
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
-    shown = [
-        replace(
-            panel_of(store, run, run.version, "matrix", chosen), title=f"Model by test set, round {chosen}"
-        ),
-        replace(panel_of(store, run, run.version, "clients"), title="Clients' own accuracy by round"),
-    ]
+    matrix = panel_of(store, run, run.version, "matrix", chosen)
+    own = panel_of(store, run, run.version, "clients")
     columns = st.columns(1 if session.is_narrow() else 2)
     width = session.figure_width() // len(columns)
-    for i, panel in enumerate(shown):
-        with columns[i % len(columns)]:
-            draw_panel(panel, f"run_heat_{i}", width)
-
-
-def lines(run: RunRow) -> None:
-    """Draw accuracy and loss by round; imported results may have no loss."""
+    with columns[0]:
+        draw_panel(replace(matrix, title=f"Model by test set, round {chosen}"), "run_heat_0", width)
+    with columns[-1]:
+        draw_panel(replace(own, title="Clients' own accuracy by round"), "run_heat_1", width)
     until = {run.id: run.rounds_total}
-    columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(session.store(), until), True)
-    loss = curves.loss_by_round(session.store(), until)
-    if loss:
-        curve(columns[1], "Training loss", loss, False)
+    left, right = st.columns(2)
+    curve(left, "Personal accuracy, mean", curves.accuracy_by_round(store, until), True)
+    if loss := curves.loss_by_round(store, until):  # imported results may have none
+        curve(right, "Training loss", loss, False)
 
 
 def curve(

@@ -15,7 +15,7 @@ from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, Breakdown, Metri
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.search import budget_text
 from fedcore.results.statistics import TESTS, signed
-from fedcore.results.summary import MeanCell, PrintedValue, Summary, SummaryRow, SummaryTable
+from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.controls import MARKS, SORT, ComparedState, ShownComparison, SummaryLayout
 from pages.widgets import marks, markup
 from pages.widgets.marks import STAR
@@ -163,28 +163,29 @@ def _name(row: ComparisonRow) -> str:
 
 def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
     facts, rule = METRICS[metric], RULES[summary.comparison.rule]
+
+    def cell(row: SummaryRow) -> str:
+        """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
+        if metric not in row.means:
+            return "-"
+        mean, lines = row.means[metric], []
+        for seed, value in mean.by_seed.items():
+            results = [result for result in row.row.runs if result.run.seed == seed]
+            out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
+            links = ", ".join(markup.run_link(number) + text for number, text in out.items())
+            rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
+            lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
+        lines.append(f"{rule}; the run's page has the command that repeats it")
+        tag, text = {"best": "b", "second": "u", "": ""}[mean.mark], mean.stat.text(DIGITS)
+        return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
+
     return SummaryColumn(
         metric,
         f"{facts.heading}, {facts.unit}",
-        lambda r: _mean_cell(r.row, r.means[metric], rule) if metric in r.means else "-",
+        cell,
         lambda r: r.means[metric].stat.mean if metric in r.means else None,
         f"{facts.title}: {facts.help}",
     )
-
-
-def _mean_cell(row: ComparisonRow, cell: MeanCell, rule: str) -> str:
-    """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
-    tag = {"best": "b", "second": "u", "": ""}[cell.mark]
-    text = cell.stat.text(DIGITS)
-    lines = []
-    for seed, value in cell.by_seed.items():
-        results = [result for result in row.runs if result.run.seed == seed]
-        out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
-        links = ", ".join(markup.run_link(number) + text for number, text in out.items())
-        rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
-        lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
-    lines.append(f"{rule}; the run's page has the command that repeats it")
-    return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
 
 
 def _details(summary: str, lines: Sequence[str]) -> str:

@@ -266,12 +266,8 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
 
 def state_of_search(experiment: ExperimentRow) -> ShownSearch:
     """Return the state from which the page above the search is drawn."""
-    return button_flags(experiment), final_of(experiment), waits_for(experiment)
-
-
-def final_of(experiment: ExperimentRow) -> str | None:
-    """Return the UUID of the experiment with the selected values; None before it is made."""
-    return experiment.config.tuning.final if experiment.config.tuning is not None else None
+    tuning = experiment.config.tuning
+    return button_flags(experiment), tuning and tuning.final, waits_for(experiment)
 
 
 def waits_for(experiment: ExperimentRow) -> str | None:
@@ -282,8 +278,8 @@ def waits_for(experiment: ExperimentRow) -> str | None:
 
 def outcome_of_search(experiment: ExperimentRow) -> None:
     """Show the outcome of the search, and offer the experiment with the selected values."""
-    store, identity = session.store(), final_of(experiment)
-    if identity is None:
+    store, tuning = session.store(), experiment.config.tuning
+    if tuning is None or tuning.final is None:  # the experiment with the selected values is not made yet
         if all(run.state == "failed" for run in experiment.runs):
             st.error(
                 "Every draw of this search failed, so no values were selected; the logs say why.",
@@ -301,7 +297,7 @@ def outcome_of_search(experiment: ExperimentRow) -> None:
         elif problem is not None:
             st.info("The worker queues the runs that follow these draws.", icon=":material/hourglass_empty:")
         return
-    number = store.searches.by_uuid(identity)
+    number = store.searches.by_uuid(tuning.final)
     where = "" if number is not None else " The experiment with these values is not in this database."
     selected = [f"{markup.md(m.label)}: {markup.md(m.text)}" for m in methods_of(store, experiment)]
     markup.show_finding([f"The search has selected on validation samples.{where}", *selected])

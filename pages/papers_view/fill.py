@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
-from fedcore.base.progress import counted
+from fedcore.base.progress import about, counted
 from fedcore.config.field_names import size_text
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
@@ -40,7 +40,6 @@ from fedcore.results.metrics import RULES
 from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store
-from pages.papers_view.table import cost_text
 from pages.widgets import background, charts, markup, session
 
 SECONDS = 20
@@ -246,11 +245,14 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     elif every:
         missing = missing_parts(cells, seeds)
         runs = counted(sum(map(len, missing.values())), "run")
-        time_text = cost_text(seconds(snapshot.past, missing))
-        st.markdown(f"**{runs}** missing; time on this machine: {time_text}.")
+        st.markdown(f"**{runs}** missing; {_time_here(seconds(snapshot.past, missing))}.")
         st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
     else:
         st.info("The runs of these seeds are done or queued.", icon=":material/check:")
+
+
+def _time_here(seconds: float | None) -> str:
+    return f"time on this machine: {'unknown' if seconds is None else about(seconds)}"
 
 
 def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
@@ -284,7 +286,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         return
     runs = [run for _, plan in planned for run in plan.runs]
     text = f"**{counted(len(runs), 'run')}**, {sum(run.rounds for run in runs):,} rounds; "
-    text += f"time on this machine: {cost_text(forecast.seconds(past, runs))}"
+    text += _time_here(forecast.seconds(past, runs))
     if disk.size:
         text += f"; {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     st.markdown(f"{text}.")

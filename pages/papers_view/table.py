@@ -125,13 +125,13 @@ def _cell(
     if cell.gap:
         css.append("higher" if cell.gap > 0 else "lower")
         style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
-    if cell.status == "rehearsed" or (cell.current is not None and _evidence(cell)):
+    if cell.status == "rehearsed" or (cell.current is not None and _of_rehearsal(cell)):
         css.append("rehearsed")
     if cell.active:
         css.append("progress")
     more = cell.gap_text  # the difference to the paper, or the time that missing runs take
     if not more and cell.status in ("can be run", "needs weights") and not cell.active:
-        more = _time_alone(seconds)
+        more = time_text(seconds)
     where = ", ".join(filter(None, named))
     audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
     warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
@@ -154,10 +154,8 @@ def our_line(cell: TableCell) -> str:
             return f"<i>{esc(value)}</i> no evidence"
         return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
     if cell.active:
-        value = (
-            "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> {_evidence(cell)}"
-        )
-        return value + esc(progress_text(cell))
+        value = "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> "
+        return value + ("no evidence, " if value and _of_rehearsal(cell) else "") + esc(progress_text(cell))
     if cell.source is None and not has_runs(cell.value.paper, cell.value.table):
         return ""  # the text above the table says why
     words = {
@@ -170,8 +168,8 @@ def our_line(cell: TableCell) -> str:
     return esc(words[cell.status])
 
 
-def _evidence(cell: TableCell) -> str:
-    return "no evidence, " if cell.source is not None and cell.source.rehearsal else ""
+def _of_rehearsal(cell: TableCell) -> bool:
+    return cell.source is not None and cell.source.rehearsal
 
 
 def spoken(cell: TableCell, seconds: float | None) -> str:
@@ -187,7 +185,7 @@ def spoken(cell: TableCell, seconds: float | None) -> str:
     if cell.reason:
         return cell.reason
     lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
-    needed = f"needs {counted(len(cell.missing), 'run')}, {_time_alone(seconds)}"
+    needed = f"needs {counted(len(cell.missing), 'run')}, {time_text(seconds)}"
     return "; ".join(filter(None, (lacking, needed)))
 
 
@@ -200,11 +198,6 @@ def progress_text(cell: TableCell) -> str:
     return ", ".join(filter(None, (now, done)))
 
 
-def cost_text(seconds: float | None) -> str:
-    """Return a time in words, or ``unknown`` if this machine has not measured it."""
-    return "unknown" if seconds is None else about(seconds)
-
-
-def _time_alone(seconds: float | None) -> str:
-    """Return a time in words for a place without a label."""
-    return f"time {cost_text(seconds)}" if seconds is None else cost_text(seconds)
+def time_text(seconds: float | None) -> str:
+    """Return a time in words, or that this machine has not measured it."""
+    return "time unknown" if seconds is None else about(seconds)
