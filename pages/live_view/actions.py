@@ -95,7 +95,7 @@ def run_names(runs: list[RunRow]) -> dict[int, str]:
 @markup.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Ask which runs to stop: those that are running, all of one seed, all, or some by name."""
-    store, offers = session.store(), stop_offers(stoppable)
+    offers = stop_offers(stoppable)
     which = st.radio(
         "Runs",
         list(offers),
@@ -114,10 +114,14 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     with st.container(horizontal=True):
         # a callback runs even if a rerun of the page closes the dialog at this moment
         text = f"Stop {counted(len(chosen), 'run')}"
-        if st.button(text, type="primary", disabled=not chosen, on_click=store.runs.stop, args=(chosen,)):
+        if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()
+
+
+def _stop(runs: list[int]) -> None:
+    session.store().runs.stop(runs)
 
 
 def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
@@ -145,8 +149,8 @@ def confirm_kill(stuck: list[RunRow]) -> None:
                 jobs.force_stop(session.store(), run.id)
             except FedLensError as error:
                 errors.append(error)
-        for error in errors:  # a rerun would close the dialog, and nobody could read them
-            markup.show_error(error)
+        for refused in errors:  # a rerun would close the dialog, and nobody could read them
+            markup.show_error(refused)
         if not errors:
             st.rerun()
 
@@ -267,7 +271,8 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
 def state_of_search(experiment: ExperimentRow) -> ShownSearch:
     """Return the state from which the page above the search is drawn."""
     tuning = experiment.config.tuning
-    return button_flags(experiment), tuning and tuning.final, waits_for(experiment)
+    final = None if tuning is None else tuning.final
+    return button_flags(experiment), final, waits_for(experiment)
 
 
 def waits_for(experiment: ExperimentRow) -> str | None:
