@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.base.errors import FedLensError
 from fedcore.config.field_names import field_title
@@ -140,21 +139,12 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
 
     The page reports an unreadable filter, and compares all runs.
     """
-    if not session.is_narrow():
-        places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
-        with places[4]:
-            return _choices(store, experiments, places, st.popover("View", icon=":material/tune:"))
-    with st.popover("View", icon=":material/tune:", width="stretch"):
-        return _choices(store, experiments, [st.container() for _ in range(4)], st.container())
-
-
-def _choices(
-    store: Store,
-    experiments: Sequence[ExperimentRow],
-    places: Sequence[DeltaGenerator],
-    view: DeltaGenerator,
-) -> ShownComparison:
-    """Draw four choices in their places and the others into ``view``."""
+    if session.is_narrow():
+        last = st.popover("View", icon=":material/tune:", width="stretch")
+        *places, view = [last.container() for _ in range(5)]
+    else:
+        *places, last = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
+        view = last.popover("View", icon=":material/tune:")
     with view:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
         charts.table_switch()
@@ -196,7 +186,7 @@ def _choices(
         layout = choose_layout(shown)
         saved_views(store)
     if problem is not None:
-        markup.show_error(problem)
+        markup.show_error(problem, last)
     choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4])
     return ShownComparison(store, experiments, shown, choice, metric, layout, version)
 
