@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.base.errors import FedLensError
 from fedcore.config.field_names import field_title
@@ -139,6 +140,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
 
     The page reports an unreadable filter, and compares all runs.
     """
+    last: DeltaGenerator
     if session.is_narrow():
         last = st.popover("View", icon=":material/tune:", width="stretch")
         *places, view = [last.container() for _ in range(5)]
