@@ -8,7 +8,6 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted, first_few
-from fedcore.config import RunConfig
 from fedcore.config.field_names import seeds_text
 from fedcore.jobs import forecast
 from fedcore.papers.reproductions import printed_values
@@ -38,10 +37,6 @@ from fedcore.store import RunRow, Store
 from pages.widgets import background, charts, markup, session
 
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
-COLUMNS = (
-    ("Seeds (n)", "num"), ("Traffic, MB", "num"), ("Training, s", "num"),
-    ("Tuning", "num"), ("With its search, MB", "num"), ("With its search, s", "num"),
-)  # fmt: skip
 MOST_NAMES = 3
 """Undecided pairs that are named; the others are counted."""
 
@@ -130,6 +125,10 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     within = [g.key for g, cost in rows if limit is None or _cost(cost, against) <= limit]
     if limit is not None:
         st.markdown(f"**{_best_within(made, within, against, limit)}**")
+    columns = [("Rank", "name"), ("Method", "wide"), (f"Mean, {METRICS[made.metric].unit}", "num")]
+    columns += [(title, "num") for title in ("Seeds (n)", "Traffic, MB", "Training, s")]
+    if any(cost.tuned for cost in costs):
+        columns += [(title, "num") for title in ("Tuning", "With its search, MB", "With its search, s")]
     cells = [
         [
             markup.esc(made.rank_text(g)),
@@ -145,9 +144,6 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
         ]
         for g, cost in rows
     ]
-    tuned = any(cost.tuned for cost in costs)
-    columns = [("Rank", "name"), ("Method", "wide"), (f"Mean, {METRICS[made.metric].unit}", "num")]
-    columns += COLUMNS if tuned else COLUMNS[:-3]
     st.html(markup.table_html(columns, [row[: len(columns)] for row in cells], "Leaderboard"))
     if presets := printed_values(made.comparison, ()).presets_text(made.rows):
         st.caption(markup.md(presets))
@@ -212,11 +208,8 @@ def offer_decisive(store: Store, board: Board) -> None:
     """Draw the button that queues all runs that the ranking lacks, and say what it would leave undecided."""
     plan, undecided = decisive_runs(store, board)
     if plan:
-        texts = "; ".join(_row_seeds(row, runs) for row, runs in plan)
-        needed = _time(store, plan)
-        label = (
-            f"Make this ranking decisive: {counted(_number(plan), 'run')}{f', {needed}' if needed else ''}"
-        )
+        number, needed, texts = _described(store, plan)
+        label = f"Make this ranking decisive: {counted(number, 'run')}{f', {needed}' if needed else ''}"
         _queue_button(
             store,
             plan,
@@ -238,39 +231,31 @@ def separate_rows(store: Store, board: Board) -> None:
         return
     asked = any(name in st.query_params for name in ("separate_one", "separate_two"))
     with st.expander("Seeds needed to separate two rows", expanded=asked, icon=":material/compare_arrows:"):
-        _two_rows(store, board, rows)
-
-
-def _two_rows(store: Store, board: Board, rows: Sequence[ComparisonRow]) -> None:
-    names = {g.key: g.label for g in rows}
-    first, second = _neighbours(board, rows)
-    left, right = st.columns(2)
-    one = session.choose(left.selectbox, "First row", names, "separate_one", index=first)
-    rest = {key: name for key, name in names.items() if key != one}
-    place = max(0, min(second - 1, len(rest) - 1))
-    two = session.choose(right.selectbox, "Second row", rest, "separate_two", index=place)
-    a, b = (g for g in rows if g.key in (one, two))
-    tested = board.tests.get((a.key, b.key))
-    if tested is not None and tested.significant:
-        st.success(
-            f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
-            f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
-            f"after Holm's correction for {counted(tests_made(board.tests.values()), 'pair')}.",
-            icon=":material/check:",
-        )
-        return
-    found = separating(board, a, b)
-    st.markdown(_sentence(a, b, found, board.pairs(a, b)))
-    _queue(store, a, b, _target(a, b, found))
-
-
-def _neighbours(board: Board, rows: Sequence[ComparisonRow]) -> tuple[int, int]:
-    """Return the places of the first two neighbours that are not separated."""
-    for i, (above, below) in enumerate(pairwise(rows)):
-        tested = board.tests.get((above.key, below.key))
-        if tested is None or not tested.significant:
-            return i, i + 1
-    return 0, 1
+        names = {g.key: g.label for g in rows}
+        first = 0  # of the first two neighbours that are not separated
+        for i, (above, below) in enumerate(pairwise(rows)):
+            tested = board.tests.get((above.key, below.key))
+            if tested is None or not tested.significant:
+                first = i
+                break
+        left, right = st.columns(2)
+        one = session.choose(left.selectbox, "First row", names, "separate_one", index=first)
+        rest = {key: name for key, name in names.items() if key != one}
+        place = min(first, len(rest) - 1)
+        two = session.choose(right.selectbox, "Second row", rest, "separate_two", index=place)
+        a, b = (g for g in rows if g.key in (one, two))
+        tested = board.tests.get((a.key, b.key))
+        if tested is not None and tested.significant:
+            st.success(
+                f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
+                f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
+                f"after Holm's correction for {counted(tests_made(board.tests.values()), 'pair')}.",
+                icon=":material/check:",
+            )
+            return
+        found = separating(board, a, b)
+        st.markdown(_sentence(a, b, found, board.pairs(a, b)))
+        _queue(store, a, b, found)
 
 
 def _sentence(a: ComparisonRow, b: ComparisonRow, seen: Separation | None, pairs: int) -> str:
@@ -294,19 +279,16 @@ def _sentence(a: ComparisonRow, b: ComparisonRow, seen: Separation | None, pairs
     )
 
 
-def _target(a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> int:
-    """Return the number of common seeds to suggest: enough to separate the rows, else enough for a rank."""
+def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> None:
+    """Draw the number of common seeds to reach, and the button that queues the runs which these lack."""
     common = len(set(a.seeds) & set(b.seeds))
-    return seen.total if seen is not None and seen.total is not None else max(MIN_PAIRS, common + 1)
-
-
-def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None:
-    common = len(set(a.seeds) & set(b.seeds))
+    # enough to separate the rows, else enough for a rank
+    suggested = seen.total if seen is not None and seen.total is not None else max(MIN_PAIRS, common + 1)
     wanted = st.number_input(
         "Seeds in common to reach",
         min_value=common + 1,
         max_value=max(MOST_SEEDS, common + 1),
-        value=max(total, common + 1),
+        value=max(suggested, common + 1),
         key=f"separate_total_{a.key}_{b.key}",
         width=220,
     )
@@ -318,9 +300,8 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
     if not plans:
         st.info("The runs for these seeds are already queued or running.", icon=":material/hourglass:")
         return
-    number, needed = _number(plans), _time(store, plans)
+    number, needed, texts = _described(store, plans)
     _queue_button(store, plans, f"Queue {'this run' if number == 1 else f'these {number} runs'}", "separate")
-    texts = "; ".join(_row_seeds(row, configs) for row, configs in plans)
     st.caption(markup.md(f"{texts}{f', {needed} in all' if needed else ''}."))
 
 
@@ -339,19 +320,12 @@ def _queue_button(store: Store, plan: RunsByRow, label: str, key: str, help_: st
         st.rerun()
 
 
-def _number(plan: RunsByRow) -> int:
-    return sum(len(runs) for _, runs in plan)
-
-
-def _time(store: Store, plan: RunsByRow) -> str:
-    """Return how long the runs will take, as far as runs of their kind were measured."""
-    seconds = forecast.seconds(forecast.precedents(store.path), [run for _, runs in plan for run in runs])
-    return about(seconds) if seconds else ""
-
-
-def _row_seeds(row: ComparisonRow, runs: Sequence[RunConfig]) -> str:
-    seeds = {run.seed for run in runs}
-    return f"{row.label} on {seeds_text(seeds)}"
+def _described(store: Store, plan: RunsByRow) -> tuple[int, str, str]:
+    """Return the number of runs, how long they will take as far as it was measured, and the seeds by row."""
+    runs = [run for _, of_row in plan for run in of_row]
+    seconds = forecast.seconds(forecast.precedents(store.path), runs)
+    texts = (f"{row.label} on {seeds_text({run.seed for run in of_row})}" for row, of_row in plan)
+    return len(runs), about(seconds) if seconds else "", "; ".join(texts)
 
 
 session.through_app()

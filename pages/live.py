@@ -11,20 +11,18 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted
-from fedcore.config import backbone_names
-from fedcore.config.field_names import data_titles
 from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.client_graph import ABOUT, client_graphs
 from fedcore.results.charts.lines import line_chart, series_table
-from fedcore.results.charts.theme import STATUS, Theme
+from fedcore.results.charts.theme import Theme
 from fedcore.results.finding import verdict
-from fedcore.results.matrices import PanelView, run_panels
+from fedcore.results.matrices import run_panels
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
 from fedcore.store import ExperimentRow, Store
-from pages.live_view import actions, controls, search
+from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
 
@@ -220,9 +218,11 @@ def draw_current(
     shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(status_strip(row))
+        st.html(actions.status_strip(row))
         drawn = snapshot_to_draw(now, paused)
-        draw_all(at_round(drawn, settings.until), settings, lines_to_draw(drawn, shown))
+        last = settings.until
+        until = drawn if last is None else tuple((run, min(r, last), identity) for run, r, identity in drawn)
+        draw_all(until, settings, lines_to_draw(drawn, shown))
         if (samples := row.config.test_sample) is not None:
             st.caption(sample_text(samples))
         st.subheader("Runs", anchor=False)
@@ -233,13 +233,6 @@ def draw_current(
     return flags, (seen, every, LONGEST_SECONDS if flags[0] else None)
 
 
-def at_round(snapshot: NewestRounds, until: int | None) -> NewestRounds:
-    """Cut a snapshot at the round that the reader has chosen, if any."""
-    if until is None:
-        return snapshot
-    return tuple((run, min(round_, until), identity) for run, round_, identity in snapshot)
-
-
 def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> None:
     """Draw the heatmaps and curves of a snapshot, or their tables."""
     content, drawn = grid(store, shown, settings, lines_of_runs)
@@ -247,8 +240,17 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
         charts.draw_payload(content, "live_grid")
-        for line in gap_notes(settings.view, drawn):
-            st.caption(markup.md(line))
+        if settings.view == "matrix":  # why panels have a column without values
+            runs = {r.id: r for r in store.runs.get([i for panel in drawn for i in panel.runs])}
+            gaps = [
+                f"{runs[i].label}: {notice.message}"
+                for panel in drawn
+                for i in panel.runs
+                for notice in runs[i].notices
+                if notice.message.startswith(NO_VALUE)
+            ]
+            for line in dict.fromkeys(gaps):
+                st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
         graph = settings.view == CLIENT_GRAPH
@@ -264,7 +266,8 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 icon=":material/palette:",
                 key="live_fit_now",
                 type="tertiary",
-                on_click=fit_colours,
+                on_click=st.session_state.update,  # ``tick`` then reruns the page
+                args=({"live_fitted": True, "live_fit_clicked": True},),
             )
     columns: list[DeltaGenerator] = []
     in_a_row = 1 if settings.lines > MANY_LINES else CHART_COLUMNS
@@ -276,27 +279,6 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
             draw_lines(shown, name, settings)
     if settings.over_seeds:
         st.caption(ABOUT_SEEDS)
-
-
-def gap_notes(view: PanelView, panels: Sequence[Panel]) -> list[str]:
-    """Return why panels have a column without values, a line per panel."""
-    if view != "matrix":
-        return []
-    runs = {run.id: run for run in store.runs.get([i for panel in panels for i in panel.runs])}
-    notes = {
-        f"{runs[i].label}: {notice.message}": None
-        for panel in panels
-        for i in panel.runs
-        for notice in runs[i].notices
-        if notice.message.startswith(NO_VALUE)
-    }
-    return list(notes)
-
-
-def fit_colours() -> None:
-    """Callback: turn on *Fit colours to the values*, for which ``tick`` reruns the page."""
-    st.session_state["live_fitted"] = True
-    st.session_state["live_fit_clicked"] = True
 
 
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
@@ -312,19 +294,9 @@ def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
         st.caption(note)
 
 
-def status_strip(experiment: ExperimentRow) -> str:
-    """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
-    counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
-    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_names(experiment.config)}"))
-    if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing
-        parts += markup.machine_html()
-    return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
-
-
-def show_draws_as_runs(experiment: ExperimentRow) -> bool:
+def draws_as_runs(experiment: ExperimentRow) -> bool:
     """Draw the outcome of a search, and the choice to see its draws with the charts of other runs."""
-    search.outcome(experiment)
+    actions.outcome_of_search(experiment)
     with st.container(horizontal=True, vertical_alignment="center"):
         as_runs = st.toggle(
             "Draws as runs",
@@ -350,8 +322,8 @@ def page() -> None:
     if experiment is None:
         controls.no_experiment()
         return
-    if experiment.config.tuning is not None and not show_draws_as_runs(experiment):
-        search.follow(experiment.id, status_strip, search.state(experiment))
+    if experiment.config.tuning is not None and not draws_as_runs(experiment):
+        actions.follow_search(experiment.id, actions.state_of_search(experiment))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         actions.buttons(experiment)
@@ -373,7 +345,7 @@ def page() -> None:
         if outcome is not None:
             markup.show_finding([markup.md(outcome)])
             actions.next_steps(experiment)
-        search.origin(experiment)
+        actions.origin_of_values(experiment)
     except FedLensError as error:  # the heatmaps of the runs that can be read are still drawn
         markup.show_error(error)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)

@@ -1,19 +1,23 @@
 """The page Papers: the tables as printed, with our values below each, and a row per paper."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.base.progress import counted
+from fedcore.base.progress import counted, first_few
 from fedcore.papers import adding, layout, library, literature
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.layout import PrintedTable, tables
-from fedcore.papers.published import FINDINGS, findings_of
+from fedcore.papers.literature import Pair
+from fedcore.papers.published import FINDINGS, WHOLE_SETS, PublishedValue, findings_of
+from fedcore.results.charts.ranks import SourceValue, strip
+from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES
-from pages.papers_view import add, fill, pairs, readings, state
-from pages.papers_view.table import draw_html, table_html
-from pages.widgets import background, browser, markup, session
+from pages.papers_view import add, fill
+from pages.papers_view.table import draw_html, our_line, table_html
+from pages.widgets import background, browser, charts, markup, session
+from pages.widgets.markup import esc
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")
@@ -30,6 +34,11 @@ REHEARSAL = (
     "shows that everything runs, but our numbers say nothing about the paper. Data sets that are the same "
     "in a rehearsal share its runs."
 )
+NO_AVERAGES = (
+    "Sources measure different things even where their settings look alike, so nothing is averaged over "
+    "them. A dash means that the source does not say."
+)
+SHOWN_VARIANTS = 8
 
 
 def choose_table() -> PrintedTable:
@@ -59,39 +68,10 @@ def choose_table() -> PrintedTable:
     return named[chosen]
 
 
-def chosen_cells(
-    table: PrintedTable, choice: str
-) -> tuple[str, Callable[[state.Snapshot], Sequence[TableCell]]]:
-    """Return the title of a click, and a function that reads its cells.
-
-    A click is ``cell 12``, ``row 0 3`` (panel and row), ``all``, or ``readings`` with the title of a ranking.
-    """
-    kind, _, which = choice.partition(" ")
-    if kind == "readings":
-        return readings.chosen_cells(table, which)
-    title, values = f"{library.find(table.paper).title}, {table.title}", list(table.values)
-    if kind == "cell":
-        value = table.values[int(which)]
-        target = "mean" if value.target == "avg" else value.target
-        parts = (value.dataset, value.setting, value.method, target)
-        title, values = f"{value.source}: {', '.join(filter(None, parts))}", [value]
-    elif kind == "row":
-        panel, number = map(int, which.split())
-        row = table.panels[panel].rows[number]
-        title = f"{table.title}: {', '.join(row.heads)}"
-        values = [table.values[i] for i in row.cells if i is not None]
-
-    def cells(now: state.Snapshot) -> list[TableCell]:
-        by_value = now.cells(values)
-        return [by_value[value] for value in values]
-
-    return title, cells
-
-
 @markup.fragment
 def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     """Draw a table, and draw it again whenever a run has changed."""
-    snapshot = state.now(session.store(), rehearsal)
+    snapshot = fill.now(session.store(), rehearsal)
     by_value = snapshot.cells(table.values)
     cells = [by_value[value] for value in table.values]
     runs = has_runs(table.paper, table.table)
@@ -112,47 +92,169 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     chosen = draw_html(table_html(table, by_value, snapshot.cost, findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
-    readings.section(table, snapshot)
+    fill.draw_readings(table, snapshot)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:
-        fill.open_dialog(*chosen_cells(table, about[1]), rehearsal)
+        fill.open_dialog(table, about[1], rehearsal)
     else:
         follow(snapshot, [c for c in cells if c.active])
 
 
-def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
+def follow(snapshot: fill.Snapshot, active: Sequence[object]) -> None:
     """Let the browser ask whether a run has changed, and draw the calling fragment again if it has."""
     if active:
         background.keep_working()
     browser.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
+def with_ours(statuses: Sequence[CellStatus], rehearsal: bool) -> int:
+    """Return how many values have ours, measured or rehearsed."""
+    return sum(map(statuses.count, ("rehearsed",) if rehearsal else STATES))
+
+
 def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
     """Return in Markdown how many values were measured, or rehearsed, and how many have each status."""
-    count, what = sum(map(statuses.count, wanted(rehearsal))), "rehearsed" if rehearsal else "measured"
-    return f"**{count:,} of {len(statuses):,} {what}:** {markup.md(counts_text(statuses))}."
-
-
-def wanted(rehearsal: bool) -> tuple[CellStatus, ...]:
-    """Return the statuses of values that have ours."""
-    return ("rehearsed",) if rehearsal else STATES
+    what = "rehearsed" if rehearsal else "measured"
+    share = f"{with_ours(statuses, rehearsal):,} of {len(statuses):,} {what}"
+    return f"**{share}:** {markup.md(counts_text(statuses))}."
 
 
 @markup.fragment
 def watched_papers(rehearsal: bool) -> None:
     """Draw a row per paper: how many of its values have each status, and the share that has ours."""
-    snapshot = state.now(session.store(), rehearsal)
-    by_table = state.every_cell(snapshot)
-    cells = {work: [cell for t in tables(work) for cell in by_table[t.name]] for work in library.works()}
-    st.markdown(share_text([cell.status for of_paper in cells.values() for cell in of_paper], rehearsal))
-    rows = []
-    for work, of_paper in cells.items():
-        counts = Counter(cell.status for cell in of_paper)
-        share = sum(counts[status] for status in wanted(rehearsal)) / len(of_paper)
-        named = {"paper": library.find(work).title, "values": len(of_paper), "share": f"{share:.1%}"}
-        rows.append(named | {status: counts[status] for status in STATUSES})
+    snapshot = fill.now(session.store(), rehearsal)
+    by_table = fill.every_cell(snapshot)
+    every, rows = [cell for cells in by_table.values() for cell in cells], []
+    st.markdown(share_text([cell.status for cell in every], rehearsal))
+    for work in library.works():
+        statuses = [cell.status for table in tables(work) for cell in by_table[table.name]]
+        share = with_ours(statuses, rehearsal) / len(statuses)
+        named = {"paper": library.find(work).title, "values": len(statuses), "share": f"{share:.1%}"}
+        rows.append(named | {status: statuses.count(status) for status in STATUSES})
     st.dataframe(rows, hide_index=True, key="papers_counts")
-    follow(snapshot, [c for of_paper in cells.values() for c in of_paper if c.active])
+    follow(snapshot, [c for c in every if c.active])
+
+
+def choose_pair() -> Pair:
+    """Draw the choice of a baseline and a data set, kept in the URL; pairs of several sources come first."""
+    every, several = literature.pairs(), literature.several()
+    left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
+    with right:
+        only = st.toggle(
+            "Several sources",
+            value=True,
+            key="pairs_several",
+            help=f"{len(several)} of {len(every):,} pairs of baseline and data set have more than one source",
+        )
+    offered = several if only else every
+    asked = (st.query_params.get("baseline", ""), st.query_params.get("dataset", ""))
+    if asked in every and "pair_baseline" not in st.session_state:
+        st.session_state["pair_baseline"], st.session_state["pair_dataset"] = asked
+        offered = offered if asked in offered else every
+    counts = Counter(b for b, _ in several)
+    baselines = sorted({b for b, _ in offered}, key=lambda b: (-counts[b], b.lower()))
+    if st.session_state.get("pair_baseline") not in baselines:
+        st.session_state["pair_baseline"] = "PromptFL" if "PromptFL" in baselines else baselines[0]
+    with left:
+        baseline = st.selectbox("Baseline", baselines, key="pair_baseline")
+    datasets = [d for b, d in offered if b == baseline]
+    if st.session_state.get("pair_dataset") not in datasets:
+        st.session_state["pair_dataset"] = "Food101" if "Food101" in datasets else datasets[0]
+    with middle:
+        dataset = st.selectbox(
+            "Data set",
+            datasets,
+            key="pair_dataset",
+            format_func=lambda d: f"{d} ({counted(len(every[baseline, d].works), 'source')})",
+        )
+    st.query_params["baseline"], st.query_params["dataset"] = baseline, dataset
+    return every[baseline, dataset]
+
+
+@markup.fragment
+def watched_pair(pair: Pair) -> None:
+    """Draw the values of a pair with their protocols, grouped by what they measure."""
+    snapshot = fill.now(session.store(), rehearsal=False)
+    st.markdown(f"**{markup.md(pair.text)}**")
+    kinds = ", ".join(
+        counted(n, "third-party page" if kind == "third party" else kind) for kind, n in pair.kinds.items()
+    )
+    st.caption(f"Sources by kind: {markup.md(kinds)}. {NO_AVERAGES}")
+    if differ := literature.differences(pair.comparable_values):
+        rows = [
+            [esc(part.capitalize()), esc(first_few(variants, SHOWN_VARIANTS, " | "))]
+            for part, variants in differ.items()
+        ]
+        with st.expander("Differences between the settings", icon=":material/difference:"):
+            st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
+    if len(pair.comparable_values) > 1:
+        points = [
+            SourceValue(
+                library.find(v.paper).title,
+                literature.quantity(v),
+                v.value,
+                ", ".join(filter(None, (v.source, v.setting, v.backbone or "backbone not stated"))),
+            )
+            for v in pair.comparable_values
+        ]
+        alt = f"{pair.text} A mark per printed value, a row per source; the marker shows what is measured."
+        charts.draw(strip(points, "Printed accuracy (%)", session.theme(), alt), "pair_chart")
+    chosen = draw_html(pair_html(pair, snapshot.cells(pair.values)), "pair_table")
+    if chosen is not None:
+        name = chosen.partition(" ")[2]
+        work = next(work for work in library.works() if name in {t.name for t in tables(work)})
+        st.session_state["papers_goto"] = (work, name)
+        st.rerun()
+
+
+def pair_html(pair: Pair, by_value: Mapping[PublishedValue, TableCell]) -> str:
+    """Return the values of a pair as an HTML table, a group for each quantity that is measured."""
+    groups = group_by(dict.fromkeys(pair.values), literature.quantity)
+    body, head = "", ""
+    for quantity, values in groups.items():
+        lines = [pair_cells(value, by_value[value]) for value in values]
+        head = "".join(f'<th scope="col">{esc(heading)}</th>' for heading in lines[0])
+        sources = counted(len({library.find(v.paper).work for v in values}), "source")
+        title = f"{quantity}: {sources}, {literature.span([v.value for v in values])}"
+        body += f'<tr class="group"><th colspan="{len(lines[0])}" scope="colgroup">{esc(title)}</th></tr>'
+        for cells in lines:
+            body += "<tr>"
+            for heading, cell in cells.items():
+                numeric = ' class="number"' if heading in ("Printed", "Ours") else ""
+                body += f"<td{numeric}>{cell}</td>"
+            body += "</tr>"
+    return (
+        f'<div class="scroll pairs" tabindex="0" role="region" aria-label="{esc(pair.text)}">'
+        f'<table aria-label="{esc(pair.baseline)} on {esc(pair.dataset)}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def pair_cells(value: PublishedValue, cell: TableCell) -> dict[str, str]:
+    """Return the row of a value as HTML by heading: the value, ours, its protocol and its audits."""
+    paper, stated = library.find(value.paper), literature.protocol(value)
+    named = next((t.name for t in tables(paper.work) if t.paper == paper.key and t.table == value.table), "")
+    target = "" if value.target in WHOLE_SETS else f" ({value.target})"
+    protocol = {
+        "Backbone": value.backbone,
+        "Training and clients": literature.protocol_text(
+            stated.model_copy(update={"shots": "", "rounds": ""})
+        ),
+        "Images per class": stated.shots,
+        "Rounds": stated.rounds,
+        "Selection": stated.selection or (paper.rule_text if paper.reported_round else ""),
+        "Runs": stated.seeds,
+        "Kind of source": paper.kind,
+    }
+    found = (f"{'⚠ ' * f.warns}{esc(f.kind)}: {esc(f.text)}" for f in findings_of(value))
+    return {
+        "Source": f'<button data-choice="table {esc(named)}" tabindex="-1">{esc(paper.title)}</button>',
+        "Table": f"{esc(paper.title_of(value.table))}{esc(target)}",
+        "Printed": f"<b>{esc(value.text)}</b>",
+        "Ours": our_line(cell) if cell.source is not None else "-",
+        **{heading: esc(text or "-") for heading, text in protocol.items()},
+        "Audits": "<br>".join(found) or "-",
+    }
 
 
 def draw_findings(table: PrintedTable) -> None:
@@ -168,10 +270,7 @@ def draw_findings(table: PrintedTable) -> None:
     text = ", ".join(f"{counts[kind]} {kind}" for kind in FINDINGS if counts[kind])
     with st.expander(f"Audits: {text}", icon=":material/rule:"):
         st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(FINDINGS[k])}." for k in FINDINGS if counts[k]))
-        rows = [
-            [markup.esc(finding.value.cell), markup.esc(finding.kind), markup.esc(finding.text)]
-            for finding in every
-        ]
+        rows = [[esc(f.value.cell), esc(f.kind), esc(f.text)] for f in every]
         header = [("Cell", "prose"), ("Audit", "name"), ("Finding", "prose")]
         st.html(markup.table_html(header, rows, f"Findings of the audits: {counted(len(rows), 'row')}"))
 
@@ -187,7 +286,7 @@ def draw_notes(table: PrintedTable) -> None:
             st.markdown(f"Read from: {markup.md(paper.read_from)}.")
         st.markdown(f"Licence: {markup.md(paper.licence)}")
         rows = [
-            [markup.esc(setting or "-"), markup.esc(text)]
+            [esc(setting or "-"), esc(text)]
             for setting in dict.fromkeys(value.setting for value in table.values)
             if (text := literature.protocol_text(paper.protocol_of(table.table, setting)))
         ]
@@ -205,10 +304,9 @@ def page() -> None:
     """Draw the page."""
     for error in adding.use(session.store().path):
         markup.show_error(error)
-    goto = st.session_state.pop("papers_goto", None)
-    if goto is not None:
-        st.session_state["papers_view"], st.session_state["paper_shown"] = "Tables", goto[0]
-        st.session_state["table_shown"] = goto[1]
+    if goto := st.session_state.pop("papers_goto", None):
+        st.session_state["papers_view"] = "Tables"
+        st.session_state["paper_shown"], st.session_state["table_shown"] = goto
     st.title("Papers")
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         view = st.segmented_control(
@@ -223,11 +321,9 @@ def page() -> None:
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
     if rehearsal:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")
-    queued = st.session_state.pop("papers_queued", 0)
-    if queued:
+    if queued := st.session_state.pop("papers_queued", 0):
         st.toast(f"{counted(queued, 'run')} queued", icon=":material/playlist_add_check:")
-    added = st.session_state.pop("papers_added", "")
-    if added:
+    if added := st.session_state.pop("papers_added", ""):
         st.toast(markup.md(added), icon=":material/library_add_check:")
     if view == "All papers":
         watched_papers(rehearsal)
@@ -236,7 +332,7 @@ def page() -> None:
         add.draw()
         return
     if view == "Baselines":
-        pairs.watched_pair(pairs.choose_pair())
+        watched_pair(choose_pair())
         return
     table = choose_table()
     paper = library.find(table.paper)

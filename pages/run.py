@@ -1,14 +1,19 @@
 """The page Run: accuracy, clients, diagnostics, analyses, log and config of one run."""
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
-from fedcore.base.progress import duration, shortened
-from fedcore.config import Experiment, loads
+from fedcore.base.errors import FedLensError
+from fedcore.base.progress import counted, duration, shortened
+from fedcore.config import loads
 from fedcore.config.field_names import error_text
+from fedcore.methods import consent, registry
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import WIDE_PIXELS
@@ -16,8 +21,8 @@ from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
 from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow, Store
-from pages.forms import drafts
-from pages.run_view import again, analyses, record
+from pages.forms import drafts, methods
+from pages.run_view import tabs
 from pages.widgets import background, charts, markup, session
 
 POLL_SECONDS = 5
@@ -25,7 +30,76 @@ LABEL = 100
 """Characters of a label in the heading; the tab *Reproduce* has all of it."""
 
 
-def header(run: RunRow, next_attempt: again.Again | None) -> None:
+class Again(NamedTuple):
+    """What queueing a run again does.
+
+    Attributes:
+        restarts: whether its recorded rounds are deleted, because it cannot continue after them.
+        effect: a sentence without its full stop.
+        of_own_file: whether its method comes from a file of the user's own.
+        unread: path and content of that file, if it has changed and the user has not agreed to run it.
+    """
+
+    restarts: bool
+    effect: str
+    of_own_file: bool
+    unread: tuple[Path, bytes] | None
+
+
+def attempt_again(run: RunRow) -> Again | None:
+    """Return what queueing a run again would do; None for a run that has not ended early."""
+    if not background.can_resume(run):
+        return None
+    file, has_changed, unread = None, False, None
+    # the page shows what it can of a run whose config is damaged, and the run itself reports a missing file
+    with suppress(FedLensError):
+        method = session.store().runs.config(run.id).method
+        file = method.file
+        if file is not None:
+            path, content = registry.read(file)
+            now = consent.digest(content)
+            has_changed = now != method.sha256
+            unread = (path, content) if has_changed and not consent.is_agreed(path, now) else None
+    checkpoint = session.store().runs.newest_checkpoint(run.id)
+    restart = "*Restart* trains it again from the beginning"
+    if not run.rounds_done:
+        return Again(False, "*Resume* starts from the beginning", file is not None, unread)
+    if has_changed:
+        return Again(True, f"{restart}, with the file of its method as it is now", True, unread)
+    if checkpoint is None:
+        return Again(True, f"{restart}, because its checkpoints are gone", file is not None, None)
+    return Again(False, f"*Resume* continues after round {checkpoint[0]}", file is not None, None)
+
+
+def queue_again(run: RunRow, restarts: bool) -> None:
+    """Queue a run again, from its last round or from the beginning."""
+    store = session.store()
+    if restarts:
+        store.runs.retry([run.id])
+    else:
+        store.runs.resume([run.id])
+    jobs.ensure_worker(store)
+    st.rerun()
+
+
+@markup.dialog("Start this run again?")
+def confirm_again(run: RunRow, again: Again) -> None:
+    """Ask before rounds are deleted, or a new file of a method runs."""
+    if again.unread is not None:
+        methods.show_file(*again.unread, "This run would use the changed method file")
+    if again.restarts:
+        st.caption(
+            f"The records of {counted(run.rounds_done, 'round')} are deleted, and the run starts again from "
+            "round 0. To keep them, *Clone* the run instead."
+        )
+    if markup.confirmed("Restart" if again.unread is None else "I have read it: run it", "run_again"):
+        if again.unread is not None:
+            path, content = again.unread
+            consent.agree(path, consent.digest(content))
+        queue_again(run, again.restarts)
+
+
+def header(run: RunRow, next_attempt: Again | None) -> None:
     """Draw the title, the status, why the run ended, and its main results."""
     experiment = session.store().experiments.get(run.experiment_id)
     st.title(f"{markup.md(shortened(run.label, LABEL))}, seed {run.seed}")
@@ -59,7 +133,7 @@ def header(run: RunRow, next_attempt: again.Again | None) -> None:
         st.caption("Accuracy: each client's own model on its own test samples, averaged over clients.")
 
 
-def why_it_ended(run: RunRow, next_attempt: again.Again | None) -> None:
+def why_it_ended(run: RunRow, next_attempt: Again | None) -> None:
     """Show why a run ended early, and how to continue."""
     if not run.status_text or run.state in ("running", "done"):
         return
@@ -87,17 +161,24 @@ def confirm_stop(run: RunRow) -> None:
         st.rerun()
 
 
-def actions(run: RunRow, next_attempt: again.Again | None) -> None:
+def actions(run: RunRow, next_attempt: Again | None) -> None:
     """Draw the buttons that clone, stop and resume the run."""
     locked = not session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=locked):
-            drafts.fill(as_experiment(run), f"run:{run.id}")
+            alone = loads(run_toml(session.store(), run.id), "the run's config")
+            name = f"{run.label}, seed {run.seed} (copy)"
+            drafts.fill(alone.model_copy(update={"name": name}), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
         if background.can_stop(run) and st.button("Stop", icon=":material/stop_circle:", disabled=locked):
             confirm_stop(run)
         if next_attempt is not None:
-            again.draw_button(run, next_attempt)
+            label, icon = ("Restart", "restart_alt") if next_attempt.restarts else ("Resume", "resume")
+            if st.button(label, icon=f":material/{icon}:", disabled=locked, key="run_again"):
+                if next_attempt.restarts or next_attempt.unread is not None:
+                    confirm_again(run, next_attempt)
+                else:
+                    queue_again(run, restarts=False)
         if st.button("Star, tags and notes", icon=":material/sell:", disabled=locked):
             markup.edit_marks(run)
         if not run.ended:
@@ -118,22 +199,6 @@ def change_notice(run: RunRow) -> None:
         st.rerun()
 
 
-def as_experiment(run: RunRow) -> Experiment:
-    """Return an experiment with this run alone."""
-    return loads(run_toml(session.store(), run.id), "the run's config").model_copy(
-        update={"name": f"{run.label}, seed {run.seed} (copy)"}
-    )
-
-
-def accuracy(run: RunRow) -> None:
-    """Draw the accuracy matrices and the curves."""
-    if not session.store().rounds.evaluated(run.id):
-        record.no_round_yet(run)
-        return
-    matrices(run)
-    lines(run)
-
-
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def panel_of(
     store: Store, _run: RunRow, version: tuple[object, ...], view: PanelView, until: int | None = None
@@ -149,34 +214,29 @@ def draw_panel(panel: Panel, key: str, width: int = WIDE_PIXELS) -> None:
     charts.draw(chart, key, table, panel.title)
 
 
-def matrices(run: RunRow) -> None:
-    """Draw the accuracy matrix of a chosen round, and every client's accuracy over the rounds."""
+def accuracy(run: RunRow) -> None:
+    """Draw the accuracy of a chosen round, every client's own, and the curves of accuracy and loss."""
     store = session.store()
     rounds = store.rounds.evaluated(run.id)
+    if not rounds:
+        tabs.no_round_yet(run)
+        return
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
-    shown = [
-        replace(
-            panel_of(store, run, run.version, "matrix", chosen), title=f"Model by test set, round {chosen}"
-        ),
-        replace(panel_of(store, run, run.version, "clients"), title="Clients' own accuracy by round"),
-    ]
+    matrix = panel_of(store, run, run.version, "matrix", chosen)
+    own = panel_of(store, run, run.version, "clients")
     columns = st.columns(1 if session.is_narrow() else 2)
     width = session.figure_width() // len(columns)
-    for i, panel in enumerate(shown):
-        with columns[i % len(columns)]:
-            draw_panel(panel, f"run_heat_{i}", width)
-
-
-def lines(run: RunRow) -> None:
-    """Draw accuracy and loss by round; imported results may have no loss."""
+    with columns[0]:
+        draw_panel(replace(matrix, title=f"Model by test set, round {chosen}"), "run_heat_0", width)
+    with columns[-1]:
+        draw_panel(replace(own, title="Clients' own accuracy by round"), "run_heat_1", width)
     until = {run.id: run.rounds_total}
-    columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.run_lines(session.store(), until), True)
-    loss = curves.run_lines(session.store(), until, "loss")
-    if loss:
-        curve(columns[1], "Training loss", loss, False)
+    left, right = st.columns(2)
+    curve(left, "Personal accuracy, mean", curves.run_lines(store, until), True)
+    if loss := curves.run_lines(store, until, "loss"):  # imported results may have none
+        curve(right, "Training loss", loss, False)
 
 
 def curve(
@@ -220,16 +280,16 @@ def page() -> None:
         return
     run = runs[0]
     with markup.errors_shown():
-        next_attempt = again.offer(run)
+        next_attempt = attempt_again(run)
         header(run, next_attempt)
         actions(run, next_attempt)
-        draw = {"Accuracy": accuracy, "Clients": record.clients}
+        draw = {"Accuracy": accuracy, "Clients": tabs.clients}
         if session.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded
-        draw |= analyses.tabs_of(run)
-        draw |= {"Log and files": record.log, "Reproduce": record.reproduce}
-        tabs = st.tabs(list(draw), key="run_tab", on_change="rerun", bind="query-params")
-        for (_, show), tab in zip(draw.items(), tabs, strict=True):
+        draw |= tabs.analyses_of(run)
+        draw |= {"Log and files": tabs.log, "Reproduce": tabs.reproduce}
+        shown = st.tabs(list(draw), key="run_tab", on_change="rerun", bind="query-params")
+        for show, tab in zip(draw.values(), shown, strict=True):
             if tab.open:
                 with tab:
                     show(run)

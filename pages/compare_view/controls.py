@@ -8,17 +8,18 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.base.errors import FedLensError
+from fedcore.config.field_names import field_title
 from fedcore.papers.reproductions import printed_values
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import ComparisonRow
+from fedcore.results.settings import is_compared
 from fedcore.results.statistics import TESTS, Test
-from fedcore.results.summary import PrintedValues
+from fedcore.results.summary import PrintedValues, Summary, summarise
 from fedcore.share.checked import ComparisonChoices, available_metrics
 from fedcore.share.views import ViewSource
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import table
 from pages.widgets import charts, markup, session
 
 PAGE = "compare"
@@ -26,9 +27,32 @@ BASELINE = "baseline"
 """Key of the baseline's label in the address and in the session's state."""
 PINNED = "baseline_pinned"
 """Label and keys of the baseline's rows as last chosen."""
-Token = tuple[tuple[object, ...], ...]
-ComparedState = tuple[tuple[int, ...], Rule, bool, Token, str]
+SORT = "sort"
+"""Parameter of the address: the column that rows are sorted by, with a minus for the largest first."""
+MARKS = {"tags": "Tags", "notes": "Notes"}
+"""Columns with the user's tags and notes on the runs of a row; hidden by default."""
+OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
+"""Other columns of the summary than metrics that can be hidden."""
+ComparedState = tuple[tuple[int, ...], Rule, bool, tuple[tuple[object, ...], ...], str]
 """The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
+
+
+@dataclass(frozen=True)
+class SummaryLayout:
+    """The layout of the summary.
+
+    Attributes:
+        hidden_rows: labels of hidden rows, which still count for best values and tests.
+        fields: config fields, or ``MARKS``, to show as columns.
+        group: config field that divides the rows into sections; empty for none.
+        sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
+    """
+
+    hidden_rows: Sequence[str]
+    hidden_columns: Sequence[str]
+    fields: Sequence[str]
+    group: str
+    sort: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +69,7 @@ class ShownComparison:
     comparison: Comparison
     choice: ComparisonChoices
     metric: Metric
-    layout: table.SummaryLayout
+    layout: SummaryLayout
     version: ComparedState
 
     @property
@@ -55,14 +79,24 @@ class ShownComparison:
 
     @property
     def printed(self) -> PrintedValues:
-        return _printed_beside(self.comparison, self.experiments, self.version)
+        return _printed_beside(self.comparison, self.version)
+
+    def summary(self, digits: int, with_printed: bool = True) -> Summary:
+        """Decide what the summary shows; only the metric of the differences is tested."""
+        return summarise(
+            self.comparison,
+            self.choice.baseline,
+            self.choice.test,
+            self.printed if with_printed else None,
+            metric=self.metric,
+            tested=[self.metric],
+            digits=digits,
+        )
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _printed_beside(
-    _compared: Comparison, _experiments: Sequence[ExperimentRow], of: ComparedState
-) -> PrintedValues:
-    return printed_values(_compared, [e.config for e in _experiments])
+def _printed_beside(_compared: Comparison, of: ComparedState) -> PrintedValues:
+    return printed_values(_compared, [e.config for e in _compared.experiments])
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
@@ -74,10 +108,10 @@ def comparison(store: Store, of: ComparedState) -> Comparison:
 
 def choose_experiments(store: Store) -> list[ExperimentRow]:
     """Draw the choice of experiments, kept in the URL; archived ones are listed if a link names them."""
-    available = {e.id: e for e in store.experiments.all(include_archived=True)}
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    listed = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
+    every = store.experiments.all(include_archived=True)
+    listed = {e.id: e for e in every if not e.archived or str(e.id) in wanted}
     finished = [i for i, e in listed.items() if any(r.state == "done" for r in e.runs)]
     cleared = asked or st.session_state.get("compare_ids") == []
     first = [] if cleared else (finished or list(listed))[:1]
@@ -91,7 +125,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
         on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
         label_visibility="collapsed",
     )
-    gone = [text[:20] for text in asked if text not in {str(i) for i in listed}]
+    gone = [text[:20] for text in asked if text not in map(str, listed)]
     if gone:
         st.warning(
             f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
@@ -106,55 +140,43 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
 
     The page reports an unreadable filter, and compares all runs.
     """
-    if not session.is_narrow():
-        places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
-        with places[4]:
-            return _choices(store, experiments, places, st.popover("View", icon=":material/tune:"))
-    with st.popover("View", icon=":material/tune:", width="stretch"):
-        return _choices(store, experiments, [st.container() for _ in range(4)], st.container())
-
-
-def _choices(
-    store: Store,
-    experiments: Sequence[ExperimentRow],
-    places: Sequence[DeltaGenerator],
-    view: DeltaGenerator,
-) -> ShownComparison:
-    """Draw four choices in their places and the others into ``view``."""
+    last: DeltaGenerator
+    if session.is_narrow():
+        last = st.popover("View", icon=":material/tune:", width="stretch")
+        *places, view = [last.container() for _ in range(5)]
+    else:
+        *places, last = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
+        view = last.popover("View", icon=":material/tune:")
     with view:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
         charts.table_switch()
-    with places[0]:
-        rule = session.choose(
-            st.selectbox,
-            "Reported round",
-            RULES,
-            "rule",
-            help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
-            "mean validation accuracy, the earliest one if several are equal.",
-        )
-    with places[3]:
-        where = st.text_input(
-            "Filter",
-            key="where",
-            bind="query-params",
-            placeholder="method = fedot and alpha < 0.5",
-            help="Keeps the runs that match this expression: a field of a run or its config (the end of its "
-            "name is enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by "
-            "`and`, `or`, `not` and brackets. Accuracy cannot be filtered on: runs would then be chosen by "
-            "their result.",
-        )
+    rule = session.choose(
+        places[0].selectbox,
+        "Reported round",
+        RULES,
+        "rule",
+        help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
+        "mean validation accuracy, the earliest one if several are equal.",
+    )
+    where = places[3].text_input(
+        "Filter",
+        key="where",
+        bind="query-params",
+        placeholder="method = fedot and alpha < 0.5",
+        help="Keeps the runs that match this expression: a field of a run or its config (the end of its "
+        "name is enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by "
+        "`and`, `or`, `not` and brackets. Accuracy cannot be filtered on: runs would then be chosen by "
+        "their result.",
+    )
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
-    with places[1]:
-        available = available_metrics(shown) or ["personal"]
-        metric: Metric = st.selectbox(
-            "Compare by",
-            available,
-            format_func=lambda m: METRICS[m].title,
-            key="by",
-            bind="query-params",
-            help="The metric of the differences, costs and sweeps. The summary shows every metric.",
-        )
+    metric: Metric = places[1].selectbox(
+        "Compare by",
+        available_metrics(shown) or ["personal"],
+        format_func=lambda m: METRICS[m].title,
+        key="by",
+        bind="query-params",
+        help="The metric of the differences, costs and sweeps. The summary shows every metric.",
+    )
     with places[2]:
         pinned = choose_baseline(shown.rows)
     test: Test = "t"
@@ -163,10 +185,10 @@ def _choices(
             test = session.choose(
                 st.segmented_control, "Test over seeds", TESTS, "test", default="t", required=True
             )
-        layout = table.choose_layout(shown)
-        saved_views()
+        layout = choose_layout(shown)
+        saved_views(store)
     if problem is not None:
-        markup.show_error(problem)
+        markup.show_error(problem, last)
     choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4])
     return ShownComparison(store, experiments, shown, choice, metric, layout, version)
 
@@ -191,8 +213,8 @@ def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
     if where:
         st.info("No finished run matches the filter.", icon=":material/filter_alt:")
         return
-    states = [r.state for e in experiments for r in e.runs]
-    active = any(not r.ended for e in experiments for r in e.runs)
+    runs = [r for e in experiments for r in e.runs]
+    states, active = [r.state for r in runs], any(not r.ended for r in runs)
     counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
     word = "No run has finished yet" if active else "No run finished"
     st.info(
@@ -239,7 +261,7 @@ def _follow_baseline(rows: Sequence[ComparisonRow], labels: Sequence[str]) -> st
     now = dict.fromkeys(row.label for row in rows if row.key in keys)
     if not keys:  # the link was made when the row had another label
         now = dict.fromkeys(
-            row.label for row in rows if asked and row.label.startswith((f"{asked} ", f"{asked},"))
+            label for label in labels if asked and label.startswith((f"{asked} ", f"{asked},"))
         )
     if len(now) != 1:
         return str(pinned or asked)
@@ -247,22 +269,55 @@ def _follow_baseline(rows: Sequence[ComparisonRow], labels: Sequence[str]) -> st
     return ""
 
 
-def saved_views() -> None:
+def choose_layout(compared: Comparison) -> SummaryLayout:
+    """Draw the choice of rows, columns and sections of the summary, kept in the address."""
+    values: dict[str, list[str]] = {}
+    for row in compared.rows:
+        for name in filter(is_compared, row.fields):
+            values.setdefault(name, []).append(str(row.fields[name]))
+    rows = len(compared.rows)
+    # fields that differ between rows come first, and equal titles are followed by the field's name
+    names = sorted(values, key=lambda n: len(set(values[n])) == 1 and len(values[n]) == rows)
+    plain = [field_title(name) for name in names]
+    titles = {n: t if plain.count(t) == 1 else f"{t} ({n})" for n, t in zip(names, plain, strict=True)}
+    metrics = {m: METRICS[m].heading for m in compared.metrics if not METRICS[m].on_request}
+    fields = session.choose(st.multiselect, "More columns", MARKS | titles, "fields", placeholder="none")
+    hidden_columns = session.choose(
+        st.multiselect, "Hidden columns", metrics | OTHER_COLUMNS, "hidden_columns", placeholder="none"
+    )
+    hidden_rows = st.multiselect(
+        "Hidden rows",
+        list(dict.fromkeys(row.label for row in compared.rows)),
+        key="hidden_rows",
+        bind="query-params",
+        placeholder="none",
+        help="Hidden rows still count for the best value and for the correction of p.",
+    )
+    group = session.choose(
+        st.selectbox,
+        "Sections by",
+        titles,
+        "sections",
+        index=None,
+        placeholder="none",
+        help="Puts the rows of each value of a config field under a heading.",
+    )
+    return SummaryLayout(hidden_rows, hidden_columns, fields, group or "", st.query_params.get(SORT, ""))
+
+
+def saved_views(store: Store) -> None:
     """Draw the link to this view, the saved views, and a field to save this one."""
     query = urlencode([(name, v) for name in st.query_params for v in st.query_params.get_all(name)])
     st.markdown("**Link to this view**")
     st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
     st.markdown("**Saved views**")
-    store, writable = session.store(), session.writable()
+    writable = session.writable()
     for view in store.saved_views.of_page(PAGE):
         with st.container(horizontal=True, vertical_alignment="center"):
             address = f"{session.base_path()}/{PAGE}?{view.query}"
             st.html(f'<a href="{markup.esc(address)}" target="_self">{markup.esc(view.name)}</a>')
             if writable and st.button(
-                "Delete",
-                icon=":material/delete:",
-                type="tertiary",
-                key=f"view_delete_{view.id}",
+                "Delete", icon=":material/delete:", type="tertiary", key=f"view_delete_{view.id}"
             ):
                 store.saved_views.delete(view.id)
                 st.rerun()

@@ -1,8 +1,9 @@
 """The tab Export of the page Compare: files for a paper, for pandas and for readers, made when asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
@@ -12,7 +13,7 @@ from fedcore.base.progress import Work
 from fedcore.results.exports import file_name
 from fedcore.results.metrics import RULES
 from fedcore.results.sharing import summary_latex
-from fedcore.results.summary import PrintedValues, summarise
+from fedcore.results.summary import PrintedValues
 from fedcore.share.checked import (
     SUFFIXES,
     WRITERS,
@@ -44,16 +45,11 @@ FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
 def draw(shown: ShownComparison) -> None:
     """Draw the files by their purpose: for a paper, for pandas, and for readers."""
     st.subheader("For my paper", anchor=False)
-    wanted, choice = True, shown.choice
+    wanted = True
     with st.container(horizontal=True, vertical_alignment="bottom"):
         digits = st.segmented_control(
-            "Decimals in the LaTeX table",
-            [0, 1, 2, 3],
-            default=2,
-            required=True,
-            key="latex_digits",
+            "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits"
         )
-        choice = replace(choice, digits=2 if digits is None else digits)
         if shown.printed.values:
             wanted = st.toggle(
                 "Published values in the LaTeX table",
@@ -62,6 +58,7 @@ def draw(shown: ShownComparison) -> None:
                 bind="query-params",
                 help="Adds a column with the values that the papers print, as in the summary",
             )
+    choice = replace(shown.choice, digits=digits)
     shown = replace(shown, choice=choice)
     with st.container(horizontal=True):
         about = "The table below, with booktabs"
@@ -71,22 +68,11 @@ def draw(shown: ShownComparison) -> None:
             "figures",
             "Figures (ZIP)",
             "All charts as PDF and SVG at the width of one column and of two, the table, and BibTeX",
-            _for_paper,
             with_printed=wanted,
         )
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
-    values = shown.printed if wanted else PrintedValues()
-    summary = summarise(
-        shown.comparison,
-        choice.baseline,
-        choice.test,
-        values,
-        metric=shown.metric,
-        tested=[shown.metric],
-        digits=choice.digits,
-    )
-    st.code(summary_latex(summary), language="latex", wrap_lines=True)
+    st.code(summary_latex(shown.summary(digits, wanted)), language="latex", wrap_lines=True)
     st.subheader("For pandas", anchor=False)
     with st.container(horizontal=True):
         for label, table, format, help_ in FOR_PANDAS:
@@ -98,7 +84,6 @@ def draw(shown: ShownComparison) -> None:
             "report",
             "Report folder (ZIP)",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            _whole,
             wording(shown.experiments),
         )
         _file_button(
@@ -173,10 +158,9 @@ def _file_button(
 
 def _archive(
     shown: ShownComparison,
-    name: str,
+    name: Literal["figures", "report"],
     label: str,
     help_: str,
-    files_of: Callable[[CheckedComparison, Wording], Work[dict[str, bytes]]],
     words: Wording = Wording(),  # noqa: B008 - a frozen value
     with_printed: bool = True,
 ) -> None:
@@ -184,8 +168,13 @@ def _archive(
     file = file_name(shown.experiments, name, "zip")
 
     def work() -> Work[bytes]:
+        from fedcore.share.folder import paper_files, report_files
+
         with _checked(shown, with_printed) as checked:
-            files = yield from files_of(checked, words)
+            if name == "report":
+                files = yield from report_files(checked, words)
+            else:
+                files = yield from paper_files(checked, (yield from read_report(checked, words)))
         return zipped(files, file.removesuffix(".zip"))
 
     asked = st.button(
@@ -194,19 +183,6 @@ def _archive(
     content = made(f"{name}_archive", (shown.version, shown.choice, words, with_printed), asked, work)
     if content is not None:
         markup.download(label, content, file, f"{name}_zip")
-
-
-def _for_paper(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
-    from fedcore.share.folder import paper_files
-
-    report = yield from read_report(checked, words)
-    return (yield from paper_files(checked, report))
-
-
-def _whole(checked: CheckedComparison, words: Wording) -> Work[dict[str, bytes]]:
-    from fedcore.share.folder import report_files
-
-    return (yield from report_files(checked, words))
 
 
 @contextmanager

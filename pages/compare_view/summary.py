@@ -1,10 +1,14 @@
 """The tab Summary of the page Compare: tables in which every number opens to the runs behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from fedcore.base.progress import counted, first_few
+from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
@@ -16,11 +20,9 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import TESTS, Stat, signed
-from fedcore.results.summary import MeanCell, PrintedValue, Summary, SummaryRow, SummaryTable, summarise
-from pages.compare_view import table as tables
-from pages.compare_view.controls import ComparedState, ShownComparison
-from pages.compare_view.table import SummaryColumn
+from fedcore.results.statistics import TESTS, signed
+from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
+from pages.compare_view.controls import MARKS, SORT, ComparedState, ShownComparison, SummaryLayout
 from pages.widgets import markup
 
 DIGITS = 1
@@ -31,11 +33,32 @@ MANY_SETTINGS = 3
 """Settings above which the findings of the others are folded."""
 MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
+_headings = st.components.v2.component(
+    "sortable_headings", html="<i></i>", js=Path(__file__).with_name("table.js").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True)
+class SummaryColumn:
+    """A column of the summary.
+
+    Attributes:
+        cell: row -> HTML.
+        value: row -> the value to sort by; rows with None come last.
+        help: the meaning of its values, shown when the pointer rests on the heading.
+    """
+
+    key: str
+    title: str
+    cell: Callable[[SummaryRow], str]
+    value: Callable[[SummaryRow], float | str | None]
+    help: str = ""
+    css: str = "num"
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _findings(_shown: ShownComparison, of: ComparedState, *choices: object) -> dict[str, str]:
-    return findings(_summary(_shown))
+    return findings(_shown.summary(DIGITS))
 
 
 def draw_findings(shown: ShownComparison) -> None:
@@ -53,44 +76,31 @@ def draw_findings(shown: ShownComparison) -> None:
             st.markdown("  \n".join(texts[MANY_SETTINGS:]))
 
 
-def _summary(shown: ShownComparison) -> Summary:
-    choice = shown.choice
-    return summarise(
-        shown.comparison,
-        choice.baseline,
-        choice.test,
-        shown.printed,
-        metric=shown.metric,
-        tested=[shown.metric],
-        digits=DIGITS,
-    )
-
-
 def draw(shown: ShownComparison) -> None:
     """Draw mean and spread of every method, a table per setting."""
-    choice, layout, summary = shown.choice, shown.layout, _summary(shown)
-    tables.follow_clicks()
+    choice, layout, summary = shown.choice, shown.layout, shown.summary(DIGITS)
+    follow_clicks()
     for i, table in enumerate(summary.tables):
         st.markdown(f"**{markup.md(table.title)}**")
-        columns = [c for c in _columns(summary, table) if c.key not in layout.hidden_columns]
-        columns += [tables.field_column(name) for name in layout.fields]
-        st.html(tables.table_html(table.rows, columns, layout, f"Summary of {table.title}"))
-        labels = [row.row.label for row in table.rows if row.row.label in layout.hidden_rows]
-        if labels:
+        columns = [c for c in columns_of(summary, table) if c.key not in layout.hidden_columns]
+        columns += map(_field_column, layout.fields)
+        st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))
+        rows = [row.row for row in table.rows]
+        if labels := [row.label for row in rows if row.label in layout.hidden_rows]:
             hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
             st.caption(f"Hidden, but counted for best values and p: {hidden}.")
-        if presets := table.printed.presets_text([row.row for row in table.rows]):
+        if presets := table.printed.presets_text(rows):
             st.caption(markup.md(presets))
         if choice.baseline is not None and table.baseline is None:
             label = markup.md(markup.clipped(choice.baseline))
             st.caption(f"The baseline {label} has no run in this setting.")
-        _draw_breakdowns([row.row for row in table.rows], i)
+        _draw_breakdowns(rows, i)
     st.caption(
         f"{markup.md(' '.join(summary.notes))} Click a number for its runs, or a heading to sort; hover over "
         "a heading for its meaning."
     )
     _draw_printed_notes(summary)
-    sources(shown.comparison)
+    _draw_sources(shown.comparison)
 
 
 def _draw_printed_notes(summary: Summary) -> None:
@@ -109,43 +119,44 @@ def _draw_printed_notes(summary: Summary) -> None:
         st.caption(" ".join(notes))
 
 
-def _columns(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
+def columns_of(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
     """Return the columns of a setting's table: method, metrics, difference from the baseline, counts."""
     columns = [SummaryColumn("label", "Method", lambda r: _name(r.row), lambda r: r.row.label, css="wide")]
     for metric in table.metrics:
         columns.append(_mean_column(summary, metric))
-        columns += [_printed_column(summary, metric)] if metric in table.printed_metrics else []
-    columns += _difference_columns(summary) if table.baseline is not None else []
-    return [
-        *columns,
+        if metric in table.printed_metrics:
+            columns.append(_printed_column(summary, metric))
+    if table.baseline is not None:
+        columns += _difference_columns(summary)
+    columns.append(
         SummaryColumn(
             "seeds",
             "Seeds (n)",
             lambda r: r.seeds,
             lambda r: max((r.means[m].stat.n for m in table.metrics if m in r.means), default=0),
             "Number of seeds behind each mean",
-        ),
+        )
+    )
+    columns.append(
         SummaryColumn(
             "rounds",
             "Rounds",
             lambda r: r.rounds,
             lambda r: r.row.config.rounds,
             "Rounds that the runs have done, of those that their config asks for",
-        ),
-        *(
-            [
-                SummaryColumn(
-                    "tuning",
-                    "Tuning",
-                    lambda r: budget_text(r.row.config) or "-",
-                    lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
-                    "Draws of the search that selected the hyper-parameters on validation samples",
-                )
-            ]
-            if any(r.row.config.method.tuned for r in table.rows)
-            else []
-        ),
-    ]
+        )
+    )
+    if any(r.row.config.method.tuned for r in table.rows):
+        columns.append(
+            SummaryColumn(
+                "tuning",
+                "Tuning",
+                lambda r: budget_text(r.row.config) or "-",
+                lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
+                "Draws of the search that selected the hyper-parameters on validation samples",
+            )
+        )
+    return columns
 
 
 def _name(row: ComparisonRow) -> str:
@@ -156,29 +167,30 @@ def _name(row: ComparisonRow) -> str:
 
 
 def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
-    rule = RULES[summary.comparison.rule]
+    facts, rule = METRICS[metric], RULES[summary.comparison.rule]
+
+    def cell(row: SummaryRow) -> str:
+        """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
+        if metric not in row.means:
+            return "-"
+        mean, lines = row.means[metric], []
+        for seed, value in mean.by_seed.items():
+            results = [result for result in row.row.runs if result.run.seed == seed]
+            out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
+            links = ", ".join(markup.run_link(number) + text for number, text in out.items())
+            rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
+            lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
+        lines.append(f"{rule}; the run's page has the command that repeats it")
+        tag, text = {"best": "b", "second": "u", "": ""}[mean.mark], mean.stat.text(DIGITS)
+        return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
+
     return SummaryColumn(
         metric,
-        f"{METRICS[metric].heading}, {METRICS[metric].unit}",
-        lambda r: _mean_cell(r.row, r.means[metric], rule) if metric in r.means else "-",
+        f"{facts.heading}, {facts.unit}",
+        cell,
         lambda r: r.means[metric].stat.mean if metric in r.means else None,
-        f"{METRICS[metric].title}: {METRICS[metric].help}",
+        f"{facts.title}: {facts.help}",
     )
-
-
-def _mean_cell(row: ComparisonRow, cell: MeanCell, rule: str) -> str:
-    """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
-    tag = {"best": "b", "second": "u", "": ""}[cell.mark]
-    text = cell.stat.text(DIGITS)
-    lines = []
-    for seed, value in cell.by_seed.items():
-        results = [result for result in row.runs if result.run.seed == seed]
-        out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
-        links = ", ".join(markup.run_link(number) + text for number, text in out.items())
-        rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
-        lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
-    lines.append(f"{rule}; the run's page has the command that repeats it")
-    return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
 
 
 def _details(summary: str, lines: Sequence[str]) -> str:
@@ -188,35 +200,42 @@ def _details(summary: str, lines: Sequence[str]) -> str:
 
 
 def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
+    def cell(row: SummaryRow) -> str:
+        """Return printed values as HTML that opens to their tables, and to ours if the rule is the same."""
+        values = row.printed[metric]
+        texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
+        lines = [_printed_line(summary, row, metric, value) for value in values]
+        return _details(" / ".join(texts), lines) if values else markup.faint("not printed")
+
     return SummaryColumn(
         f"{metric}_printed",
         f"{METRICS[metric].heading} printed, %",
-        lambda r: _printed_cell(summary, r, metric),
+        cell,
         lambda r: r.printed[metric][0].value if r.printed[metric] else None,
         "What papers print for this row",
     )
 
 
-def _printed_cell(summary: Summary, row: SummaryRow, metric: Metric) -> str:
-    """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
-    values = row.printed[metric]
-    if not values:
-        return markup.faint("not printed")
-    texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
-    return _details(" / ".join(texts), [_printed_line(summary, row, metric, value) for value in values])
-
-
 def _printed_line(summary: Summary, row: SummaryRow, metric: Metric, value: PrintedValue) -> str:
-    rule, line = summary.comparison.rule, f"{markup.esc(value.source)}: {markup.esc(value.method)}"
-    line += f" <b>{value.text()}</b>"
-    if metric in row.means and value.rule == rule and value.comparability.state != "not comparable":
+    same_rule = value.rule == summary.comparison.rule
+    line = f"{markup.esc(value.source)}: {markup.esc(value.method)} <b>{value.text()}</b>"
+    if metric in row.means and same_rule and value.comparability.state != "not comparable":
         line += f", ours {signed(row.means[metric].stat.mean - value.value, 2)}"
-    line += "" if value.rule == rule else f", {RULES[value.rule]}"
+    line += "" if same_rule else f", {RULES[value.rule]}"
     return f"{line} ({markup.esc(value.comparability.text)})"
 
 
 def _difference_columns(summary: Summary) -> list[SummaryColumn]:
     metric = summary.metric
+
+    def difference(row: SummaryRow) -> str:
+        cell = row.differences[metric]
+        return (cell.text(DIGITS) or "-") + ("&nbsp;<b>*</b>" if cell.significant else "")
+
+    def p(row: SummaryRow) -> str:
+        cell = row.differences[metric]
+        text = "-" if cell.p_text is None else markup.esc(cell.p_text)
+        return f'<span title="{markup.esc(cell.p_help)}">{text}</span>' if cell.p_help else text
 
     def adjusted(row: SummaryRow) -> float | None:
         test = row.differences[metric].test
@@ -226,7 +245,7 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
         SummaryColumn(
             "difference",
             f"{METRICS[metric].heading}: difference, points",
-            lambda r: _difference(r, metric),
+            difference,
             lambda r: r.differences[metric].points,
             "Mean of the differences from the baseline over the seeds that both rows have. Rows with other "
             "test sets, rounds or participation, or with unfinished runs, are not compared with it.",
@@ -234,7 +253,7 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
         SummaryColumn(
             "p",
             "p",
-            lambda r: _p(r, metric),
+            p,
             adjusted,
             f"{TESTS[summary.test]}, two-sided, over the seeds that both rows have, Holm-corrected for all "
             "tested rows of the table. With fewer than three seeds nothing is called significant.",
@@ -242,18 +261,119 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
     ]
 
 
-def _difference(row: SummaryRow, metric: Metric) -> str:
-    cell = row.differences[metric]
-    star = "&nbsp;<b>*</b>" if cell.significant else ""
-    return (cell.text(DIGITS) or "-") + star
+def _field_column(name: str) -> SummaryColumn:
+    """Return the column of a config field or of ``MARKS``; a method without the field has a dash."""
+
+    def marks_of(row: SummaryRow) -> str:
+        runs = [result.run for result in row.row.runs]
+        texts = [tag for r in runs for tag in r.tags] if name == "tags" else [r.notes for r in runs]
+        return ", ".join(dict.fromkeys(text for text in texts if text))
+
+    if name in MARKS:
+        return SummaryColumn(
+            name,
+            MARKS[name],
+            lambda r: markup.esc(marks_of(r)) or "-",
+            lambda r: marks_of(r) or None,
+            f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'",
+            "wide",
+        )
+
+    def value(row: SummaryRow) -> float | str | None:
+        raw = row.row.fields.get(name)
+        return raw if isinstance(raw, int | float) else None if raw is None else value_text(name, raw)
+
+    def cell(row: SummaryRow) -> str:
+        fields = row.row.fields
+        return markup.esc(value_text(name, fields[name])) if name in fields else "-"
+
+    return SummaryColumn(name, field_title(name), cell, value, f"Field {name} of the config")
 
 
-def _p(row: SummaryRow, metric: Metric) -> str:
-    cell = row.differences[metric]
-    if cell.p_text is None:
-        return "-"
-    text = markup.esc(cell.p_text)
-    return f'<span title="{markup.esc(cell.p_help)}">{text}</span>' if cell.p_help else text
+def follow_clicks() -> None:
+    """Sort by a clicked heading; a second click reverses the order, a third one ends it."""
+
+    def clicked() -> None:
+        key = (st.session_state.get("summary_headings") or {}).get("sorted")
+        if not key:
+            return
+        first, second = (f"-{key}", key) if key != "label" else (key, f"-{key}")
+        following = {first: second, second: ""}.get(st.query_params.get(SORT, ""), first)
+        if following:
+            st.query_params[SORT] = following
+        else:
+            st.query_params.pop(SORT, None)
+
+    with st.container(key="summary_headings_place"):
+        _headings(key="summary_headings", on_sorted_change=clicked)
+
+
+def _table_html(
+    rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
+) -> str:
+    """Return the table, with headings to sort by and a heading above each section."""
+    head = "".join(_heading(column, layout.sort) for column in columns)
+    shown = [row for row in rows if row.row.label not in layout.hidden_rows]
+    body = ""
+    for title, members in _sections(shown, layout.group).items():
+        body += "<tbody>"
+        if layout.group:
+            body += (
+                f'<tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
+                f"{markup.esc(title)}</th></tr>"
+            )
+        for row in _ordered(members, columns, layout.sort):
+            cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
+            body += f"<tr>{cells}</tr>"
+        body += "</tbody>"
+    return markup.scrolled_table(f"<thead><tr>{head}</tr></thead>{body}", label)
+
+
+def _heading(column: SummaryColumn, sort: str) -> str:
+    direction = {column.key: "ascending", f"-{column.key}": "descending"}.get(sort)
+    arrow = {"ascending": " ▲", "descending": " ▼", None: ""}[direction]
+    state = f' aria-sort="{direction}"' if direction else ""
+    mark = f'<span aria-hidden="true">{arrow}</span>' if arrow else ""
+    title = f' title="{markup.esc(column.help)}"' if column.help else ""
+    return (
+        f'<th scope="col" class="{column.css}"{state}>'
+        f'<button type="button" data-sort="{markup.esc(column.key)}"{title}>'
+        f"{markup.esc(column.title)}{mark}</button></th>"
+    )
+
+
+def _ordered(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], sort: str) -> list[SummaryRow]:
+    """Return rows sorted by a column; rows without a value come last, and equal rows keep their order."""
+    column = next((c for c in columns if c.key == sort.removeprefix("-")), None)
+    if column is None:
+        return list(rows)
+    valued = [(value, row) for row in rows if (value := column.value(row)) is not None]
+    numeric = all(isinstance(value, int | float) for value, _ in valued)
+
+    def rank(item: tuple[Any, SummaryRow]) -> Any:
+        return item[0] if numeric else str(item[0]).lower()
+
+    empty = [row for row in rows if column.value(row) is None]
+    return [row for _, row in sorted(valued, key=rank, reverse=sort.startswith("-"))] + empty
+
+
+def _sections(rows: Sequence[SummaryRow], name: str) -> Mapping[str, list[SummaryRow]]:
+    """Return the rows by a config field in words, by size if its values are numbers."""
+    if not name:
+        return {"": list(rows)}
+    parts: dict[str, list[SummaryRow]] = {}
+    values: dict[str, Any] = {}
+    for row in rows:
+        fields = row.row.fields
+        text = f"Without {field_title(name)}"
+        if name in fields:
+            text = f"{field_title(name)}: {value_text(name, fields[name])}"
+        parts.setdefault(text, []).append(row)
+        values[text] = fields.get(name)
+    if all(isinstance(value, int | float | None) for value in values.values()):
+        by_size = sorted(parts, key=lambda text: (values[text] is None, values[text] or 0))
+        return {text: parts[text] for text in by_size}
+    return parts
 
 
 def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
@@ -277,37 +397,32 @@ def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
         )
         stats = [row.breakdowns.get(part, {}) for row in rows]
         names = list(dict.fromkeys(name for by_name in stats for name in by_name))
+        texts = [[by[name].text(DIGITS) if name in by else "-" for name in names] for by in stats]
         if len(names) > MANY_NAMES:
             columns = {"Method": [f"{row.label} {row.mark}".rstrip() for row in rows]}
-            columns |= {name: [_text(by_name.get(name)) for by_name in stats] for name in names}
+            columns |= dict(zip(names, map(list, zip(*texts, strict=True)), strict=True))
             st.dataframe(columns, hide_index=True, key=f"part_table_{number}")
         else:
             header = [("Method", "wide"), *((name, "num") for name in names)]
-            cells = [
-                [_name(row), *(_text(by_name.get(name)) for name in names)]
-                for row, by_name in zip(rows, stats, strict=True)
-            ]
+            cells = [[_name(row), *of_row] for row, of_row in zip(rows, texts, strict=True)]
             st.html(markup.table_html(header, cells, BREAKDOWNS[part]))
 
 
-def _text(stat: Stat | None) -> str:
-    return "-" if stat is None else stat.text(DIGITS)
-
-
-def sources(compared: Comparison) -> None:
+def _draw_sources(compared: Comparison) -> None:
     """Draw a table of all runs behind the summary."""
     box = st.expander(
         "All runs behind these numbers", icon=":material/fact_check:", key="compare_runs", on_change="rerun"
     )
     if not box.open:
         return
-    held_out = any(v.run.held_out for g in compared.rows for v in g.runs)
+    results = [(row, result) for row in compared.rows for result in row.runs]
+    held_out = any(v.run.held_out for _, v in results)
     header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num")]
     header += [("Held out", "")] if held_out else []
     header += [("Reported round", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
     rows = [
         [
-            markup.method_html(group.label, group.method),
+            markup.method_html(row.label, row.method),
             markup.run_link(v.run.id),
             str(v.run.experiment_id),
             str(v.run.seed),
@@ -317,11 +432,10 @@ def sources(compared: Comparison) -> None:
             markup.status_html(v.run.state),
             f"<code>fedlens run run-{v.run.id}.toml</code>",
         ]
-        for group in compared.rows
-        for v in group.runs
+        for row, v in results
     ]
     with box:
         st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")
         st.markdown("**Star, tags and notes**")
-        markup.marks_editor([v.run for group in compared.rows for v in group.runs])
+        markup.marks_editor([v.run for _, v in results])

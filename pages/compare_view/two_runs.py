@@ -1,54 +1,68 @@
-"""The tab Two runs of the page Compare: two runs in config, values, curves, cells and predictions."""
+"""Two runs of the page Compare: the tab Two runs, and the pictures behind a difference of the heatmaps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.base.progress import counted
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
 from fedcore.results import curves
 from fedcore.results.analyses import (
     EVERYONE,
+    Disagreement,
+    WrongKind,
     class_table,
     count_disagreement,
     paired_predictions,
     same_test_samples,
+    shown_of,
 )
 from fedcore.results.charts import heatmaps
+from fedcore.results.charts.analyses import overlays
 from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
+from fedcore.results.panels import Panel
 from fedcore.results.rows import ComparisonRow, difference_of_rows
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.controls import ShownComparison
-from pages.compare_view.pictures import draw_counts, obstacle_of, other_data
-from pages.widgets import background, charts, markup, session
+from pages.widgets import background, browser, charts, markup, session
 
+BESIDE_EACH_OTHER = 6
+"""Pictures in a row."""
 Side = tuple[ComparisonRow, RunResult]
+Runs = tuple[RunRow, RunRow]
+Names = tuple[str, str]
+Asked = tuple[int, analysis.AnalysisKind | analysis.Against, int, int]
+"""An analysis: the run, what is asked of it, and the entity codes of a model and a test set."""
 
 
 def draw(shown: ShownComparison) -> None:
-    """Draw the choice of two runs, and the runs side by side."""
+    """Draw the choice of two runs, and the runs side by side: config, values, curves, cells, predictions."""
     store = shown.store
-    sides = {_title(g, r): (g, r) for g in shown.comparison.rows for r in g.runs}
+    sides: dict[str, Side] = {}
+    for row in shown.comparison.rows:
+        for result in row.runs:
+            name = markup.seed_text(result.run.seed, result.run.held_out)
+            sides[f"{markup.clipped(row.label)}, {name} (run {result.run.id})"] = (row, result)
     if len(sides) < 2:
         st.info("This tab compares two runs, and there is only one.", icon=":material/compare_arrows:")
         return
-    names = list(sides)
     left, right = st.columns(2)
-    one = left.selectbox("Run", names, key="run_a", bind="query-params")
-    rest = [name for name in names if name != one]
+    one = left.selectbox("Run", list(sides), key="run_a", bind="query-params")
+    rest = [name for name in sides if name != one]
     of_same_seed = [n for n in rest if sides[n][1].run.seed == sides[one][1].run.seed]
     two = right.selectbox(
         "Beside", rest, index=rest.index((of_same_seed or rest)[0]), key="run_b", bind="query-params"
     )
     a, b = sides[one], sides[two]
-    both_trained = a[0].trained_by_fedlens and b[0].trained_by_fedlens
     elsewhere, other = (b, a) if a[0].trained_by_fedlens else (a, b)
     apart = difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
     apart = f"{_name(elsewhere)}: {apart}" if apart else ""
@@ -56,13 +70,12 @@ def draw(shown: ShownComparison) -> None:
     _config(store, a, b)
     _curves(store, a, b)
     _cells(store, a, b, apart)
-    if both_trained:
+    if a[0].trained_by_fedlens and b[0].trained_by_fedlens:
         _predictions(store, (a[1].run, b[1].run), (_name(a), _name(b)))
 
 
-def _title(group: ComparisonRow, result: RunResult) -> str:
-    out = f", without {result.run.held_out}" if result.run.held_out else ""
-    return f"{markup.clipped(group.label)}, seed {result.run.seed}{out} (run {result.run.id})"
+def _name(side: Side) -> str:
+    return f"{markup.clipped(side[0].label)}, seed {side[1].run.seed}"
 
 
 def _values(a: Side, b: Side, apart: str) -> None:
@@ -89,15 +102,12 @@ def _values(a: Side, b: Side, apart: str) -> None:
         st.caption(f"No difference is taken. {markup.md(apart)}.")
 
 
-def _name(side: Side) -> str:
-    return f"{markup.clipped(side[0].label)}, seed {side[1].run.seed}"
-
-
 def _link(side: Side) -> str:
-    address = session.link("run", side[1].run.id)
-    page = f'<a href="{address}" target="_self">run {side[1].run.id}</a>'
+    run = side[1].run.id
+    page = markup.run_link(run, f"run {run}")
     if not side[0].trained_by_fedlens:
         return page
+    address = session.link("run", run)
     return f'{page}, <a href="{address}&amp;run_tab=Predictions" target="_self">its predictions</a>'
 
 
@@ -107,7 +117,10 @@ def _config(store: Store, a: Side, b: Side) -> None:
     configs = [config_for_display(store.runs.config(r.run.id), g.trained_by_fedlens) for g, r in (a, b)]
     surroundings = [environment_texts(store.runs.environment(r.run.id)) for _, r in (a, b)]
     rows = [
-        [field_html(name), *(_text(name, config) for config in configs)]
+        [
+            field_html(name),
+            *(markup.esc(value_text(name, c[name])) if name in c else "-" for c in configs),
+        ]
         for name in dict.fromkeys(n for config in configs for n in config)
         if configs[0].get(name) != configs[1].get(name) and name != "method.label"
     ]
@@ -123,48 +136,41 @@ def _config(store: Store, a: Side, b: Side) -> None:
     st.html(markup.table_html(header, rows, "Differences between the runs"))
 
 
-def _text(name: str, config: Mapping[str, object]) -> str:
-    return markup.esc(value_text(name, config[name])) if name in config else "-"
-
-
 def _curves(store: Store, a: Side, b: Side) -> None:
-    names: dict[curves.CurveValue, str] = {"personal": "Personal accuracy", "loss": "Training loss"}
     columns = st.columns(1 if session.is_narrow() else 2)
+    names: dict[curves.CurveValue, str] = {"personal": "Personal accuracy", "loss": "Training loss"}
     for i, (value, title) in enumerate(names.items()):
         lines = [
             replace(line, label=_name(side))
             for side in (a, b)
             for line in curves.run_lines(store, {side[1].run.id: side[1].run.rounds_total}, value)
         ]
-        if not lines:
-            continue
-        with columns[i % len(columns)]:
-            chart = charts.draw_rounds(lines, f"two_runs_{i}", title, value != "loss")
-            st.caption(markup.md(chart.alt))
+        if lines:
+            with columns[i % len(columns)]:
+                chart = charts.draw_rounds(lines, f"two_runs_{i}", title, per_cent=i == 0)
+                st.caption(markup.md(chart.alt))
 
 
 def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     """Draw the cells of both runs' last rounds, and the difference of each."""
-    panels = [replace(run_panel(store, r.run), title=_name((g, r))) for g, r in (a, b)]
+    panels = [replace(run_panel(store, side[1].run), title=_name(side)) for side in (a, b)]
     if not all(p.rows and p.columns for p in panels):
         return
     st.markdown("**Model by test set**")
     gaps = [] if apart else [difference_panel(*panels)]
-    wide = 1 if session.is_narrow() else 3
     if st.session_state.get("as_tables"):
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in (*panels, *gaps))
         return
-    width = session.figure_width()
-    charts.draw(heatmaps.heatmap_grid(panels, session.theme(), min(wide, 2), width=width), "two_runs_cells")
-    if not gaps:
-        return
-    st.markdown("**Difference, percentage points**")
-    chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
-    charts.draw(chart, "two_runs_gap")
-    st.caption(markup.md(chart.alt))
+    width, beside = session.figure_width(), 1 if session.is_narrow() else 2
+    charts.draw(heatmaps.heatmap_grid(panels, session.theme(), beside, width=width), "two_runs_cells")
+    if gaps:
+        st.markdown("**Difference, percentage points**")
+        chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
+        charts.draw(chart, "two_runs_gap")
+        st.caption(markup.md(chart.alt))
 
 
-def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, str]) -> None:
+def _predictions(store: Store, runs: Runs, names: Names) -> None:
     """Draw on how many test images both runs, one of them or neither is right, in all and by class."""
     st.markdown(
         "**Predictions**",
@@ -178,63 +184,276 @@ def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, st
             icon=":material/info:",
         )
         return
-    if differ := other_data(store, *runs):
+    if differ := _other_data(store, runs):
         st.info(differ, icon=":material/info:")
         return
     tasks = [analysis.find(store, run.id, "predictions") for run in runs]
-    arrays = [task.arrays() if task is not None and task.status == "done" else {} for task in tasks]
-    if arrays[0] and arrays[1]:
-        _draw_counts(store, runs, names, (arrays[0], arrays[1]), tasks[0])
+    missing = [(run, task) for run, task in zip(runs, tasks, strict=True) if not _arrays(task)]
+    if missing:
+        _ask(
+            store,
+            [((run.id, "predictions", 0, 0), task, f"Predictions of run {run.id}") for run, task in missing],
+            _obstacles(store, [run for run, _ in missing]),
+            "Compute predictions",
+            key="two_predictions_ask",
+            icon=":material/search_insights:",
+            help="Predicts all test samples with the newest checkpoint of each run; kept with the runs.",
+        )
         return
-    _ask_for_predictions(
-        store, [(r, t) for r, t, found in zip(runs, tasks, arrays, strict=True) if not found]
-    )
-
-
-def _draw_counts(
-    store: Store,
-    runs: tuple[RunRow, RunRow],
-    names: tuple[str, str],
-    arrays: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
-    task: TaskRow | None,
-) -> None:
-    both = np.intersect1d(arrays[0]["model"], arrays[1]["model"]).tolist()
+    arrays, others = map(_arrays, tasks)
+    both = np.intersect1d(arrays["model"], others["model"]).tolist()
     models = {e.name: e.entity for e in store.cells.entities(runs[0].id) if e.kind in ("global", "client")}
     offered: dict[str, int | None] = {EVERYONE: None}
     offered |= {name: code for name, code in models.items() if code in both}
     model = st.selectbox("Predictions of", list(offered), key="two_predictions_of", bind="query-params")
-    paired = paired_predictions(*arrays, offered.get(model or EVERYONE))
+    paired = paired_predictions(arrays, others, offered.get(model or EVERYONE))
     if paired is None:
         st.info("The two runs do not have the same test samples.", icon=":material/info:")
         return
-    draw_counts(count_disagreement(paired), names, f"Test images by correct run, {model}")
+    _draw_counts(count_disagreement(paired), names, f"Test images by correct run, {model}")
     titles = {"only first": f"only {names[0]} right", "only second": f"only {names[1]} right"}
-    table = class_table(paired, ((task and task.result) or {})["classes"])
+    table = class_table(paired, ((tasks[0] and tasks[0].result) or {})["classes"])
     st.dataframe(
         {titles.get(k, k): v for k, v in table.items()}, hide_index=True, key="two_predictions_table"
     )
 
 
-def _ask_for_predictions(store: Store, missing: list[tuple[RunRow, TaskRow | None]]) -> None:
-    """Draw the button that computes missing predictions, its progress, or the reason why it cannot."""
-    obstacles = [text for run, _ in missing if (text := obstacle_of(store, run))]
+def draw_pictures(
+    store: Store,
+    groups: Sequence[ComparisonRow],
+    reference: ComparisonRow,
+    gaps: Mapping[str, Panel],
+    chart_key: str,
+) -> None:
+    """Let the reader choose a cell of the difference heatmaps, and draw the images behind it."""
+    rows = {g.key: g for g in groups if g.key in gaps}
+    key, order = f"pictures_{chart_key}", list(gaps)
+
+    def chosen(cell: browser.CellClick) -> None:
+        if cell.panel < len(order):
+            panel = gaps[order[cell.panel]]
+            st.session_state[f"{key}_method"] = order[cell.panel]
+            st.session_state[f"{key}_model"] = panel.rows[cell.row]
+            st.session_state[f"{key}_set"] = panel.columns[cell.column]
+            st.session_state[f"{key}_open"] = st.session_state[f"{key}_search"] = True
+
+    browser.on_cell_click(chart_key, chosen)
+    box = st.expander(
+        "The pictures behind a difference",
+        icon=":material/image_search:",
+        key=f"{key}_open",
+        on_change="rerun",
+    )
+    if not box.open:
+        return
+    with box:
+        st.caption(
+            "Click a cell above, or choose here: test images that one of the two methods, or both, get wrong."
+        )
+        _choose_and_answer(store, rows, reference, gaps, key)
+
+
+def _choose_and_answer(
+    store: Store,
+    rows: Mapping[str, ComparisonRow],
+    reference: ComparisonRow,
+    gaps: Mapping[str, Panel],
+    key: str,
+) -> None:
+    """Draw the choice of method, model, test set and seed, and the images of the cell or the search for them.
+
+    The click on a cell has asked for the search already.
+    """
+    columns = st.columns(4)
+    method = columns[0].selectbox(
+        "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
+    )
+    if method is None:
+        return
+    panel, row = gaps[method], rows[method]
+    for name, names in (("model", panel.rows), ("set", panel.columns)):
+        if st.session_state.get(f"{key}_{name}") not in names:
+            st.session_state.pop(f"{key}_{name}", None)  # another method's
+    model = columns[1].selectbox("Model of", panel.rows, key=f"{key}_model")
+    test_set = columns[2].selectbox("Test set", panel.columns, key=f"{key}_set")
+    pairs = _run_pairs(row, reference)
+    seed = columns[3].selectbox("Seed", list(pairs), key=f"{key}_seed")
+    if seed is None:
+        st.info("The two methods have no seed in common that FedLens trained.", icon=":material/info:")
+        return
+    runs = first, second = pairs[seed]
+    cell = _entities(store, first, model, test_set)
+    if cell is None or cell != _entities(store, second, model, test_set):
+        st.info("One of the two runs has no such model or test set.", icon=":material/info:")
+        return
+    reported = {v.run.id: v.rounds[-1] for g in (row, reference) for v in g.runs if v.rounds}
+    rounds = (reported.get(first.id), reported.get(second.id))
+    asked: Asked = (first.id, analysis.Against(second.id, rounds), *cell)
+    task, differ = analysis.find(store, *asked), _other_data(store, runs)
+    if task is not None and _arrays(task) and not differ:
+        place = f"model {model} on {test_set}, {seed}"
+        _draw_answer(task, (first.label, reference.label), place, rounds)
+        return
+    _ask(
+        store,
+        [(asked, task, "Looking for the images")],
+        ([differ] if differ else _obstacles(store, runs))[:1],
+        "Find the pictures",
+        clicked=st.session_state.pop(f"{key}_search", False) and task is None,
+        key=f"{key}_ask",
+        type="primary",
+        icon=":material/image_search:",
+    )
+
+
+def _run_pairs(row: ComparisonRow, reference: ComparisonRow) -> dict[str, Runs]:
+    """Return the runs of two rows that FedLens trained with the same seed and held-out domain, by name."""
+    ours, theirs = (
+        {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
+        for g in (row, reference)
+    )
+    return {markup.seed_text(*seed): (run, theirs[seed]) for seed, run in ours.items() if seed in theirs}
+
+
+def _entities(store: Store, run: RunRow, model: str, test_set: str) -> tuple[int, int] | None:
+    """Return the entity codes of a cell of the heatmap in a run; None if the run lacks the cell."""
+    codes: dict[tuple[str, str], int] = {}
+    for e in store.cells.entities(run.id):
+        codes.setdefault((e.kind, e.name), e.entity)
+    first = codes.get(("client", model), codes.get(("global", model)))
+    second = codes.get(("client", test_set), codes.get(("domain", test_set)))
+    return None if first is None or second is None else (first, second)
+
+
+def _arrays(task: TaskRow | None) -> Mapping[str, np.ndarray]:
+    return task.arrays() if task is not None and task.status == "done" else {}
+
+
+def _obstacles(store: Store, runs: Sequence[RunRow]) -> list[str]:
+    """Return the reasons why the images of runs cannot be predicted."""
+    texts = (analysis.obstacle(store, run.id, f"Run {run.id} ({run.label})") for run in runs)
+    return [markup.md(text) for text in texts if text]
+
+
+def _other_data(store: Store, runs: Runs) -> str:
+    """Return a warning if two runs read different data under one name; empty if the data agree."""
+    ours, theirs = (store.runs.environment(run.id) for run in runs)
+    recorded = [name for name in ("data", "pixels") if name in ours and name in theirs]
+    if all(ours[name] == theirs[name] for name in recorded):
+        return ""
+    return (
+        f"Runs {runs[0].id} and {runs[1].id} read different images, although their data set has one name: "
+        "its files were changed in between. No image can be compared; repeat one of the runs."
+    )
+
+
+def _ask(
+    store: Store,
+    wanted: Sequence[tuple[Asked, TaskRow | None, str]],
+    obstacles: Sequence[str],
+    label: str,
+    clicked: bool = False,
+    **button: Any,
+) -> None:
+    """Draw what prevents some analyses, the progress of their tasks, and the button that asks for them.
+
+    Args:
+        clicked: whether they have been asked for in another way.
+    """
     for text in obstacles:
         st.info(text, icon=":material/search_off:")
-    for run, task in missing:
+    for _, task, title in wanted:
         if task is not None and task.status != "done":
-            background.show_task(task, f"Predictions of run {run.id}")
-    pending = any(task is not None and not task.ended for _, task in missing)
-    if not pending and st.button(
-        "Compute predictions",
-        key="two_predictions_ask",
-        disabled=bool(obstacles) or not session.writable(),
-        icon=":material/search_insights:",
-        help="Predicts all test samples with the newest checkpoint of each run; kept with the runs.",
-    ):
-        for run, _ in missing:
-            analysis.submit(store, run.id, "predictions", again=True)
+            background.show_task(task, title)
+    possible = not obstacles and session.writable()
+    pending = any(task is not None and not task.ended for _, task, _ in wanted)
+    if (clicked and possible) or (not pending and st.button(label, disabled=not possible, **button)):
+        for asked, _, _ in wanted:
+            analysis.submit(store, *asked, again=True)
         jobs.ensure_worker(store)
         st.rerun()
+
+
+def _draw_answer(task: TaskRow, names: Names, place: str, wanted: analysis.RoundPair) -> None:
+    """Draw the counts, the test, and the images of each kind.
+
+    Args:
+        wanted: the (last) rounds of both runs that the difference shows.
+    """
+    arrays, result = task.arrays(), task.result or {}
+    found = count_disagreement(arrays)
+    _draw_counts(found, names, f"Test images, {place}")
+    kinds: tuple[tuple[WrongKind, str, int], ...] = (
+        ("only_first", f"Only {names[0]} is right", found.only_first),
+        ("only_second", f"Only {names[1]} is right", found.only_second),
+        ("both_wrong", "Both are wrong", found.both_wrong),
+    )
+    for kind, title, count in kinds:
+        shown = shown_of(arrays, kind)
+        if shown:
+            st.markdown(f"**{markup.md(title)}**: {len(shown)} of {counted(count, 'image')}")
+            _draw_images(arrays, shown, result["classes"], names)
+    used = (result["round"], result["other_round"])
+    note = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"
+    if all(w is None or w == u for w, u in zip(wanted, used, strict=True)):
+        note += ", as reported above"
+    else:
+        note += (
+            f"; the difference above is between rounds {wanted[0]} and {wanted[1]}, for which not all "
+            "checkpoints are kept (`keep_checkpoints`)"
+        )
+    st.caption(
+        f"{note}; the cell is the mean over seeds in the reported round. "
+        "McNemar's test is exact and two-sided, over test images as they were drawn; it does not cover other "
+        "seeds. "
+        "Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative to the "
+        "maximum in that image."
+    )
+
+
+def _draw_counts(found: Disagreement, names: Names, label: str) -> None:
+    """Draw the counts and McNemar's p as a sentence, and as a table of two by two."""
+    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
+    said = (
+        f"Of {found.total} test images, {found.only_first} are right with {names[0]} only and "
+        f"{found.only_second} with {names[1]} only: {signed(found.difference)} points, McNemar's {p}."
+    )
+    st.markdown(markup.md(said))
+    header = [("", "wide"), (f"{names[1]} right", "num"), (f"{names[1]} wrong", "num")]
+    rows = [
+        [f"{markup.esc(names[0])} right", str(found.both_right), f"<b>{found.only_first}</b>"],
+        [f"{markup.esc(names[0])} wrong", f"<b>{found.only_second}</b>", str(found.both_wrong)],
+    ]
+    st.html(markup.table_html(header, rows, label))
+
+
+def _draw_images(
+    arrays: Mapping[str, np.ndarray], shown: Sequence[int], classes: Sequence[str], names: Names
+) -> None:
+    """Draw a column per image: the image, and below it each method's prediction with its map."""
+    pictures = {
+        who: overlays({"pixels": arrays[f"{who}/pixels"], "map/map": arrays[f"{who}/map"]})
+        for who in ("first", "second")
+    }
+    beside = 2 if session.is_narrow() else BESIDE_EACH_OTHER
+    for start in range(0, len(shown), beside):
+        for column, k in zip(st.columns(beside, wrap=False), shown[start : start + beside], strict=False):
+            i = int(arrays["shown"][k])
+            true = classes[int(arrays["label"][i])]
+            with column:
+                st.image(
+                    pictures["first"]["image"][k],
+                    caption=markup.md(f"true: {true}"),
+                    alt=f"test image, class {true}",
+                    width="stretch",
+                )
+                for who, name in zip(("first", "second"), names, strict=True):
+                    guess = classes[int(arrays[who][i])]
+                    mark = "✓" if guess == true else "✕"
+                    share = 100 * float(arrays[f"{who}/probability"][k])
+                    said = markup.md(f"{mark} {markup.clipped(name)}: {guess}, {share:.0f} %")
+                    alt = f"Grad-CAM of {name}, predicted {guess}"
+                    st.image(pictures[who]["map"][k], caption=said, alt=alt, width="stretch")
 
 
 def field_html(path: str) -> str:

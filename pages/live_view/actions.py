@@ -1,4 +1,4 @@
-"""The actions of the page Live: stop, resume and force-stop runs, read their log, ask for a notification."""
+"""The parts of the page Live around its charts: actions on runs, their states and log, and their search."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,11 +8,17 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
+from fedcore.config import backbone_names
+from fedcore.config.field_names import data_titles, field_title
 from fedcore.jobs import forecast
+from fedcore.jobs.tuning import problem_of
 from fedcore.results import progress
+from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
+from fedcore.results.charts.theme import STATUS
 from fedcore.results.leaderboard import more_seeds
+from fedcore.results.progress import methods_of
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import background, browser, markup, session
+from pages.widgets import background, browser, charts, markup, session
 from pages.widgets.background import report_button
 
 CHOOSE = "Choose by name"
@@ -26,6 +32,10 @@ button:disabled { cursor: default; opacity: 0.75; }
 button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 button[hidden] { display: none; }
 """
+POLL_SECONDS, LONGEST_SECONDS = 2, 15
+"""Seconds between two checks, and until a search is drawn again without a change."""
+ShownSearch = tuple[object, str | None, str | None]
+"""The state on which the buttons and the outcome above a search depend."""
 _notice = st.components.v2.component(
     "live_notice",
     html='<button type="button" hidden>Notify me</button>',
@@ -133,20 +143,16 @@ def confirm_kill(stuck: list[RunRow]) -> None:
     for name in run_names(stuck).values():
         st.markdown(f"- {markup.md(name)}")
     if st.button("Kill", type="primary"):
-        errors = list(filter(None, map(_kill, stuck)))
-        for error in errors:  # a rerun would close the dialog, and nobody could read them
-            markup.show_error(error)
+        errors = []
+        for run in stuck:
+            try:
+                jobs.force_stop(session.store(), run.id)
+            except FedLensError as error:
+                errors.append(error)
+        for refused in errors:  # a rerun would close the dialog, and nobody could read them
+            markup.show_error(refused)
         if not errors:
             st.rerun()
-
-
-def _kill(run: RunRow) -> FedLensError | None:
-    """Kill a run's process, and return why that was refused."""
-    try:
-        jobs.force_stop(session.store(), run.id)
-    except FedLensError as error:
-        return error
-    return None
 
 
 def next_steps(experiment: ExperimentRow) -> None:
@@ -219,10 +225,151 @@ def notification(experiment: ExperimentRow) -> None:
         key="live_notice",
         width="content",
         data={
-            "address": browser.counts_address(experiment.id),
+            "address": browser.address(browser.COUNTS, experiment.id),
             "every": TITLE_SECONDS,
             "experiment": experiment.id,
             "name": experiment.name,
             "going": any(not run.ended for run in experiment.runs),
         },
     )
+
+
+def status_strip(experiment: ExperimentRow) -> str:
+    """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
+    counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
+    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_names(experiment.config)}"))
+    if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing
+        parts += markup.machine_html()
+    return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
+
+
+@markup.fragment
+def follow_search(experiment: int, drawn: ShownSearch) -> None:
+    """Draw the search and follow its draws; draw the whole page again once its other parts must change.
+
+    Args:
+        drawn: the state that the page was drawn with.
+    """
+    store = session.store()
+    background.keep_working()
+    seen = progress.activity_digest(store, experiment)
+    row = store.experiments.get(experiment)
+    longest = LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
+    if row.id in store.searches.waiting():  # the worker follows it at once, which changes no run of it
+        longest = POLL_SECONDS
+    try:
+        st.html(status_strip(row))
+        with markup.errors_shown():
+            draw_search(row)
+    finally:
+        browser.rerun_on_change(experiment, seen, POLL_SECONDS, longest)
+    if state_of_search(row) != drawn and not st.session_state["live_dialog_open"]:
+        st.rerun()
+
+
+def state_of_search(experiment: ExperimentRow) -> ShownSearch:
+    """Return the state from which the page above the search is drawn."""
+    tuning = experiment.config.tuning
+    final = None if tuning is None else tuning.final
+    return button_flags(experiment), final, waits_for(experiment)
+
+
+def waits_for(experiment: ExperimentRow) -> str | None:
+    """Return what holds up a search: empty for the worker, None if its draws have not ended or it went on."""
+    store = session.store()
+    return (problem_of(store, experiment.id) or "") if experiment.id in store.searches.waiting() else None
+
+
+def outcome_of_search(experiment: ExperimentRow) -> None:
+    """Show the outcome of the search, and offer the experiment with the selected values."""
+    store, tuning = session.store(), experiment.config.tuning
+    if tuning is None or tuning.final is None:  # the experiment with the selected values is not made yet
+        if all(run.state == "failed" for run in experiment.runs):
+            st.error(
+                "Every draw of this search failed, so no values were selected; the logs say why.",
+                icon=":material/error:",
+            )
+        held = sum(run.state in ("stopped", "interrupted") for run in experiment.runs)
+        if held and all(run.ended for run in experiment.runs):
+            st.info(
+                f"The search waits for {counted(held, 'stopped draw')}: resume or delete "
+                f"{'it' if held == 1 else 'them'}.",
+                icon=":material/hourglass_empty:",
+            )
+        if problem := waits_for(experiment):
+            markup.show_error(FedLensError(f"the search cannot go on: {problem}"))
+        elif problem is not None:
+            st.info("The worker queues the runs that follow these draws.", icon=":material/hourglass_empty:")
+        return
+    number = store.searches.by_uuid(tuning.final)
+    where = "" if number is not None else " The experiment with these values is not in this database."
+    selected = [f"{markup.md(m.label)}: {markup.md(m.text)}" for m in methods_of(store, experiment)]
+    markup.show_finding([f"The search has selected on validation samples.{where}", *selected])
+    if number is not None and st.button(
+        "Open the runs with these values", icon=":material/arrow_forward:", key="live_final"
+    ):
+        session.remember_ids("id", [number])
+        st.rerun()
+
+
+def origin_of_values(experiment: ExperimentRow) -> None:
+    """Say which search selected an experiment's hyper-parameters, with a link to it."""
+    tuned = [entry.tuned for entry in experiment.config.methods if entry.tuned is not None]
+    for identity in dict.fromkeys(t.search for t in tuned):
+        number = session.store().searches.by_uuid(identity)
+        found = [t for t in tuned if t.search == identity]
+        draws = counted(max(t.draws for t in found), "draw")
+        data = next((t.data for t in found if t.data != experiment.config.data.name), None)
+        elsewhere = f", on {markup.esc(data)} instead of this data" if data is not None else ""
+        link = "a search that is not in this database"
+        if number is not None:
+            link = f'<a href="{session.link("live", number)}" target="_self">this search</a>'
+        st.html(
+            f'<span class="fl-faint">Hyper-parameters selected on validation samples by {link}, '
+            f"{draws} per method{elsewhere}.</span>"
+        )
+
+
+def draw_search(experiment: ExperimentRow) -> None:
+    """Draw a table of the methods' searches, and validation accuracy over a searched field."""
+    found = methods_of(session.store(), experiment)
+    rows = []
+    for method in found:
+        best = method.best
+        texts = ["-", "-", "-"]
+        if best is not None:
+            texts = [str(best.number), markup.esc(method.values_text(best) or method.text)]
+            texts.append(f"{100 * (best.validation or 0):.1f}")
+        name = markup.method_html(method.label, method.method)
+        rows.append([name, f"{method.done} of {method.budget}", str(method.failed), *texts])
+    header = [("Method", "wide"), ("Draws done", "num"), ("Failed", "num"), ("Best draw", "num")]
+    header += [("Its values", "prose"), ("Validation, %", "num")]
+    st.html(markup.table_html(header, rows, "Search"))
+    st.caption(
+        "Validation: accuracy of the clients' own models on their validation samples in the last round, mean "
+        "over clients. Draw 1 is the method as written. Test samples choose nothing."
+    )
+    fields = list(dict.fromkeys(name for method in found for name in method.fields))
+    if not fields:
+        return
+    field = fields[0]
+    if len(fields) > 1:
+        field = st.selectbox("Draws over", fields, format_func=field_title, key="live_search_field")
+    points = [
+        DrawPoint(
+            method.label,
+            method.method,
+            method.values(draw)[field],
+            100 * draw.validation,
+            f"{method.label}, draw {draw.number}: {method.values_text(draw)}",
+            draw is method.best,
+        )
+        for method in found
+        if field in method.fields
+        for draw in method.draws
+        if draw.validation is not None
+    ]
+    if points:
+        chart = search_chart(points, session.theme(), field)
+        charts.draw(chart, "live_search_chart", search_table(points, field))

@@ -98,20 +98,19 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
 
 def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
     """Return the runs that can be shown together, by name: all or one seed, all or one held-out domain."""
-    variants = list(dict.fromkeys((r.seed, r.held_out) for r in runs))
-    seeds, domains = list(dict.fromkeys(r.seed for r in runs)), list(dict.fromkeys(r.held_out for r in runs))
+    several_seeds = len({r.seed for r in runs}) > 1
+    several_domains = len({r.held_out for r in runs}) > 1
     offers: dict[str, list[RunRow]] = {}
-    if len(seeds) > 1 and len(domains) > 1:
-        offers["all seeds, all held-out domains"] = list(runs)
-    if len(domains) > 1:
-        for seed in seeds:
-            offers[f"seed {seed}, all held-out domains"] = [r for r in runs if r.seed == seed]
-    if len(seeds) > 1:
-        for domain in domains:
-            name = "all seeds" + (f", without {domain}" if domain else "")
-            offers[name] = [r for r in runs if r.held_out == domain]
-    for seed, domain in variants:
-        offers[markup.seed_text(seed, domain)] = [r for r in runs if (r.seed, r.held_out) == (seed, domain)]
+    for all_seeds, all_domains in ((True, True), (False, True), (True, False), (False, False)):
+        if (all_seeds and not several_seeds) or (all_domains and not several_domains):
+            continue
+        for r in runs:
+            name = "all seeds" if all_seeds else f"seed {r.seed}"
+            if all_domains:
+                name += ", all held-out domains"
+            elif r.held_out:
+                name += f", without {r.held_out}"
+            offers.setdefault(name, []).append(r)
     return offers
 
 

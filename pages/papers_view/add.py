@@ -78,7 +78,7 @@ def _source() -> tuple[dict[str, object], str]:
         internal = {"key", "folder", "tables", "settings"}
         return paper.model_dump(mode="json", exclude_defaults=True, exclude=internal), chosen
     left, right = st.columns(2)
-    title = left.text_input("Short title", key="add_title", placeholder="FedExample", max_chars=80)
+    title = left.text_input("Short title", key="add_title", placeholder="FedExample", max_chars=80).strip()
     kind = right.selectbox(
         "Kind of source", get_args(SourceKind), key="add_kind", format_func=lambda k: f"{k}: {KINDS[k]}"
     )
@@ -86,14 +86,14 @@ def _source() -> tuple[dict[str, object], str]:
     link = right.text_input("Link", key="add_link", placeholder="https://arxiv.org/abs/...")
     licence = st.text_input("Licence note", value=LICENCE, key="add_licence")
     fields = {
-        "title": title.strip(),
+        "title": title,
         "citation": citation.strip(),
         "link": link.strip(),
         "licence": licence.strip(),
         "kind": kind,
         "why_not_run": "added without runs",
     }
-    return fields, adding.key_of(title) if title.strip() else ""
+    return fields, adding.key_of(title) if title else ""
 
 
 def _table() -> PastedTable | None:
@@ -102,39 +102,37 @@ def _table() -> PastedTable | None:
     text = st.text_area(
         "Or paste the table", key="add_text", height=180, placeholder=EXAMPLE, help=WHAT_TO_PASTE
     )
-    try:
+    with markup.errors_shown():
         if upload is not None:
-            text = upload.getvalue().decode("utf-8-sig")
+            try:
+                text = upload.getvalue().decode("utf-8-sig")
+            except UnicodeDecodeError:
+                why = "the file is not UTF-8 text; save it as UTF-8, or paste it"
+                raise FedLensError(why, "file") from None
         return pasted.read(text) if text.strip() else None
-    except UnicodeDecodeError:
-        markup.show_error(FedLensError("the file is not UTF-8 text; save it as UTF-8, or paste it", "file"))
-    except FedLensError as error:
-        markup.show_error(error)
     return None
 
 
 def _common() -> tuple[dict[str, str], dict[str, str]]:
     """Draw the fields that all cells share: table, setting, backbone, metric, and the source's protocol."""
     left, middle, right = st.columns(3)
+    one_data_set = "If all columns are of one data set"
     common = {
-        "table": left.text_input("Table", value="1", key="add_table", help="As printed: 3, A.1").strip(),
-        "caption": middle.text_input("Caption", key="add_caption").strip(),
-        "setting": right.text_input("Setting", key="add_setting", placeholder="Dir(0.3), 10 clients").strip(),
-        "backbone": left.text_input("Backbone", key="add_backbone", placeholder="ViT-B-16").strip(),
-        "metric": middle.text_input("Metric", value="accuracy", key="add_metric").strip(),
-        "dataset": right.text_input(
-            "Data set", key="add_dataset", help="If all columns are of one data set"
-        ).strip(),
+        "table": left.text_input("Table", value="1", key="add_table", help="As printed: 3, A.1"),
+        "caption": middle.text_input("Caption", key="add_caption"),
+        "setting": right.text_input("Setting", key="add_setting", placeholder="Dir(0.3), 10 clients"),
+        "backbone": left.text_input("Backbone", key="add_backbone", placeholder="ViT-B-16"),
+        "metric": middle.text_input("Metric", value="accuracy", key="add_metric"),
+        "dataset": right.text_input("Data set", key="add_dataset", help=one_data_set),
     }
+    setting: dict[str, str] = {}
     with st.expander("How the source ran its experiments", icon=":material/tune:"):
         places = st.columns(4)
-        setting = {
-            field: places[i % 4]
-            .text_input(label, key=f"add_{field}", help=Protocol.model_fields[field].description or None)
-            .strip()
-            for i, (field, label) in enumerate(SETTING_FIELDS.items())
-        }
-    return common, {field: text for field, text in setting.items() if text}
+        for i, (field, label) in enumerate(SETTING_FIELDS.items()):
+            about = Protocol.model_fields[field].description or None
+            setting[field] = places[i % 4].text_input(label, key=f"add_{field}", help=about).strip()
+    stripped = {name: text.strip() for name, text in common.items()}
+    return stripped, {field: text for field, text in setting.items() if text}
 
 
 def _columns(table: PastedTable) -> list[PastedColumn]:
@@ -184,9 +182,8 @@ def _preview(
     by_value = {value: TableCell(value, "not implemented") for value in values}
     for table in tables_of(paper, values):
         st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
-        draw_html(
-            table_html(table, by_value, lambda cell: None, lambda value: ()), f"add_preview_{table.name}"
-        )
+        html = table_html(table, by_value, lambda cell: None, lambda value: ())
+        draw_html(html, f"add_preview_{table.name}")
     st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
 
 

@@ -1,41 +1,147 @@
-"""The dialog of the page Papers: details of some cells, and the button that queues their missing runs."""
+"""The runs behind a paper's tables on the page Papers: their state, the dialog that queues them, readings."""
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
-from fedcore.base.progress import counted
+from fedcore.base.progress import about, counted
 from fedcore.config.field_names import size_text
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
+from fedcore.papers import adding, library
 from fedcore.papers.cells import (
     STATUSES,
+    Availability,
     Filling,
     TableCell,
     counts_text,
     fillings,
+    find_available,
     missing_parts,
     seconds,
+    table_cells,
 )
-from fedcore.papers.choices import caveat_weights
+from fedcore.papers.choices import Multiverse, caveat_weights, multiverse, rankings, recorded_runs
 from fedcore.papers.comparability import evidence_for
+from fedcore.papers.layout import PrintedTable, all_tables
+from fedcore.papers.mini import COMPARED, LARGEST_RATE
+from fedcore.papers.published import PublishedValue
+from fedcore.papers.recorded import RecordedRuns
+from fedcore.results import progress
+from fedcore.results.charts.ranks import curve_table, specification_chart
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.metrics import RULES
-from fedcore.store import RunRow
-from pages.papers_view import state
-from pages.papers_view.state import Snapshot
-from pages.papers_view.table import cost_text
-from pages.widgets import background, markup, session
+from fedcore.results.specification import curve
+from fedcore.results.statistics import signed
+from fedcore.store import RunRow, Store
+from pages.widgets import background, charts, markup, session
 
+SECONDS = 20
+"""Cache lifetime of checks outside the runs: folders, weights, processes that died."""
 OPEN = "papers_dialog"
 """Key of the session for the table and cells of the open dialog."""
 WAIT_SECONDS = 0.3
 LISTED = 12
+MEANING = (
+    "A reading takes one alternative of each choice; the first one is FedLens's own. Readings "
+    "that differ only in selection, rounding or seeds use the same runs; shared runs are trained once."
+)
+NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
+SIZE = (
+    f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED.seeds} seeds, and learning rates "
+    f"{COMPARED.rate} times as high, up to {LARGEST_RATE}, so that methods learn something."
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a store at one moment."""
+
+    store: Store
+    digest: str
+    rehearsal: bool
+    recorded: RecordedRuns
+    available: Availability
+    past: forecast.Precedents
+
+    def cells(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, TableCell]:
+        return table_cells(self.recorded, values, self.available, self.rehearsal)
+
+    def cost(self, cell: TableCell) -> float | None:
+        """Estimate the seconds that a cell's missing runs take; None without similar runs on this machine."""
+        if cell.source is None:
+            return None
+        return seconds(self.past, {cell.source: list(cell.missing)})
+
+
+def now(store: Store, rehearsal: bool) -> Snapshot:
+    """Read the current state of a store, and the papers that were added to it."""
+    adding.use(store.path)
+    digest = progress.activity_digest(store)
+    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal))
+
+
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
+def _read(
+    store: Store, digest: str, rehearsal: bool
+) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
+    """Read a store again only when a run has changed."""
+    return recorded_runs(store, rehearsal), find_available(store), background.precedents(store)
+
+
+@st.cache_resource(
+    hash_funcs={Snapshot: lambda s: repr((s.store, s.digest, s.rehearsal, library.version()))},
+    max_entries=4,
+    ttl=SECONDS,
+    show_spinner=False,
+)
+def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
+    """Return the cells of all papers by table."""
+    cells = snapshot.cells([value for table in all_tables() for value in table.values])
+    return {table.name: [cells[value] for value in table.values] for table in all_tables()}
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _readings(table: str, rehearsal: bool, papers: int, _table: PrintedTable) -> dict[str, Multiverse]:
+    """Return the readings of each ranking of a table by title; ``papers`` is the version of the library."""
+    every = [multiverse(r, rehearsal) for r in rankings(_table.values)]
+    return {readings.ranking.title: readings for readings in every if readings.choices}
+
+
+def chosen_cells(table: PrintedTable, choice: str) -> tuple[str, Callable[[Snapshot], Sequence[TableCell]]]:
+    """Return the title of a click, and a function that reads its cells.
+
+    A click is ``cell 12``, ``row 0 3`` (panel and row), ``all``, or ``readings`` with the title of a ranking.
+    """
+    kind, _, which = choice.partition(" ")
+    title, values = f"{library.find(table.paper).title}, {table.title}", list(table.values)
+    if kind == "readings":
+        title = f"{table.title}, all readings{which and f' of {which}'}"
+    elif kind == "cell":
+        value = table.values[int(which)]
+        target = "mean" if value.target == "avg" else value.target
+        parts = (value.dataset, value.setting, value.method, target)
+        title, values = f"{value.source}: {', '.join(filter(None, parts))}", [value]
+    elif kind == "row":
+        panel, number = map(int, which.split())
+        row = table.panels[panel].rows[number]
+        title = f"{table.title}: {', '.join(row.heads)}"
+        values = [table.values[i] for i in row.cells if i is not None]
+
+    def cells(snapshot: Snapshot) -> list[TableCell]:
+        if kind != "readings":
+            by_value = snapshot.cells(values)
+            return [by_value[value] for value in values]
+        every = _readings(table.name, snapshot.rehearsal, library.version(), table)
+        chosen = [every[which]] if which in every else every.values()
+        return [cell for each in chosen for cell in each.cells(snapshot.recorded, snapshot.available)]
+
+    return title, cells
 
 
 def closed() -> None:
@@ -44,13 +150,14 @@ def closed() -> None:
 
 
 @markup.dialog("Fill the table", width="large", on_dismiss=closed)
-def open_dialog(title: str, cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
-    """Show details of some cells, and offer to queue their missing runs.
+def open_dialog(table: PrintedTable, choice: str, rehearsal: bool) -> None:
+    """Show details of the cells of a click, and offer to queue their missing runs.
 
     The cells are read again at each click, so that runs queued in another tab are not queued twice.
     """
+    title, cells_in = chosen_cells(table, choice)
     st.subheader(markup.md(title), anchor=False)
-    snapshot = state.now(session.store(), rehearsal)
+    snapshot = now(session.store(), rehearsal)
     cells = cells_in(snapshot)
     values = {cell.value for cell in cells}
     if len(cells) == 1:
@@ -82,15 +189,15 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     weights: dict[str, str] = {}
     if cell.comparability.reasons:  # by runs of the value's readings, else by their rehearsals
         weights = caveat_weights(snapshot.recorded, value, False)
-        weights = weights or caveat_weights(state.now(snapshot.store, True).recorded, value, True)
+        weights = weights or caveat_weights(now(snapshot.store, True).recorded, value, True)
     for _, reason in cell.comparability.reasons:
         weight = f" (**{markup.md(weights[reason])}**)" if reason in weights else ""
         st.caption(f":material/balance: {markup.md(reason)}{weight}")
     if cell.source is not None and not cell.source.rehearsal and not cell.comparability.reasons:
         for evidence in evidence_for(value):
             st.caption(f":material/verified: {markup.md(evidence.text)}")
-    if cell.measurement is not None and cell.measurement.runs:
-        _links("Measured by", snapshot.store.runs.get(cell.measurement.runs))
+    measured = snapshot.store.runs.get(cell.measurement.runs) if cell.measurement is not None else []
+    _links("Measured by", measured)
     _links("In progress", cell.active)
     _links("Ended before their last round", cell.ended_early)
 
@@ -98,15 +205,14 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
 def _links(title: str, runs: Sequence[RunRow]) -> None:
     if not runs:
         return
-    shown = [
-        f"{markup.run_link(r.id, f'{STATUS[r.state][0]} run {r.id}')} "
-        + markup.faint(", ".join(filter(None, (f"seed {r.seed}", r.held_out and f"held out {r.held_out}"))))
-        for r in runs[:LISTED]
-    ]
-    more = [f"and {len(runs) - LISTED} more"] if runs[LISTED:] else []
-    st.html(
-        f'<div class="fl-strip"><b>{title}</b> {" ".join(f"<span>{s}</span>" for s in [*shown, *more])}</div>'
-    )
+    shown = []
+    for r in runs[:LISTED]:
+        named = f"seed {r.seed}, held out {r.held_out}" if r.held_out else f"seed {r.seed}"
+        link = markup.run_link(r.id, f"{STATUS[r.state][0]} run {r.id}")
+        shown.append(f"<span>{link} {markup.faint(named)}</span>")
+    if runs[LISTED:]:
+        shown.append(f"<span>and {len(runs) - LISTED} more</span>")
+    st.html(f'<div class="fl-strip"><b>{title}</b> {" ".join(shown)}</div>')
 
 
 def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
@@ -133,17 +239,19 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
             icon=":material/folder_off:",
         )
     possible = [f for f in every if all(lack.kind != "data" for lack in f.lacks)]  # weights can be downloaded
-    if not possible:
-        if every:
-            missing = missing_parts(cells, seeds)
-            runs = counted(sum(map(len, missing.values())), "run")
-            time_text = cost_text(seconds(snapshot.past, missing))
-            st.markdown(f"**{runs}** missing; time on this machine: {time_text}.")
-            st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
-        else:
-            st.info("The runs of these seeds are done or queued.", icon=":material/check:")
-        return
-    _queue(possible, _plans(possible))
+    if possible:
+        _queue(possible, _plans(possible))
+    elif every:
+        missing = missing_parts(cells, seeds)
+        runs = counted(sum(map(len, missing.values())), "run")
+        st.markdown(f"**{runs}** missing; {_time_here(seconds(snapshot.past, missing))}.")
+        st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
+    else:
+        st.info("The runs of these seeds are done or queued.", icon=":material/check:")
+
+
+def _time_here(seconds: float | None) -> str:
+    return f"time on this machine: {'unknown' if seconds is None else about(seconds)}"
 
 
 def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
@@ -159,26 +267,25 @@ def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
 
 def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) -> None:
     """Draw the number, time and disk space of the runs, errors and warnings, and the button."""
-    store = session.store()
-    planned = [
-        (f, f.reduced(answer)) for f, answer in zip(wanted, answers, strict=True) if isinstance(answer, Plan)
-    ]
+    store, past = session.store(), background.precedents(session.store())
+    planned: list[tuple[Filling, Plan]] = []
+    disk = forecast.Disk(0, True)
+    encoded: set[object] = set()  # that an earlier plan already writes
     for filling, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, FedLensError):
             markup.show_error(FedLensError(f"{filling.experiment.name}: {answer}", answer.field))
+            continue
+        plan = filling.reduced(answer)
+        own = replace(plan, encodings=tuple(e for e in plan.encodings if e not in encoded))
+        needed = forecast.disk(store.path, past, own)
+        disk = forecast.Disk(disk.size + needed.size, disk.complete and needed.complete)
+        encoded |= set(plan.encodings)
+        planned.append((filling, plan))
     if not planned:
         return
-    past = background.precedents(store)
     runs = [run for _, plan in planned for run in plan.runs]
-    disk = forecast.Disk(0, True)
-    for i, (_, plan) in enumerate(planned):
-        needed = forecast.disk(
-            store.path, past, plan if i == 0 else _without_shared_encodings(planned[:i], plan)
-        )
-        disk = forecast.Disk(disk.size + needed.size, disk.complete and needed.complete)
-    rounds = sum(run.rounds for run in runs)
-    text = f"**{counted(len(runs), 'run')}**, {rounds:,} rounds; time on this machine: "
-    text += cost_text(forecast.seconds(past, runs))
+    text = f"**{counted(len(runs), 'run')}**, {sum(run.rounds for run in runs):,} rounds; "
+    text += _time_here(forecast.seconds(past, runs))
     if disk.size:
         text += f"; {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     st.markdown(f"{text}.")
@@ -201,7 +308,70 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         st.rerun()
 
 
-def _without_shared_encodings(before: Sequence[tuple[Filling, Plan]], plan: Plan) -> Plan:
-    """Return a plan without the encodings that an earlier plan already writes."""
-    shared = {encoding for _, earlier in before for encoding in earlier.encodings}
-    return replace(plan, encodings=tuple(e for e in plan.encodings if e not in shared))
+def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
+    """Draw what a table leaves open; nothing if its paper's folder names no choice."""
+    every = _readings(table.name, snapshot.rehearsal, library.version(), table)
+    if not every:
+        return
+    st.subheader("What the paper leaves open", anchor=False)
+    st.caption(MEANING + (f" {SIZE} {NO_EVIDENCE}" if snapshot.rehearsal else ""))
+    with st.container(horizontal=not session.is_narrow(), vertical_alignment="bottom"):
+        if st.session_state.get("readings_of") not in every:
+            st.session_state["readings_of"] = next(iter(every))
+        title = st.selectbox("Values", list(every), key="readings_of")
+        if st.button("Run all readings of the table", icon=":material/account_tree:", key="readings_all"):
+            st.session_state[OPEN] = (table.name, "readings")
+        if st.button("Only for these values", key="readings_some"):
+            st.session_state[OPEN] = (table.name, f"readings {title}")
+    chosen = every[title]
+    rows = [
+        [markup.esc(c.name), markup.esc(c.why), markup.esc(" | ".join(a.label for a in c.alternatives))]
+        for c in chosen.choices
+    ]
+    head = [("Choice", "name"), ("What is open", "prose"), ("Alternatives", "prose")]
+    with st.expander(f"{counted(len(rows), 'choice')}, {counted(len(chosen.readings), 'reading')}"):
+        st.html(markup.table_html(head, rows, "Choices"))
+    shown = chosen.read(snapshot.recorded)
+    without = [v.method for v in chosen.ranking.values if v not in shown.ranking.values]
+    if without:
+        st.caption(f"Left out for lack of runs: {markup.md(', '.join(without))}.")
+    if len(shown.found) < 2:
+        st.info(
+            "The curve appears when the runs of two readings are done; "
+            f"{counted(shown.missing, 'reading')} of {len(shown.readings)} lack runs.",
+            icon=":material/stacked_line_chart:",
+        )
+        return
+    _draw_curve(shown)
+
+
+def _draw_curve(shown: Multiverse) -> None:
+    """Draw the curve of the own method or of a difference, what moves it, and whether ranks survive."""
+    ranking = shown.ranking
+    proposed = ranking.proposed.method
+    rivals = {f"{proposed} minus {rival.method}": rival for rival in ranking.rivals}
+    quantity = st.selectbox("Curve", [*rivals, proposed], key="readings_curve")
+    rival = rivals.get(quantity)
+    found = curve(shown.values(rival))
+    choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.choices]
+    method = shown.source(ranking.proposed, shown.readings[0]).entry.name
+    chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
+    st.markdown(
+        f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(proposed))}."
+        + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
+        + (f" {NO_EVIDENCE}" if shown.rehearsal else "")
+    )
+    charts.table_switch()
+    charts.draw(chart, "readings_chart", curve_table(found, choices))
+    effects = shown.named_effects(rival)
+    markup.table(
+        {
+            "choice": [markup.md(choice) for choice, _, _ in effects],
+            "alternative": [markup.md(alternative) for _, alternative, _ in effects],
+            "mean difference": [signed(e.mean, 2) for _, _, e in effects],
+            "largest": [f"{e.largest:.2f}" for _, _, e in effects],
+            "pairs": [e.pairs for _, _, e in effects],
+            "order changes": [e.reordered for _, _, e in effects],
+        },
+        "How far each alternative moves a value from the first of its choice, all else equal (points)",
+    )

@@ -7,18 +7,14 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.base.progress import about, counted
-from fedcore.papers import library
 from fedcore.papers.cells import TableCell, has_runs
-from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable, tables
+from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable
 from fedcore.papers.published import Finding, PublishedValue
 from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
-CellsByValue = Mapping[PublishedValue, TableCell]
-CostOf = Callable[[TableCell], float | None]
-FindingsOf = Callable[[PublishedValue], Sequence[Finding]]
 _FOLDER = Path(__file__).parent
 _component = st.components.v2.component(
     "papers_grid",
@@ -43,15 +39,12 @@ def draw_html(html: str, key: str) -> str | None:
     return str(chosen["choice"]) if chosen else None
 
 
-def go_to_table(choice: str) -> None:
-    """Open the table that a clicked button of another view names."""
-    name = choice.partition(" ")[2]
-    work = next(work for work in library.works() if name in {t.name for t in tables(work)})
-    st.session_state["papers_goto"] = (work, name)
-    st.rerun()
-
-
-def table_html(table: PrintedTable, by_value: CellsByValue, cost: CostOf, found: FindingsOf) -> str:
+def table_html(
+    table: PrintedTable,
+    by_value: Mapping[PublishedValue, TableCell],
+    cost: Callable[[TableCell], float | None],
+    found: Callable[[PublishedValue], Sequence[Finding]],
+) -> str:
     """Return all panels of a table, each of which can be scrolled sideways, with what the audits found."""
 
     def cell_html(position: int, column: int, first: bool, named: Sequence[str]) -> str:
@@ -84,29 +77,26 @@ def _head(panel: PrintedPanel) -> str:
 def _rows(number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> Sequence[str]:
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
-        outer = "".join(
-            f'<th class="outer" scope="rowgroup" rowspan="{span}" {_level(level)}>{esc(head)}</th>'
-            for level, (head, span) in enumerate(zip(row.heads[:-1], spans[i], strict=True))
+        # the level keeps a row heading in view beside those of outer levels
+        levels = [f'data-level="{n}" style="--left: var(--left-{n}, 0)"' for n in range(len(row.heads))]
+        line = "".join(
+            f'<th class="outer" scope="rowgroup" rowspan="{span}" {level}>{esc(head)}</th>'
+            for level, head, span in zip(levels, row.heads, spans[i], strict=False)
             if span
         )
-        cells = [
-            f'{outer}<th class="row" scope="row" data-column="head" {_level(len(row.heads) - 1)}>'
+        line += (
+            f'<th class="row" scope="row" data-column="head" {levels[-1]}>'
             f'<button data-choice="row {number} {i}" '
             f'tabindex="-1" title="All values of this row">{esc(row.heads[-1])}</button></th>'
-        ]
+        )
         for j, position in enumerate(row.cells):
             first = j > 0 and panel.columns[j][:1] != panel.columns[j - 1][:1]
             if position is None:
-                cells.append(f'<td class="{"first" if first else ""}" data-column="{j}"></td>')
+                line += f'<td class="{"first" if first else ""}" data-column="{j}"></td>'
             else:
-                cells.append(cell_html(position, j, first, (panel.title, *row.heads, *panel.columns[j])))
-        lines.append(f"<tr>{''.join(cells)}</tr>")
+                line += cell_html(position, j, first, (panel.title, *row.heads, *panel.columns[j]))
+        lines.append(f"<tr>{line}</tr>")
     return lines
-
-
-def _level(level: int) -> str:
-    """Return the attributes of a row heading that keep it in view beside those of outer levels."""
-    return f'data-level="{level}" style="--left: var(--left-{level}, 0)"'
 
 
 def _spans(heads: Sequence[Heads]) -> list[list[int]]:
@@ -134,11 +124,13 @@ def _cell(
     if cell.gap:
         css.append("higher" if cell.gap > 0 else "lower")
         style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
-    if cell.status == "rehearsed" or (cell.current is not None and _evidence(cell)):
+    if cell.status == "rehearsed" or (cell.current is not None and _of_rehearsal(cell)):
         css.append("rehearsed")
     if cell.active:
         css.append("progress")
-    ours, more = our_line(cell), cost_line(cell, seconds)
+    more = cell.gap_text  # the difference to the paper, or the time that missing runs take
+    if not more and cell.status in ("can be run", "needs weights") and not cell.active:
+        more = time_text(seconds)
     where = ", ".join(filter(None, named))
     audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
     warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
@@ -146,7 +138,7 @@ def _cell(
     return (
         f'<td class="{" ".join(css)}"{style} data-column="{column}">'
         f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
-        f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{ours}</span>'
+        f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{our_line(cell)}</span>'
         + (f'<span class="cost">{esc(more)}</span>' if more else "")
         + "".join(f'<span class="audit">⚠ {esc(kind)}</span>' for kind in warnings)
         + "</button></td>"
@@ -161,10 +153,8 @@ def our_line(cell: TableCell) -> str:
             return f"<i>{esc(value)}</i> no evidence"
         return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
     if cell.active:
-        value = (
-            "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> {_evidence(cell)}"
-        )
-        return value + esc(progress_text(cell))
+        value = "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> "
+        return value + ("no evidence, " if value and _of_rehearsal(cell) else "") + esc(progress_text(cell))
     if cell.source is None and not has_runs(cell.value.paper, cell.value.table):
         return ""  # the text above the table says why
     words = {
@@ -177,17 +167,8 @@ def our_line(cell: TableCell) -> str:
     return esc(words[cell.status])
 
 
-def _evidence(cell: TableCell) -> str:
-    return "no evidence, " if cell.source is not None and cell.source.rehearsal else ""
-
-
-def cost_line(cell: TableCell, seconds: float | None) -> str:
-    """Return the third line of a cell: the difference to the paper, or the time that missing runs take."""
-    if cell.gap_text:
-        return cell.gap_text
-    if cell.status in ("can be run", "needs weights") and not cell.active:
-        return _time_alone(seconds)
-    return ""
+def _of_rehearsal(cell: TableCell) -> bool:
+    return cell.source is not None and cell.source.rehearsal
 
 
 def spoken(cell: TableCell, seconds: float | None) -> str:
@@ -203,7 +184,7 @@ def spoken(cell: TableCell, seconds: float | None) -> str:
     if cell.reason:
         return cell.reason
     lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
-    needed = f"needs {counted(len(cell.missing), 'run')}, {_time_alone(seconds)}"
+    needed = f"needs {counted(len(cell.missing), 'run')}, {time_text(seconds)}"
     return "; ".join(filter(None, (lacking, needed)))
 
 
@@ -216,11 +197,6 @@ def progress_text(cell: TableCell) -> str:
     return ", ".join(filter(None, (now, done)))
 
 
-def cost_text(seconds: float | None) -> str:
-    """Return a time in words, or ``unknown`` if this machine has not measured it."""
-    return "unknown" if seconds is None else about(seconds)
-
-
-def _time_alone(seconds: float | None) -> str:
-    """Return a time in words for a place without a label."""
-    return f"time {cost_text(seconds)}" if seconds is None else cost_text(seconds)
+def time_text(seconds: float | None) -> str:
+    """Return a time in words, or that this machine has not measured it."""
+    return "time unknown" if seconds is None else about(seconds)

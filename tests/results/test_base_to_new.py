@@ -28,7 +28,7 @@ from fedcore.share.content import summary_table
 from fedcore.share.views import ViewSource
 from fedcore.share.views.cost import cost_figure
 from fedcore.store import NamedCell, Store
-from pages.compare_view.summary import _columns
+from pages.compare_view.summary import columns_of
 from tests.support import fill
 
 NAMES = (
@@ -166,7 +166,7 @@ def test_tables_and_charts_call_the_gain_over_zero_shot_points(store: Store, com
     (table,) = summary.tables
     assert {"New, %", "New, gain, points"} <= {title for title, _ in summary_table(summary, table).columns}
     assert "& New & HM & New, gain, points &" in summary_latex(summary)
-    columns = {c.key: c.title for c in _columns(summary, table)}
+    columns = {c.key: c.title for c in columns_of(summary, table)}
     assert columns["new_gain"] == "New, gain, points" and columns["harmonic"] == "HM, %"
     source = ViewSource(store, comparison, "new_gain", None)
     costs = [Cost("PromptFL", "promptfl", -2.5, *[1.0] * 5)]

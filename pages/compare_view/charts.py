@@ -1,0 +1,378 @@
+"""The tabs Heatmaps, Curves, Cost and Sweep of the page Compare, whose charts have controls of their own."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+import streamlit as st
+
+from fedcore.base.progress import counted
+from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.results import curves, sweeps
+from fedcore.results.charts.cost import SCALES
+from fedcore.results.charts.sweep import colour_range, sweep_heatmap
+from fedcore.results.comparison import Comparison
+from fedcore.results.costs import (
+    SHARES,
+    USUAL_SHARE,
+    Cost,
+    CostAxis,
+    Reaching,
+    pareto_front,
+    reaching,
+    row_costs,
+)
+from fedcore.results.curves import AXES, BANDS, Band
+from fedcore.results.matrices import (
+    FIRST,
+    Panels,
+    difference_panel,
+    matrix_views,
+    over_common_seeds,
+    paired_panels,
+    shown_panels,
+)
+from fedcore.results.metrics import BY_ROUND, METRICS, RULES, Metric
+from fedcore.results.panels import ORDERS, Panel, ordered_panels
+from fedcore.results.rows import ComparisonRow
+from fedcore.results.sweeps import SweepFamily
+from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
+from fedcore.share.views.curves import LOSS, Curves, lines_of, recorded_values
+from fedcore.share.views.matrices import SIDE_BY_SIDE, Heatmaps
+from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
+from fedcore.store import Store
+from pages.compare_view import two_runs
+from pages.compare_view.controls import ComparedState, ShownComparison
+from pages.widgets import charts, markup, session
+
+FEW_LINES = 10
+"""Rows up to which all lines of a chart are shown at first."""
+MEANING_OF_BANDS = {
+    "std": "Band: one sample standard deviation over seeds.",
+    "se": "Band: one standard error of the mean over seeds.",
+    "ci95": "Band: 95 % interval of the mean over seeds (Student's t).",
+}
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+def panels_of(store: Store, _compared: Comparison, of: ComparedState, setting: str, view: str) -> Panels:
+    """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
+    return shown_panels(matrix_views()[view], store, _compared, setting)
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+def pairs_of(
+    store: Store, _compared: Comparison, of: ComparedState, _baseline: ComparisonRow, baseline: str, view: str
+) -> dict[str, tuple[Panel, Panel]]:
+    """Return the panels that are subtracted; cached by ``of`` and the baseline's key."""
+    panels = panels_of(store, _compared, of, _baseline.setting, view)
+    return paired_panels(matrix_views()[view], store, _compared, panels, _baseline)
+
+
+def draw_matrices(shown: ShownComparison) -> None:
+    """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
+    views, compared = matrix_views(), shown.comparison
+    titles = {
+        name: f"{v.title} ({curves.recording_methods(name)})" if v.recorded else v.title
+        for name, v in views.items()
+    }
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        first = list(titles).index(FIRST)
+        view = session.choose(st.selectbox, "Matrix", titles, "matrix", index=first, width=380)
+        fitted = st.toggle(
+            "Fit colours to the values",
+            key="compare_fitted",
+            bind="query-params",
+            disabled=views[view].recorded,
+        )
+        order = session.choose(st.selectbox, "Order of rows", ORDERS, "rows", width=220)
+    columns = 1 if session.is_narrow() else SIDE_BY_SIDE
+    with_differences = views[view].differences != "nowhere"
+    found = False
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        by_key = panels_of(shown.store, compared, shown.version, setting, view)
+        if not by_key:
+            continue
+        found = True
+        panels = ordered_panels(list(by_key.values()), order)
+        st.markdown(f"**{markup.md(title)}**")
+        beside = 1 if view == "methods" else columns
+        matrices = Heatmaps(view, titles[view], tuple(panels), fitted=fitted, columns=beside)
+        charts.draw_figure(matrices, f"compare_heat_{view}_{i}")
+        rows, baseline = compared.rows_in(setting), shown.source.baseline_in(setting)
+        if baseline is None or not with_differences:
+            continue
+        by_key = dict(zip(by_key, panels, strict=True))
+        pairs = pairs_of(shown.store, compared, shown.version, baseline, baseline.key, view)
+        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
+        if gaps:
+            label = markup.md(markup.clipped(baseline.label))
+            seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
+            st.markdown(f"**Difference from {label}{seeds}, percentage points**")
+            key = f"compare_gap_{view}_{i}"
+            drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference", columns=columns)
+            charts.draw_figure(drawn, key)
+            if view == "models":
+                two_runs.draw_pictures(shown.store, rows, baseline, gaps, key)
+    if not found:
+        why = views[view].absent
+        st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")
+    elif shown.choice.baseline is None and with_differences:
+        st.caption("Choose a baseline above to see the differences, cell by cell.")
+
+
+def draw_curves(shown: ShownComparison) -> None:
+    """Draw the mean over seeds with its band, a chart per setting."""
+    compared, source = shown.comparison, shown.source
+    recorded = recorded_values(source)
+    titles: dict[str, str] = {m: METRICS[m].title for m in BY_ROUND if m in compared.metrics}
+    titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        value = session.choose(st.selectbox, "Value", titles, "curve")
+        axis = session.choose(st.selectbox, "Against", AXES, "axis")
+        band: Band = session.choose(st.selectbox, "Band", BANDS, "band")
+        highlighted = st.selectbox(
+            "Highlight",
+            list(dict.fromkeys(row.drawn_label for row in compared.rows)),
+            index=None,
+            key="highlight",
+            bind="query-params",
+            placeholder="none",
+            help="This line stands out, and the others fade. The pointer over a line does so for a moment.",
+        )
+        best = _best_lines(max(len(compared.rows_in(s)) for s in compared.settings), value == LOSS)
+        scales, weight = _axes_and_smoothing()
+    in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        st.markdown(f"**{markup.md(title)}**")
+        lines = lines_of(source, setting, value, axis, recorded)
+        if not lines:
+            st.info("No row here has recorded this value.", icon=":material/hourglass_empty:")
+            continue
+        figure = Curves(
+            "curves",
+            titles[value],
+            tuple(curves.smoothed(curves.with_band(line, band), weight) for line in lines),
+            AXES[axis],
+            titles[value],
+            in_per_cent,
+            460,
+            best,
+            scales,
+            lower_is_better=value == LOSS,
+            band=band,
+            highlighted=highlighted,
+        )
+        charts.draw_figure(figure, f"compare_curves_{i}", with_alt=True)
+    said = MEANING_OF_BANDS[band]
+    said += f" Thick: smoothed with weight {weight:g}; faint: as measured." if weight else " No smoothing."
+    if value in recorded:
+        said = f"{said} {markup.md(recorded[value].explanation)}".strip()
+    st.caption(said)
+
+
+def _best_lines(lines: int, lower_is_better: bool) -> int | None:
+    """Draw the number of lines to show where there are many, and return it; None: all of them."""
+    if lines <= FEW_LINES:
+        return None
+    return st.number_input(
+        "Best rows shown",
+        min_value=1,
+        max_value=lines,
+        value=FEW_LINES,
+        key="best_lines",
+        bind="query-params",
+        width=160,
+        help=f"The rows with the {'lowest' if lower_is_better else 'highest'} last values. A click on a name "
+        "in the legend shows or hides a row, a double click shows it alone; the pointer over a line or a "
+        "name brings it out.",
+    )
+
+
+def _axes_and_smoothing() -> tuple[list[Literal["x", "y"]], float]:
+    """Draw the choice of logarithmic axes and of the weight of smoothing."""
+    with st.popover("Axes and smoothing", icon=":material/show_chart:"):
+        scales: list[Literal["x", "y"]] = []
+        scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
+        scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
+        weight = st.slider(
+            "Smoothing",
+            0.0,
+            0.95,
+            0.0,
+            0.05,
+            key="smoothing",
+            bind="query-params",
+            help="Exponential moving average; the raw line stays visible behind it.",
+        )
+    return scales, weight
+
+
+def draw_cost(shown: ShownComparison) -> None:
+    """Draw accuracy against cost, with the Pareto front, and the cost to reach a target."""
+    compared, metric = shown.comparison, shown.metric
+    with st.container(horizontal=True):
+        titles = {axis: text.capitalize() for axis, text in AGAINST.items()}
+        against: CostAxis = session.choose(
+            st.segmented_control, "Against", titles, "cost", default="megabytes", required=True
+        )
+        scale = session.choose(
+            st.segmented_control,
+            "Axis of the cost",
+            SCALES,
+            "cost_scale",
+            default="automatic",
+            required=True,
+            help="Automatic: logarithmic if the costs span a factor of ten. A logarithmic axis draws a cost "
+            "of 0 at its left edge.",
+        )
+        share = session.choose(
+            st.segmented_control,
+            "Cost to reach",
+            {share: f"{share} %" for share in SHARES},
+            "cost_share",
+            default=USUAL_SHARE,
+            required=True,
+            help="A share of the highest mean in the setting. A second table shows what each row needed.",
+        )
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        costs = row_costs(shown.store, compared, setting, metric)
+        figure = cost_figure(shown.source, costs, against, scale)
+        st.markdown(f"**{markup.md(title)}**")
+        if figure is None:
+            st.info(
+                f"None of these runs has recorded its {AGAINST[against]} in every round"
+                f"{', up and down' if against == 'megabytes' else ''}; imported results often have none.",
+                icon=":material/hourglass_empty:",
+            )
+            continue
+        charts.draw_figure(figure, f"compare_cost_{i}")
+        if not st.session_state.get("as_tables"):
+            st.html(_cost_table(costs, pareto_front(costs, against), metric, title))
+        reached = reaching(shown.store, compared, setting, metric, (share,))
+        if not reached:
+            st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
+        for found in reached:
+            _draw_reached(found, title)
+    st.caption(
+        "Hover over a point for its name; where a name has no room, the point has its number in the table. "
+        "Front: no other row reaches more without costing more. "
+        "Traffic: all clients over all rounds, up and down (1 MB = 1,000,000 bytes); unknown if a script "
+        "recorded one direction only. Time: training and aggregation of all rounds. "
+        "The column of evaluation includes diagnostics and checkpoints; no column includes "
+        "loading. All are means over runs; with its search: one run and all draws of the search "
+        "that selected its hyper-parameters."
+    )
+
+
+def _draw_reached(found: Reaching, setting: str) -> None:
+    """Draw each row's cost to reach a share of the best."""
+    st.markdown(f"**{markup.md(found.title)}**")
+    header = [("Method", "wide"), ("Seeds that reach it", "num")]
+    header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
+    _, *columns = reach_table(found).values()
+    rows = [
+        [
+            markup.method_html(reach.row.label, reach.row.method),
+            *("-" if value is None else markup.esc(value) for value in values),
+        ]
+        for reach, *values in zip(found.rows, *columns, strict=True)
+    ]
+    st.html(markup.table_html(header, rows, f"{found.title} on {setting}"))
+    st.caption(
+        "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
+        "sample standard deviation over the seeds that reach it; if none does, no cost is given."
+    )
+
+
+def _cost_table(costs: Sequence[Cost], best: Sequence[Cost], metric: Metric, title: str) -> str:
+    numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
+    numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
+    tuned = any(c.tuned is not None for c in costs)
+    numbers += ["With its search, MB", "With its search, s"] if tuned else []
+    header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
+    rows = [
+        [
+            str(i),
+            markup.method_html(c.label, c.method),
+            markup.number(c.accuracy, 1),
+            *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+            *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+            *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
+            "yes" if c in best else "",
+        ]
+        for i, c in enumerate(costs, 1)
+    ]
+    return markup.table_html(header, rows, f"Cost on {title}")
+
+
+def draw_sweep(shown: ShownComparison) -> None:
+    """Draw all methods over one field, one method over one and over two, and all combinations."""
+    compared, metric = shown.comparison, shown.metric
+    families = families_of(compared, metric)
+    if not families:
+        st.info(VIEW.absent, icon=":material/tune:")
+        return
+    for family in families:
+        for said in sweeps.findings(compared, family, metric, shown.choice.test):
+            st.markdown(markup.md(said))
+    joint, alone = sweeps.joint_families(families)
+    for i, (field, together) in enumerate(joint.items()):
+        figure = joint_figure(together, field, metric)
+        st.markdown(f"**{markup.md(figure.title)}**")
+        charts.draw_figure(figure, f"sweep_all_{i}", with_alt=True)
+    if alone:
+        _one_method(alone, metric, colour_range(families))
+    figure = parallel_figure(families, metric)
+    st.markdown(f"**{figure.title}**")
+    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
+    st.caption("Drag along an axis to keep only the lines that pass through that range.")
+    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
+
+
+def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[int, int]) -> None:
+    """Draw one of the methods that no chart of all methods has, over one of its fields and over two."""
+
+    def name(index: int) -> str:  # unique, since titles may be equal where settings differ
+        family = families[index]
+        fields = ", ".join(field_phrase(f) for f in family.fields)
+        return f"{family.title} over {fields} ({counted(len(family.rows), 'combination')})"
+
+    family = families[0]
+    if len(families) > 1:
+        family = families[st.selectbox("Method", range(len(families)), format_func=name, key="sweep_family")]
+    field = family.fields[0]
+    if len(family.fields) > 1:
+        field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
+    charts.draw_figure(line_figure(family, field, metric), "sweep_line")
+    lines = len(sweeps.sweep_lines(family, field))
+    if lines > MAX_LINES:
+        st.caption(f"{MAX_LINES} of {lines} lines are drawn; the chart of all combinations has the others.")
+    if len(family.fields) > 1:
+        _over_two(family, metric, colours)
+
+
+def _over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> None:
+    """Draw a heatmap over two fields, with every other field at one value, in the colours of all charts."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
+        rest = [f for f in family.fields if f != row]
+        column = st.selectbox("Columns", rest, format_func=field_title, key="sweep_column")
+        fixed = {
+            f: st.selectbox(
+                field_title(f),
+                family.values(f),
+                format_func=partial(value_text, f),
+                key=f"sweep_at_{f}",
+            )
+            for f in rest
+            if f != column
+        }
+    found = sweeps.sweep_grid(family, row, column, fixed)
+    chart = sweep_heatmap(found, session.theme(), METRICS[metric].title, colours, METRICS[metric].unit)
+    columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
+    for value, stats in zip(found.columns, zip(*found.stats, strict=True), strict=True):
+        name = f"{field_phrase(column)} {value_text(column, value)}"
+        columns[name] = [None if stat is None else stat.text() for stat in stats]
+    charts.draw(chart, "sweep_grid", columns)
+    st.caption(markup.md(chart.alt))

@@ -1,0 +1,355 @@
+"""The tabs of the page Run: what was recorded, and analyses of the trained model, which are stored."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.base.presentation import FieldChart
+from fedcore.base.progress import shortened
+from fedcore.config.field_names import field_phrase
+from fedcore.jobs import analysis
+from fedcore.methods import registry
+from fedcore.methods.base import overrides
+from fedcore.results import progress
+from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
+from fedcore.results.charts import analyses
+from fedcore.results.comparison import compare
+from fedcore.results.matrices import run_panel
+from fedcore.results.run_files import (
+    environment_texts,
+    repeat_command,
+    run_toml,
+    stored_files,
+    trained_with,
+)
+from fedcore.store import RunRow, TaskRow
+from pages.widgets import background, charts, markup, session
+
+LOG_LINES = 400
+MANY_CLIENTS = 15
+"""Clients above which their table scrolls."""
+OWN_SAMPLES = "its own test samples"
+CLASS_NAME = 30
+"""Characters of a class name below a small image, whose text alternative has the whole name."""
+
+
+def clients(run: RunRow) -> None:
+    """Draw a table of the clients' data, accuracy, rounds and traffic."""
+    store = session.store()
+    entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
+    if not entities:
+        no_round_yet(run)
+        return
+    last = {o.client: o for o in store.cells.own_accuracy(run.id)}
+    took_part = store.rounds.clients(run.id)
+    # of a script's runs nobody recorded who took part, which is not the same as nobody
+    is_recorded = bool(took_part) or run.origin == "engine"
+    traffic: Counter[int] = Counter()
+    rounds: Counter[int] = Counter()
+    for row in took_part:
+        traffic[row.client] += (row.bytes_up or 0) + (row.bytes_down or 0)
+        rounds[row.client] += 1
+    accuracies = [last.get(e.entity) for e in entities]
+    columns: dict[str, list[object]] = {
+        "Client": [e.name for e in entities],
+        "Domain": [e.domain or "mixed" for e in entities],
+        "Training samples": [e.samples for e in entities],
+        "Own accuracy, %": [
+            None if o is None else markup.rounded_alike(100 * o.correct / o.total, 1) for o in accuracies
+        ],
+        "Test samples": [None if o is None else o.total for o in accuracies],
+        "Rounds": [rounds[e.entity] if is_recorded else None for e in entities],
+        "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE if is_recorded else None for e in entities],
+    }
+    formats = {
+        "Own accuracy, %": st.column_config.NumberColumn(format="%.1f"),
+        "Traffic, MB": st.column_config.NumberColumn(format="%.2f"),
+    }
+    st.dataframe(
+        columns,
+        hide_index=True,
+        height=600 if len(entities) > MANY_CLIENTS else "content",
+        key="run_clients",
+        column_config=formats,
+        placeholder="-",
+        alt="Clients",
+    )
+
+
+def no_round_yet(run: RunRow) -> None:
+    """Say that no round has been evaluated."""
+    text = (
+        "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
+    )
+    st.info(text, icon=":material/hourglass:")
+
+
+def log(run: RunRow) -> None:
+    """Draw the notices, the error, the end of the log, and the files of a run."""
+    store = session.store()
+    for note in run.notices:
+        st.markdown(f"- {markup.md(note.message)}")
+    trace, tail = store.runs.error(run.id), progress.log_tail(store, run.id, LOG_LINES)
+    if trace and trace.strip() not in tail:
+        st.code(trace, language=None, wrap_lines=True)
+    if tail:
+        st.code(tail, language=None, wrap_lines=True)
+        st.caption(f"At most the last {LOG_LINES} lines of the log, read at {time.strftime('%H:%M:%S')}.")
+    else:
+        why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
+        st.info(f"This run has no log here{why}.", icon=":material/description:")
+    path = store.runs.log_path(run.id)
+    if not run.ended:
+        st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
+    files = stored_files(store, run.id)
+    if files:
+        columns = {
+            "File": [markup.md(f.name) for f in files],
+            "Kind": [f.kind for f in files],
+            "MB": [f"{f.megabytes:.2f}" for f in files],
+            "Written": [f.written for f in files],
+        }
+        markup.table(columns, "Files of this run")
+        st.caption(markup.md(f"In {path.parent}"))
+
+
+def reproduce(run: RunRow) -> None:
+    """Draw the config, the environment, and the command that repeats the run."""
+    store = session.store()
+    text, environment = run_toml(store, run.id), store.runs.environment(run.id)
+    if run.origin == "engine":
+        name = f"run-{run.id}.toml"
+        markup.download(f"Download {name}", text, name)
+        st.caption("Save the file in FedLens's folder, activate its environment, and run there:")
+        st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
+        st.caption(
+            f"{trained_with(environment)}. The config below lists all hyper-parameters.",
+            help="The same machine, versions and config give the same numbers, in a new experiment beside "
+            "this one.",
+        )
+    else:
+        st.info(
+            "These results were recorded by a script or imported, so FedLens cannot repeat them. The config "
+            "that came with them is below.",
+            icon=":material/info:",
+        )
+    st.code(text, language="toml", wrap_lines=True)
+    if environment:
+        texts = environment_texts(environment)
+        columns = {"Environment": list(map(markup.md, texts)), "Value": list(map(markup.md, texts.values()))}
+        markup.table(columns, "Environment of the run")
+
+
+def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
+    """Return the analyses that a run allows, by the titles of their tabs."""
+    if run.origin != "engine":
+        return {}
+    tabs: dict[str, Callable[[RunRow], None]] = {
+        "Predictions": predictions,
+        "Feature space": feature_space,
+        "Evidence": evidence,
+    }
+    method = registry.load_all().get(run.method)
+    if method is None or overrides(method, "prompts"):
+        tabs["Prompt words"] = prompt_words
+    for chart in () if method is None else method.about.field_charts:
+        tabs[chart.title] = partial(field_chart, chart=chart)
+    return tabs
+
+
+def analysed(
+    run: RunRow,
+    what: analysis.AnalysisKind,
+    model: int,
+    test_set: int,
+    button: str,
+    description: str,
+    draw: Callable[[TaskRow], None],
+) -> None:
+    """Draw an analysis and the round it is of, or else its progress, its error or the button that starts it.
+
+    Args:
+        model, test_set: entity codes.
+        draw: draws the finished task.
+    """
+    store = session.store()
+    task, key = analysis.find(store, run.id, what, model, test_set), f"{run.id}_{what}_{model}_{test_set}"
+    obstacle = analysis.obstacle(store, run.id)
+    impossible = bool(obstacle) or not session.writable()
+    done = task is not None and task.status == "done"
+    # the row of a finished task outlives its files, of which the words need none
+    if task is not None and done and (what == "nearest_words" or task.arrays()):
+        draw(task)
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        round_ = (task.result or {}).get("round")
+        left.caption(f"Computed from the checkpoint after round {round_} and kept with the run.")
+        asked = right.button("Compute again", key=f"again_{key}", disabled=impossible)
+    else:
+        if done:
+            st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
+        elif task is not None:
+            background.show_task(task, "Analysis")
+        else:
+            st.caption(description)
+        if obstacle:
+            st.info(markup.md(obstacle), icon=":material/search_off:")
+        asked = (task is None or task.ended) and st.button(
+            button if task is None else "Try again",
+            key=f"ask_{key}",
+            type="primary",
+            disabled=impossible,
+            icon=":material/search_insights:",
+        )
+    if asked:
+        analysis.submit(store, run.id, what, model, test_set, again=True)
+        jobs.ensure_worker(store)
+        st.rerun()
+
+
+def models(run: RunRow) -> dict[str, int]:
+    """Return the entity codes of the models that were evaluated, by name."""
+    store = session.store()
+    rows = run_panel(store, run).rows
+    codes = {e.name: e.entity for e in store.cells.entities(run.id) if e.kind in ("global", "client")}
+    return {name: codes[name] for name in rows if name in codes}
+
+
+def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
+    """Let the reader choose a model and a test set; both are kept in the URL."""
+    codes = models(run)
+    left, right = st.columns(2)
+    first = next((i for i, name in enumerate(codes) if codes[name] != 0), 0)
+    name = left.selectbox("Model", list(codes), index=first, key=f"{key}_model", bind="query-params")
+    model = codes.get(name or "", 0)
+    if not test_set or name is None:
+        return model, 0
+    entities = session.store().cells.entities(run.id)
+    sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
+    if model:  # the global model has no own samples
+        sets = {OWN_SAMPLES: model, **sets}
+    chosen = right.selectbox("Test set", list(sets), key=f"{key}_set", bind="query-params")
+    return model, sets.get(chosen or "", 0)
+
+
+def predictions(run: RunRow) -> None:
+    """Draw the confusion matrix and the accuracy of every class."""
+
+    def draw(task: TaskRow) -> None:
+        arrays = task.arrays()
+        names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
+        chosen = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
+        counts = confusion(arrays, (task.result or {})["classes"], names[chosen])
+        matrix = analyses.confusion_chart(counts, session.theme(), session.is_narrow())
+        left, right = st.columns([3, 2])
+        with left:
+            st.markdown("**Confusion matrix**")
+            charts.draw(matrix, "confusion", counts.matrix_table())
+        with right:
+            st.markdown("**Accuracy by class**")
+            by_class = analyses.class_chart(counts, session.theme(), run.method)
+            charts.draw(by_class, "by_class", counts.table())
+
+    about = "Predicts all test samples with the newest checkpoint and shows which classes are confused."
+    analysed(run, "predictions", 0, 0, "Compute predictions", about, draw)
+
+
+def feature_space(run: RunRow) -> None:
+    """Draw the t-SNE plot of images, class features and centroids."""
+
+    def draw(task: TaskRow) -> None:
+        arrays, classes = task.arrays(), (task.result or {})["classes"]
+        chart = analyses.space_chart(arrays, classes, session.theme())
+        charts.draw(chart, "space", space_table(arrays, classes))
+        st.caption(
+            "Dots: images. Stars: class features. Crosses: centroids of each class's images.",
+            help="The model compares images with class features. t-SNE preserves neighbourhoods; distances "
+            "between distant groups mean nothing.",
+        )
+
+    about = "A t-SNE plot of image features, class features and class centroids as this model compares them."
+    analysed(run, "feature_space", *choose(run, "space"), "Compute the t-SNE plot", about, draw)
+
+
+def evidence(run: RunRow) -> None:
+    """Draw the Grad-CAM maps."""
+
+    def draw(task: TaskRow) -> None:
+        draw_maps(task.arrays(), (task.result or {})["classes"])
+        st.caption(
+            "The first test samples as the model sees them. Bright parts of an image support a score.",
+            help="Colours are relative to the maximum in that image.",
+        )
+
+    about = "Grad-CAM maps show which parts of an image support the prediction and the method's other scores."
+    analysed(run, "evidence", *choose(run, "cam"), "Compute the maps", about, draw)
+
+
+def draw_maps(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
+    """Draw a column per image: the image as the model sees it, then one map per score."""
+    pictures = analyses.overlays(arrays)
+    labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
+    shown = 2 if session.is_narrow() else 4
+    for first in range(0, len(labels), shown):
+        columns = st.columns(shown, wrap=False)
+        for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
+            with column:
+                right = predicted[i] == labels[i]
+                guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))
+                st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
+                for name, images in pictures.items():
+                    alt = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
+                    st.image(images[i], caption=name, alt=alt)
+
+
+def prompt_words(run: RunRow) -> None:
+    """Show the words of the vocabulary that are nearest to the learned prompts."""
+    model, _ = choose(run, "words", test_set=False)
+
+    def draw(task: TaskRow) -> None:
+        rows = (task.result or {})["rows"]
+        method = registry.load_all().get(run.method)
+        titles = {} if method is None else method.about.prompts
+        columns = {
+            "Position": [r["position"] for r in rows],
+            "Nearest words": [", ".join(r["words"]) for r in rows],
+            "Distance of the nearest": [r["distances"][0] for r in rows],
+            "Prompt": [titles.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
+            "Class": [r["class"] or "all" for r in rows],
+        }
+        widths = {
+            "Position": st.column_config.NumberColumn(width=70),
+            "Nearest words": st.column_config.TextColumn(
+                help="~ marks a token that does not end its word", width=240 if session.is_narrow() else 420
+            ),
+            "Distance of the nearest": st.column_config.NumberColumn(
+                help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be "
+                "read as one"
+            ),
+            "Class": st.column_config.TextColumn(width=200),
+        }
+        st.dataframe(columns, hide_index=True, key=f"words_{run.id}_{model}", column_config=widths)
+
+    about = "Finds the words of CLIP's vocabulary nearest to each learned prompt vector."
+    analysed(run, "nearest_words", model, 0, "Find the words", about, draw)
+
+
+def field_chart(run: RunRow, chart: FieldChart) -> None:
+    """Draw accuracy and a recorded value over the values that a field takes in the run's experiment."""
+    comparison = compare(session.store(), [run.experiment_id], "last")
+    rows = rows_by_field(session.store(), comparison, run, chart)
+    if len(rows) < 2:
+        field = field_phrase(chart.over)
+        st.info(
+            f"This plot needs finished runs of one experiment with at least two values of {field}: "
+            f"launch an experiment with a sweep over {field}, or wait for the one that is running.",
+            icon=":material/stacked_line_chart:",
+        )
+        return
+    drawn = analyses.field_chart(rows, chart, session.theme(), run.method)
+    charts.draw(drawn, "field_chart", field_table(rows, chart))
+    st.caption(f"{markup.md(drawn.alt)} Last round, mean over clients and seeds.")
