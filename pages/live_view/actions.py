@@ -219,7 +219,7 @@ def notification(experiment: ExperimentRow) -> None:
         key="live_notice",
         width="content",
         data={
-            "address": browser.counts_address(experiment.id),
+            "address": browser.address(browser.COUNTS, experiment.id),
             "every": TITLE_SECONDS,
             "experiment": experiment.id,
             "name": experiment.name,
