@@ -6,10 +6,9 @@ from __future__ import annotations
 import pandas  # noqa: F401
 import streamlit as st
 
-from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import browser, charts, markup, session
+from pages.widgets import background, browser, charts, markup, session
 
 ICON = session.ASSETS / "icon.svg"
 DAMAGE_CHECK_SECONDS = 20.0
@@ -31,15 +30,13 @@ def open_database() -> bool:
     store = session.store()
     try:
         access = prepared(str(store.path), store.path.exists())
-        if access.writable:
-            jobs.ensure_worker(store)
-            store.jobs.reconcile()
-        else:
+        st.session_state["writable"] = access.writable
+        background.keep_working()
+        if not access.writable:
             st.warning(markup.md(access.why or ""), icon=":material/lock:")
     except FedLensError as error:
         markup.show_error(error)
         return False
-    st.session_state["writable"] = access.writable
     return True
 
 

@@ -39,7 +39,7 @@ def is_own_data(entry: Entry) -> bool:
     return not (entry.embedded or entry.domains or entry.classes or entry.class_count)
 
 
-class Check(NamedTuple):
+class FolderCheck(NamedTuple):
     """The check of a folder: of a data set of the catalog by its name, or of the user's own data (None)."""
 
     name: str | None
@@ -48,7 +48,7 @@ class Check(NamedTuple):
     domains: Sequence[str] = ()
 
     @classmethod
-    def of_form(cls, data: Mapping[str, Any], whole: bool = False) -> "Check":
+    def of_form(cls, data: Mapping[str, Any], whole: bool = False) -> "FolderCheck":
         """Return the check of the form's data part; ``whole`` ignores its choice of domains."""
         entry = catalog.entry(data["name"])
         domains = () if whole else data.get("domains") or ()
@@ -100,7 +100,7 @@ def note_typed(key: str) -> None:
 
 def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
     """Show the check that a data set of the form needs first, or offer it where it has not begun."""
-    check = Check.of_form(data)
+    check = FolderCheck.of_form(data)
     task = check.started()
     if task is not None and task.status == "done":  # the data set is still not ready: its report says why
         report = CheckReport.model_validate((task.result or {})["report"])
@@ -142,7 +142,7 @@ def known_domains(data: Mapping[str, Any]) -> tuple[str, ...]:
     planned: dict[str, tuple[str, ...]] = st.session_state.get(_PLANNED, {})
     if found := planned.get(_folder(data)):
         return found
-    task = Check.of_form(data, whole=True).task if is_own_data(entry) else None
+    task = FolderCheck.of_form(data, whole=True).task if is_own_data(entry) else None
     if task is not None and task.status == "done" and task.result and task.result["name"] == entry.name:
         return tuple(task.result["report"]["domains"])  # none if the data cannot be used
     return ()
@@ -218,7 +218,7 @@ def sample_images(data: Mapping[str, Any]) -> None:
         if catalog.entry(data["name"]).embedded:
             sheet = counts_and_samples(data["name"])[1]
         else:
-            check = Check.of_form(data, whole=True)
+            check = FolderCheck.of_form(data, whole=True)
             if check.task is None and session.writable():
                 check.submit()
             task = check.task

@@ -145,7 +145,11 @@ def config_form(
     defaults = default_values(config)
     given: dict[str, Any] = {}
     paths = {name: f"{path}.{name}".lstrip(".") for name in config.model_fields}
-    own_editors = {name: extra for name, info in config.model_fields.items() if (extra := _extra(info))}
+    own_editors: dict[str, dict[str, Any]] = {
+        name: dict(info.json_schema_extra)
+        for name, info in config.model_fields.items()
+        if isinstance(info.json_schema_extra, dict) and "editor" in info.json_schema_extra
+    }
     boxes = [name for name, info in config.model_fields.items() if info.annotation is bool]
     others = [name for name in config.model_fields if name not in (*boxes, *own_editors)]
     for names in (others, boxes):  # boxes to tick have separate rows
@@ -168,12 +172,6 @@ def config_form(
         if value != defaults[name]:
             given[name] = value
     return given
-
-
-def _extra(info: FieldInfo) -> dict[str, Any]:
-    """Return the editor of a field and its condition; empty for a field with an ordinary widget."""
-    extra = info.json_schema_extra
-    return dict(extra) if isinstance(extra, dict) and "editor" in extra else {}
 
 
 def default_values(config: type[BaseModel]) -> dict[str, Any]:

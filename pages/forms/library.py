@@ -18,7 +18,14 @@ from fedcore.papers import experiments
 from fedcore.results.run_files import DataCounts
 from fedcore.store import TaskRow
 from pages.forms import drafts
-from pages.forms.dataset import OWN_DATA, Check, columns_field, counts_and_samples, is_own_data, note_typed
+from pages.forms.dataset import (
+    OWN_DATA,
+    FolderCheck,
+    columns_field,
+    counts_and_samples,
+    is_own_data,
+    note_typed,
+)
 from pages.forms.inputs import with_field_titles
 from pages.widgets import background, markup, session
 
@@ -50,7 +57,7 @@ def add_data() -> None:
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
-    check = Check(name, root, columns)
+    check = FolderCheck(name, root, columns)
     task = check.started() if root else None
     busy = task is not None and not task.ended
     missing = False

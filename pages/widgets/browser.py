@@ -84,14 +84,9 @@ def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
     _cell_click(key, data={"chart": chart_key}, on_cell_change=clicked)
 
 
-def pulse_address(experiment: int | None) -> str:
-    """Return the address for the pulse of an experiment; None stands for all experiments."""
-    return f"{session.base_path()}{PULSE}?experiment={ALL if experiment is None else experiment}"
-
-
-def counts_address(experiment: int) -> str:
-    """Return the address that serves the runs of an experiment by state."""
-    return f"{session.base_path()}{COUNTS}?experiment={experiment}"
+def address(path: str, experiment: int | None) -> str:
+    """Return the address of PULSE or COUNTS for an experiment; None stands for all experiments."""
+    return f"{session.base_path()}{path}?experiment={ALL if experiment is None else experiment}"
 
 
 def answer(request: Request) -> Response:
@@ -124,5 +119,5 @@ def rerun_on_change(experiment: int | None, seen: str, every: float, longest: fl
         every: seconds between two polls.
         longest: seconds after which the fragment runs again even without a change; None: never.
     """
-    data = {"address": pulse_address(experiment), "seen": seen, "every": every, "longest": longest}
+    data = {"address": address(PULSE, experiment), "seen": seen, "every": every, "longest": longest}
     _clock("clock", data=data, on_news_change=ignore)

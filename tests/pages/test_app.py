@@ -61,7 +61,7 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, db: Path) ->
     another, _ = fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
 
     def now(number: int = created.experiment_id) -> str:
-        status, text = ask(browser.pulse_address(number))
+        status, text = ask(browser.address(browser.PULSE, number))
         assert status == 200
         return text
 
@@ -79,17 +79,21 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, db: Path) ->
 
 def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, db: Path) -> None:
     _, (first,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    before = ask(browser.pulse_address(None))
-    assert ask(browser.pulse_address(None)) == before
+    before = ask(browser.address(browser.PULSE, None))
+    assert ask(browser.address(browser.PULSE, None)) == before
     fill.train(first, until=1)
-    trained = ask(browser.pulse_address(None))
+    trained = ask(browser.address(browser.PULSE, None))
     fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
-    assert len({before, trained, ask(browser.pulse_address(None))}) == 3
+    assert len({before, trained, ask(browser.address(browser.PULSE, None))}) == 3
 
 
 def test_a_question_that_cannot_be_answered(ask: Asked) -> None:
     assert ask("/pulse")[0] == 400
-    assert ask(browser.pulse_address(10**30))[0] == ask(browser.counts_address(10**30))[0] == 400
+    assert (
+        ask(browser.address(browser.PULSE, 10**30))[0]
+        == ask(browser.address(browser.COUNTS, 10**30))[0]
+        == 400
+    )
     assert "by its number" in ask("/pulse?experiment=x")[1]
     status, text = ask("/pulse?experiment=1")
     assert status == 503

@@ -13,7 +13,7 @@ from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
-from pages.forms.dataset import Check
+from pages.forms.dataset import FolderCheck
 from tests.support.jobs import execute_next
 from tests.support.web.pages import Opened, button, keep_checkpoint, work_off
 
@@ -117,9 +117,9 @@ def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
 
 
 def test_each_reading_of_a_folder_is_a_check_of_its_own() -> None:
-    keys = {Check(name, root, {}).key for name, root in ((None, "/a"), ("pacs", "/a"), (None, "/b"))}
+    keys = {FolderCheck(name, root, {}).key for name, root in ((None, "/a"), ("pacs", "/a"), (None, "/b"))}
     assert len(keys) == 3
-    assert Check(None, "~/a", {}).key == Check(None, str(Path.home() / "a"), {}).key
+    assert FolderCheck(None, "~/a", {}).key == FolderCheck(None, str(Path.home() / "a"), {}).key
 
 
 @pytest.fixture
