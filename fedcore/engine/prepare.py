@@ -19,6 +19,7 @@ from fedcore.config import (
     DataConfig,
     Experiment,
     RunConfig,
+    TransferConfig,
     backbones,
 )
 from fedcore.data import catalog
