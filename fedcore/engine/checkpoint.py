@@ -239,8 +239,7 @@ class RunState:
             for name in self._rows.values.keys() & content.keys():
                 rows = self._rows.values[name]
                 rows[clients.to(rows.device)] = content[name]
-            moments = _parts(content)["optimiser"]
-            self.optimiser.put(clients, ClientOptimiser(self.optimiser.config, len(clients), moments))
+            self.optimiser.put(clients, _parts(content)["optimiser"])
 
 
 def due_rows(written: Tensor, trained: Tensor, round_: int) -> Tensor:

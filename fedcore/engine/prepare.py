@@ -19,6 +19,7 @@ from fedcore.config import (
     DataConfig,
     Experiment,
     RunConfig,
+    TransferConfig,
     backbones,
 )
 from fedcore.data import catalog
@@ -231,9 +232,10 @@ class TransferInputs:
 def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = None) -> list[TransferInputs]:
     """Read the further data sets that a run is tested on, and check the method with their class names."""
     found = []
+    trained_on: tuple[DataConfig | TransferConfig, ...] = (run.data, *run.further_data)
     for i, other in enumerate(run.transfer):
         try:
-            for trained in (run.data, *run.further_data):
+            for trained in trained_on:
                 if (trained.name, trained.root) == (other.name, other.root) and trained.split != other.split:
                     raise FedLensError(
                         f"the models train on this data set with split {trained.split}, so images that "

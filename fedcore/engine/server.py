@@ -24,7 +24,7 @@ from fedcore.engine.clients.executor import (
     after_aggregation,
 )
 from fedcore.engine.clients.local import CHUNK, Trained
-from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
+from fedcore.engine.clients.optimisers import learning_rate
 from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
 from fedcore.methods.federation import Federation, LocalData
 from fedcore.methods.hyperparameters import Weighting
@@ -288,9 +288,7 @@ class Server:
         if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
             spans = (span for _, span in self._spans(clients))
             for span, result in zip(spans, results, strict=True):
-                members = clients[span]
-                optimiser = ClientOptimiser(method.config, len(members), result.moments)
-                self.run_state.optimiser.put(members, optimiser)
+                self.run_state.optimiser.put(clients[span], result.moments)
         parts = [result.trained for result in results]
         params, terms = (
             {name: torch.cat([of[name] for of in by_chunk]) for name in by_chunk[0]}
@@ -324,7 +322,7 @@ class Server:
                 round=round_,
                 received={n: v[span] for n, v in received.items()},
                 local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
-                moments=self.run_state.optimiser.select(members).moments if stores else {},
+                moments=self.run_state.optimiser.select(members) if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self.is_evaluated(round_),
                 only_means=self._only_means,

@@ -35,7 +35,16 @@ run, other = store.runs.get(created.run_ids)
 assert (ended, run.rounds_done, run.label, other.label) == ("done", 1, "PromptFL", "FedCLIP")
 print(*sorted(name for name in sys.modules if name.startswith("fedcore.methods.")))
 """
-BASES = {"base", "class_texts", "consent", "declarations", "hyperparameters", "registry", "tensors"}
+BASES = {
+    "base",
+    "class_texts",
+    "consent",
+    "declarations",
+    "federation",
+    "hyperparameters",
+    "registry",
+    "tensors",
+}
 """Files of the room that are no method."""
 
 

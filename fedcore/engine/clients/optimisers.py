@@ -95,14 +95,13 @@ class ClientOptimiser:
             self.moments[name] = self.zeros(like, self.clients)
         return self.moments[name]
 
-    def select(self, clients: Tensor) -> "ClientOptimiser":
-        """Return a copy of some clients' optimisers."""
-        moments = {n: t[clients].clone() for n, t in self.moments.items()}
-        return ClientOptimiser(self.config, len(clients), moments, self.lr_factors)
+    def select(self, clients: Tensor) -> dict[str, Tensor]:
+        """Return a copy of some clients' moments."""
+        return {n: t[clients].clone() for n, t in self.moments.items()}
 
-    def put(self, clients: Tensor, other: "ClientOptimiser") -> None:
-        """Write some clients' optimisers back."""
-        for name, values in other.moments.items():
+    def put(self, clients: Tensor, moments: Mapping[str, Tensor]) -> None:
+        """Write some clients' moments back."""
+        for name, values in moments.items():
             self._moment(name, values)[clients] = values
 
 

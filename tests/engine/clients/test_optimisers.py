@@ -42,7 +42,7 @@ def test_equal_to_torch_with_ragged_step_counts(kind, shape):
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_a_parameter_with_a_factor_has_that_learning_rate(kind):
     config, everyone = MethodConfig(optimiser=kind, lr=0.1), torch.arange(2)
-    scaled = ClientOptimiser(config, 2, lr_factors={"w": 0.5}).select(everyone)
+    scaled = ClientOptimiser(config, 2, lr_factors={"w": 0.5})
     halved = ClientOptimiser(config.model_copy(update={"lr": 0.05}), 2)
     plain = ClientOptimiser(config, 2)
     value, gradient = torch.ones(2, 3), torch.arange(6.0).view(2, 3)
@@ -59,9 +59,9 @@ def test_select_and_put_move_the_state_of_some_clients_only():
     optimiser = ClientOptimiser(config, 4)
     everyone = torch.arange(4)
     optimiser.step("w", torch.ones(4, 2), torch.ones(4, 2), everyone)
-    part = optimiser.select(torch.tensor([1, 3]))
+    part = ClientOptimiser(config, 2, optimiser.select(torch.tensor([1, 3])))
     part.step("w", torch.ones(2, 2), torch.ones(2, 2), torch.arange(2))
-    optimiser.put(torch.tensor([1, 3]), part)
+    optimiser.put(torch.tensor([1, 3]), part.moments)
     assert optimiser.moments["w/steps"].tolist() == [1, 2, 1, 2]
 
 
