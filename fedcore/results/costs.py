@@ -82,9 +82,9 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
         )
         stat, comparable = g.stats.get(metric), not g.other_tests
-        sent = (None if of is None else of / MEGABYTE for of in (up, down))
+        up, down = (None if sent is None else sent / MEGABYTE for sent in (up, down))
         times, mean = (train, aggregate, evaluate), None if stat is None else stat.mean
-        costs.append(Cost(g.drawn_label, g.method, mean, *sent, *times, comparable, g.config.method.tuned))
+        costs.append(Cost(g.drawn_label, g.method, mean, up, down, *times, comparable, g.config.method.tuned))
     return costs
 
 

@@ -83,7 +83,7 @@ def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
     if not tested:
         few = _few_seeds([row for row in table.rows if metric in row.means], metric)
         return few or f"No row could be tested against {baseline}; the table says why."
-    better = [t for t in tested if t[1].significant and (t[1].difference or 0) > 0]
+    better = [t for t in tested if t[1].better]
     worse = [t for t in tested if t[1].significant and t not in better]
     rest = [t for t in tested if not t[1].significant]
     parts = []
@@ -117,13 +117,8 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
     compared.sort(key=lambda row: row is not leader)  # first, so that its differences are from the others
     tests = pairwise_tests({row.row.key: row.means[metric].by_seed for row in compared}, test)
     against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
-    is_better = [found.significant and (found.difference or 0) > 0 for _, found in against]
-    better = [who for (who, _), yes in zip(against, is_better, strict=True) if yes]
-    open_ = [
-        f"{who} ({_measured_gap(found)})"
-        for (who, found), yes in zip(against, is_better, strict=True)
-        if not yes
-    ]
+    better = [who for who, found in against if found.better]
+    open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if not found.better]
     how = _how([found for _, found in against], test, tests_made(tests.values()), "pair")
     if not open_:
         beaten = better[0] if len(better) == 1 else f"each of the other {len(better)} rows"

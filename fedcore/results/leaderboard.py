@@ -10,6 +10,9 @@ across Countries", Review of Economic Studies 91, 2024.
 Mean ranks with Nemenyi's critical difference are not used: whether two rows differ would then depend on which
 other rows are in the table (Benavoli, Corani and Mangili, JMLR 17, 2016), and rows with unequal seeds would
 lose those that they do not share with all others.
+
+Below it are the further seeds that would separate rows. Their number follows from the differences and spreads
+that were measured, so it is itself uncertain when few seeds have measured them.
 """
 
 import math
@@ -17,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, pairwise
-from math import comb
 
 import numpy as np
 
@@ -112,7 +114,7 @@ class Board:
 
     def pairs(self, *joined: ComparisonRow) -> int:
         """Return the number of pairs that are tested once some more rows are ranked."""
-        return comb(len(self.ranks.keys() | {g.key for g in joined}), 2)
+        return math.comb(len(self.ranks.keys() | {g.key for g in joined}), 2)
 
     @property
     def budgets(self) -> str:

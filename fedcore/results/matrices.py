@@ -93,11 +93,11 @@ class Recorded:
             rows = [name for name in self.domains if name in held_out] if len(cells) else []
             panel = panel_of_cells(title, method, rows, self.domains, cells)
             return replace(panel, row_title="held out", column_title="domain")
-        cells = self.store.cells.coded(self.rounds, self.split, self.stage)
-        evaluated = np.union1d(cells.model, cells.test_set).tolist()
+        coded = self.store.cells.coded(self.rounds, self.split, self.stage)
+        evaluated = np.union1d(coded.model, coded.test_set).tolist()
         entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
         seeds = {run.id: run.seed for run in self.runs}
-        return accuracy_panel(title, method, cells, entities, seeds)
+        return accuracy_panel(title, method, coded, entities, seeds)
 
     @cached_property
     def held_out_cells(self) -> pd.DataFrame:

@@ -98,6 +98,11 @@ class PairedTest:
         return self.adjusted is not None and self.adjusted < LEVEL
 
     @property
+    def better(self) -> bool:
+        """Return whether the row is significantly better than the other one."""
+        return self.significant and (self.difference or 0) > 0
+
+    @property
     def text(self) -> str:
         """The adjusted p as ``p = 0.012``, or the reason why no test was made."""
         if self.adjusted is None:

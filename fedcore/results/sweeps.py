@@ -168,8 +168,7 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
     else:
         tests = pairwise_tests({r.group.key: value_per_seed(r.group.runs, metric) for r in compared}, test)
         against = {r.group.key: tests[top.group.key, r.group.key] for r in compared[1:]}
-        better = [found.significant and (found.difference or 0) > 0 for found in against.values()]
-        level = [r for r, is_better in zip(compared[1:], better, strict=True) if not is_better]
+        level = [r for r in compared[1:] if not against[r.group.key].better]
         level.sort(key=lambda r: -r.stat.mean)
         family = tests_made(tests.values())
         how = f" after Holm's correction for {counted(family, 'pair')}" if family > 1 else ""

@@ -104,10 +104,12 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
 def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str, Any]:
     """Return the trace of the clients with their names, outside the circle."""
     points = np.array(list(places.values()))
+    x, y = points.T
     sides = np.where(points[:, 0] > 0.3, "right", np.where(points[:, 0] < -0.3, "left", "center"))
     heights = np.where(points[:, 1] > 0.3, "top", np.where(points[:, 1] < -0.3, "bottom", "middle"))
     return silent_trace(
-        *points.T,
+        x,
+        y,
         "markers+text",
         xaxis=f"x{nth}",
         yaxis=f"y{nth}",

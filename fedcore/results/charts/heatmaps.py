@@ -221,7 +221,8 @@ def _grid(
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
-        texts, size = [], places.cell(panel)
+        texts: list[dict[str, Any]] = []
+        size = places.cell(panel)
         fit = len(panel.columns) <= TEXT_COLUMNS and size[0] >= TEXT_WIDTH[kind]
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
             y, x = np.nonzero(~np.isnan(panel.values))
@@ -314,8 +315,9 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
     for i, j in panel.own_cells:
         lines.setdefault(str(inks[i, j]), []).append(np.array((j, i)) + corners * (inset_x, inset_y))
     return [
-        silent_trace(*np.concatenate(frames).T, "lines", line={"width": FRAME, "color": ink})
+        silent_trace(x, y, "lines", line={"width": FRAME, "color": ink})
         for ink, frames in lines.items()
+        for x, y in [np.concatenate(frames).T]
     ]
 
 
