@@ -1,5 +1,7 @@
 """Class names encoded client by client equal those of one batch, forward and backward."""
 
+import math
+
 import pytest
 import torch
 
@@ -11,28 +13,30 @@ NAMES = ("x", "a much longer name of a class", "snow owl", "cat", "two words")
 
 
 @pytest.fixture
-def always(monkeypatch):
+def calls(monkeypatch):
     """Encode client by client however few tokens there are; returns the calls."""
-    calls, encode = [], prefixed.encode
+    made, encode = [], prefixed.encode
     monkeypatch.setattr(prefixed, "_FEWEST_NUMBERS", 0)
-    monkeypatch.setattr(prefixed, "encode", lambda *a: (calls.append(a), encode(*a))[1])
-    return calls
+    monkeypatch.setattr(prefixed, "encode", lambda *a: (made.append(a), encode(*a))[1])
+    return made
 
 
 def both_ways(backbone, suffix, context, lengths=None):
     """Return features and gradients, client by client and in one batch."""
     weights = torch.randn(len(context), len(suffix.classes), backbone.spec.embed_dim, dtype=context.dtype)
     found = []
-    for packed in (None, False):
+    for fewest in (0, math.inf):
         leaf = context.clone().requires_grad_()
-        features = encode_context(backbone, leaf, suffix, lengths, packed)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(prefixed, "_FEWEST_NUMBERS", fewest)
+            features = encode_context(backbone, leaf, suffix, lengths)
         found.append((features.detach(), torch.autograd.grad((features * weights).sum(), leaf)[0]))
     return found
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("activation", ["GELU", "QuickGELU"])
-def test_client_by_client_equals_one_batch_with_its_gradients(always, layers, activation):
+def test_client_by_client_equals_one_batch_with_its_gradients(calls, layers, activation):
     backbone = tiny_backbone(text_layers=layers)
     if activation == "QuickGELU":
         from open_clip.transformer import QuickGELU
@@ -42,24 +46,24 @@ def test_client_by_client_equals_one_batch_with_its_gradients(always, layers, ac
     suffix = class_suffix(backbone, NAMES)
     context = torch.randn(4, 3, 16, dtype=torch.float64)
     (ours, our_gradient), (plain, gradient) = both_ways(backbone, suffix, context)
-    assert len(always) == 1
+    assert len(calls) == 1
     torch.testing.assert_close(ours, plain, atol=1e-10, rtol=0)
     torch.testing.assert_close(our_gradient, gradient, atol=1e-10, rtol=0)
 
 
-def test_contexts_of_different_lengths_equal_those_of_one_batch(always):
+def test_contexts_of_different_lengths_equal_those_of_one_batch(calls):
     backbone = tiny_backbone()
     suffix, lengths = class_suffix(backbone, NAMES), torch.tensor([2, 5, 1, 5])
     context = torch.randn(4, 5, 16, dtype=torch.float64)
     context[3] = context[1]
     (ours, our_gradient), (plain, gradient) = both_ways(backbone, suffix, context, lengths)
-    assert len(always) == 1
+    assert len(calls) == 1
     torch.testing.assert_close(ours, plain, atol=1e-10, rtol=0)
     torch.testing.assert_close(our_gradient, gradient, atol=1e-10, rtol=0)
     assert not our_gradient[0, 2:].any() and our_gradient[0, :2].all()
 
 
-def test_clients_with_the_same_context_share_a_forward_pass_and_have_own_gradients(always, monkeypatch):
+def test_clients_with_the_same_context_share_a_forward_pass_and_have_own_gradients(calls, monkeypatch):
     backbone, passes = tiny_backbone(), []
     forward = prefixed.PrefixEncoder.forward
     monkeypatch.setattr(prefixed.PrefixEncoder, "forward", lambda *a: (passes.append(a), forward(*a))[1])
@@ -73,7 +77,7 @@ def test_clients_with_the_same_context_share_a_forward_pass_and_have_own_gradien
     assert not torch.equal(our_gradient[0], our_gradient[2])
 
 
-def test_a_client_alone_has_the_same_bits_as_among_others(always):
+def test_a_client_alone_has_the_same_bits_as_among_others(calls):
     backbone = tiny_backbone(torch.float32)
     suffix, context = class_suffix(backbone, NAMES), torch.randn(4, 3, 16)
     together = encode_context(backbone, context, suffix)
