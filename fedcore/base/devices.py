@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -27,9 +27,11 @@ class Device:
     """A device that runs can train on.
 
     Attributes:
-        id: ``cpu``, or the UUID of a GPU.
+        id: ``cpu``, or the UUID of a GPU or of an instance of a partitioned one.
         memory_total, memory_used: bytes; for the CPU, of the machine or of the control group that limits us.
         load: between 0 and 1, None if it cannot be read.
+        capability: of CUDA; the higher, the newer is the GPU.
+        index: the GPU's number in ``nvidia-smi``.
     """
 
     id: str
@@ -37,21 +39,34 @@ class Device:
     memory_total: int
     memory_used: int
     load: float | None
+    capability: tuple[int, int] = (0, 0)
+    index: int | None = None
 
 
 def list_devices() -> list[Device]:
-    """Return the GPUs that the installed torch can use, then the CPU."""
+    """Return the GPUs that the installed torch can use, the newest and largest first, then the CPU."""
     total = total_memory()
-    used = max(0, total - available_memory())
-    cpu = Device(CPU, platform.processor() or "CPU", total, used, _cpu_load())
-    return [*(_gpus() if torch_has_cuda() else []), cpu]
+    cpu = Device(CPU, platform.processor() or "CPU", total, max(0, total - available_memory()), _cpu_load())
+    gpus = _gpus() if torch_has_cuda() else []
+    return [*sorted(gpus, key=lambda gpu: (gpu.capability, gpu.memory_total), reverse=True), cpu]
 
 
-def check(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    devices = [found.id for found in list_devices()]
-    if device not in devices:
-        raise FedLensError(f"this machine has no device {device!r}; it has {', '.join(devices)}", "device")
+def named(text: str) -> Device:
+    """Return the device that a user names: ``cpu``, or a GPU's number, UUID or its beginning, or name.
+
+    Raises:
+        FedLensError: if no device of this machine has that name, or several have.
+    """
+    devices, asked = list_devices(), text.strip().lower()
+    gpus = [gpu for gpu in devices if gpu.id != CPU]
+    found = [d for d in devices if asked == d.id.lower()] or [g for g in gpus if asked == str(g.index)]
+    found = found or [gpu for gpu in gpus if asked and gpu.id.lower().startswith(asked)]
+    found = found or [gpu for gpu in gpus if asked and asked in gpu.name.lower()]
+    if len(found) == 1:
+        return found[0]
+    has = ", ".join([*(f"{gpu.index} ({gpu.name}, {gpu.id})" for gpu in gpus), CPU])
+    fault = f"{text!r} names {len(found)} devices of" if found else f"no device {text!r} is in"
+    raise FedLensError(f"{fault} this machine; it has {has}", "device")
 
 
 def _cpu_load() -> float | None:
@@ -101,13 +116,10 @@ def _gpus() -> list[Device]:
     gpus: list[Device] = []
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            load: float | None = None
-            with suppress(pynvml.NVMLError):  # a partitioned GPU does not report it
-                load = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-            uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-            gpus.append(Device(uuid, name, memory.total, memory.used, load))
+            with suppress(pynvml.NVMLError):  # a GPU that has fallen off the bus has no handle
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+                gpus += [_gpu(part, capability, index) for part in _parts(handle)]
     finally:
         pynvml.nvmlShutdown()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -115,6 +127,39 @@ def _gpus() -> list[Device]:
         return gpus
     names = [part.strip() for part in visible.split(",") if part.strip()]
     return [gpu for i, gpu in enumerate(gpus) if any(n == str(i) or gpu.id.startswith(n) for n in names)]
+
+
+def _parts(handle: Any) -> list[Any]:
+    """Return the instances of a partitioned GPU, which CUDA uses in its place, else the GPU itself."""
+    import pynvml
+
+    try:
+        partitioned = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except pynvml.NVMLError:
+        partitioned = False
+    if not partitioned:
+        return [handle]
+    instances = []
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with suppress(pynvml.NVMLError):  # this place for an instance is empty
+            instances.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+    return instances
+
+
+def _gpu(handle: Any, capability: tuple[int, int], index: int) -> Device:
+    import pynvml
+
+    load: float | None = None
+    with suppress(pynvml.NVMLError):  # an instance of a partitioned GPU does not report it
+        load = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        total, used = memory.total, memory.used
+    except pynvml.NVMLError:  # a GPU without memory of its own uses the machine's
+        total = total_memory()
+        used = max(0, total - available_memory())
+    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+    return Device(uuid, name, total, used, load, capability, index)
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
@@ -232,8 +277,8 @@ def reset_peak_memory(device: str) -> None:
 
 
 def default_device() -> str:
-    """Return the device of a run that names none: the first GPU, else the CPU."""
-    return list_devices()[0].id
+    """Return the device of a run that names none: of the newest GPUs the one with most room, else the CPU."""
+    return max(list_devices(), key=lambda d: (d.capability, d.memory_total - d.memory_used)).id
 
 
 MEMORY_SHARE = "FEDLENS_MEMORY"

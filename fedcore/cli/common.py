@@ -86,7 +86,7 @@ RayAddress = Annotated[
 Baseline = Annotated[str | None, Option(metavar="NAME", help="Method to compare with")]
 Title = Annotated[str, Option(help="Title (default: the names of the experiments)")]
 Device = Annotated[
-    str | None, Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
+    str | None, Option(help="cpu, or a GPU: its number, UUID or name (default: the newest GPU, else the CPU)")
 ]
 UsedDevice = Annotated[str, Option(help="cpu, or the UUID of a GPU")]
 TestOption = Annotated[

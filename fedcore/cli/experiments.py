@@ -74,8 +74,11 @@ def run(
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
     store = common.writable(db)
-    if device is not None and ray is None and not queue:  # queued runs may wait for a node that has it
-        devices.check(device)
+    if ray is None and not queue:  # queued runs may wait for a node that has the device
+        taken = devices.named(device or devices.default_device())
+        if taken.id != devices.CPU and over is None:
+            common.print_note(f"trains on {taken.name} ({taken.id})")
+        device = device and taken.id
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
     if lack := forecast.lack_of_room(store.path, disk):
         common.print_note(lack)

@@ -123,3 +123,101 @@ def test_a_new_thread_sees_the_load_that_others_measured(monkeypatch: pytest.Mon
         with ThreadPoolExecutor(1) as thread:
             seen.append(thread.submit(lambda: devices.list_devices()[-1].load).result())
     assert seen == [None, 0.75, 0.75], "nothing yet; three of four seconds; too short a time to tell"
+
+
+class Refused(Exception):
+    """What NVML raises for a question that a GPU does not answer."""
+
+
+class Driver:
+    """NVML with some GPUs: (uuid, name, capability, total and used memory or None, instances or None)."""
+
+    NVMLError, NVML_DEVICE_MIG_ENABLE = Refused, 1
+
+    def __init__(self, *gpus):
+        self.gpus = gpus
+
+    def nvmlInit(self): ...
+    def nvmlShutdown(self): ...
+
+    def nvmlDeviceGetCount(self):
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return self.given(self.gpus[index])
+
+    def nvmlDeviceGetUUID(self, gpu):
+        return gpu[0]
+
+    def nvmlDeviceGetName(self, gpu):
+        return gpu[1]
+
+    def nvmlDeviceGetCudaComputeCapability(self, gpu):
+        return gpu[2]
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        return namedtuple("Memory", "total used")(*self.given(gpu[3]))
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):
+        raise Refused
+
+    def nvmlDeviceGetMigMode(self, gpu):
+        return (0 if self.given(gpu[4]) == () else 1, 1)
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu):
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu, number):
+        return self.given(gpu[4][number] if number < len(gpu[4]) else None)
+
+    @staticmethod
+    def given(value):
+        if value is None:
+            raise Refused
+        return value
+
+
+DISPLAY = ("GPU-1d", "Quadro P400", (6, 1), (2 * 2**30, 0), None)
+H100 = ("GPU-2a", "NVIDIA H100", (9, 0), (80 * 2**30, 70 * 2**30), ())
+IDLE_H100 = ("GPU-3b", "NVIDIA H100", (9, 0), (80 * 2**30, 2**30), ())
+PART = ("MIG-4c", "NVIDIA A100 MIG 1g.5gb", None, (5 * 2**30, 0), None)
+A100 = ("GPU-4c", "NVIDIA A100", (8, 0), (40 * 2**30, 0), (PART,))
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    def install(*gpus):
+        monkeypatch.setitem(sys.modules, "pynvml", Driver(*gpus))
+        monkeypatch.setattr(devices, "torch_has_cuda", lambda: True)
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return install
+
+
+def test_the_newest_gpu_with_most_free_memory_is_taken_and_not_the_first(driver):
+    driver(DISPLAY, H100, IDLE_H100)
+    assert devices.default_device() == "GPU-3b"
+    assert [d.id for d in devices.list_devices()] == ["GPU-2a", "GPU-3b", "GPU-1d", "cpu"]
+
+
+def test_a_gpu_that_reports_no_memory_uses_the_machines(driver):
+    driver(("GPU-5", "NVIDIA GB10", (12, 1), None, None), None)
+    gpu, _ = devices.list_devices()
+    assert (gpu.id, gpu.memory_total, gpu.load) == ("GPU-5", devices.total_memory(), None)
+
+
+def test_the_instances_of_a_partitioned_gpu_are_devices(driver, monkeypatch):
+    driver(A100, DISPLAY)
+    assert [d.id for d in devices.list_devices()] == ["MIG-4c", "GPU-1d", "cpu"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4c")
+    assert devices.default_device() == "MIG-4c"
+
+
+def test_a_device_is_named_by_its_number_its_uuid_or_its_name(driver):
+    driver(DISPLAY, H100, IDLE_H100)
+    for name, found in (("1", "GPU-2a"), ("gpu-3b", "GPU-3b"), ("quadro", "GPU-1d"), ("CPU", "cpu")):
+        assert devices.named(name).id == found
+    with pytest.raises(FedLensError, match=r"'h100' names 2 devices .* has 1 \(NVIDIA H100, GPU-2a\), 2 "):
+        devices.named("h100")
+    with pytest.raises(FedLensError, match="no device '' is in this machine"):
+        devices.named("")

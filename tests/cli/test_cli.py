@@ -156,7 +156,7 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
 def test_a_device_and_a_run_that_are_not_there_are_named(db, toml, capsys):
     """The device once ended every run, with the advice to look at the GPU's driver."""
     assert run("run", toml, "--db", db, "--device", "gpu7") == 2
-    assert "device: this machine has no device 'gpu7'; it has " in capsys.readouterr().err
+    assert "device: no device 'gpu7' is in this machine; it has " in capsys.readouterr().err
     Store(db).prepare()
     assert not Store(db).queue.ids()
     assert run("checkpoints", "77", "--db", db) == 2
