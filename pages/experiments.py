@@ -226,6 +226,8 @@ def draw_queue() -> None:
             )
         if waits is None:
             slots({d.id: d.name for d in devices.list_devices()})
+            for refused in devices.refused_gpus():
+                st.warning(markup.md(refused), icon=":material/memory_alt:")
             cpus, wanted = devices.usable_cpus(), store.queue.slots().get(devices.CPU, 1)
             if wanted > cpus:
                 st.caption(

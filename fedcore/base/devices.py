@@ -6,18 +6,21 @@ import importlib.util
 import os
 import platform
 import re
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.files import read_texts, state_folder, write_texts
 
 CPU = "cpu"
 
@@ -32,6 +35,7 @@ class Device:
         load: between 0 and 1, None if it cannot be read.
         capability: of CUDA; the higher, the newer is the GPU.
         index: the GPU's number in ``nvidia-smi``.
+        fault: why torch cannot use it, "" if it can; None: not tried yet with this driver and torch.
     """
 
     id: str
@@ -41,14 +45,59 @@ class Device:
     load: float | None
     capability: tuple[int, int] = (0, 0)
     index: int | None = None
+    fault: str | None = None
 
 
 def list_devices() -> list[Device]:
-    """Return the GPUs that the installed torch can use, the newest and largest first, then the CPU."""
+    """Return the GPUs that the installed torch can use, the newest and largest first, then the CPU.
+
+    A GPU counts until ``try_gpus`` has found that torch cannot use it.
+    """
     total = total_memory()
     cpu = Device(CPU, platform.processor() or "CPU", total, max(0, total - available_memory()), _cpu_load())
-    gpus = _gpus() if torch_has_cuda() else []
+    gpus = [gpu for gpu in _gpus() if not gpu.fault]
     return [*sorted(gpus, key=lambda gpu: (gpu.capability, gpu.memory_total), reverse=True), cpu]
+
+
+def refused_gpus() -> list[str]:
+    """Return a sentence for each GPU that torch cannot use, as ``try_gpus`` has found."""
+    return [
+        f"{gpu.name} cannot be used ({gpu.fault}); install a driver that fits torch {version('torch')}, or a "
+        "torch that fits the driver"
+        for gpu in _gpus()
+        if gpu.fault
+    ]
+
+
+def try_gpus() -> None:
+    """Let a process of its own compute on each GPU that was not tried with this driver and torch.
+
+    The driver lists a GPU also when it is too old for the installed torch, and every run would fail. It takes
+    some seconds for each GPU, once; the result is kept in the state folder.
+    """
+    for gpu in _gpus():
+        if gpu.fault is not None:
+            continue
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", TRIAL],
+                env={**os.environ, **environment_for(gpu.id)},
+                stderr=subprocess.PIPE,
+                timeout=TRIAL_SECONDS,
+                text=True,
+                errors="replace",
+            )
+            lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+            fault = "" if done.returncode == 0 else f"{lines[-1][:300]}"
+        except subprocess.TimeoutExpired:
+            fault = f"it did not answer for {TRIAL_SECONDS} seconds"
+        file = state_folder() / TRIALS
+        write_texts(file, {**read_texts(file), f"{gpu.id} {_software()}": fault})
+
+
+TRIAL = "import torch; assert torch.ones(8, device='cuda').add(1).sum().item() == 16"
+TRIAL_SECONDS = 120
+TRIALS = "gpus.json"
 
 
 def named(text: str) -> Device:
@@ -102,24 +151,39 @@ def torch_has_cuda() -> bool:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False
-    version = Path(spec.origin).parent / "version.py"
-    return bool(version.is_file() and re.search(r"^cuda\b.*=\s*['\"]", version.read_text(), re.MULTILINE))
+    file = Path(spec.origin).parent / "version.py"
+    return bool(file.is_file() and re.search(r"^cuda\b.*=\s*['\"]", file.read_text(), re.MULTILINE))
+
+
+@cache
+def _software() -> str:
+    """Name the driver and torch, on which it depends whether a GPU can be used."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        return f"driver {pynvml.nvmlSystemGetDriverVersion()}, torch {version('torch')}"
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def _gpus() -> list[Device]:
+    if not torch_has_cuda():
+        return []
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:  # no driver: a machine without a GPU
         return []
+    tried, software = read_texts(state_folder() / TRIALS), _software()
     gpus: list[Device] = []
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):
             with suppress(pynvml.NVMLError):  # a GPU that has fallen off the bus has no handle
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-                gpus += [_gpu(part, capability, index) for part in _parts(handle)]
+                gpus += [_gpu(part, capability, index, tried, software) for part in _parts(handle)]
     finally:
         pynvml.nvmlShutdown()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -146,7 +210,9 @@ def _parts(handle: Any) -> list[Any]:
     return instances
 
 
-def _gpu(handle: Any, capability: tuple[int, int], index: int) -> Device:
+def _gpu(
+    handle: Any, capability: tuple[int, int], index: int, tried: Mapping[str, str], software: str
+) -> Device:
     import pynvml
 
     load: float | None = None
@@ -159,7 +225,7 @@ def _gpu(handle: Any, capability: tuple[int, int], index: int) -> Device:
         total = total_memory()
         used = max(0, total - available_memory())
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Device(uuid, name, total, used, load, capability, index)
+    return Device(uuid, name, total, used, load, capability, index, tried.get(f"{uuid} {software}"))
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:

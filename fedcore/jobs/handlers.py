@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.base.files import write_whole
@@ -227,6 +228,8 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
             # lost.
             run.rewind(None if checkpoint is None else checkpoint[0])
             yield from remarks
+            if job.device == devices.CPU:
+                yield from (Notice(f"trains on the CPU: {refused}") for refused in devices.refused_gpus())
         yield event
         finished = finished or isinstance(event, Finished)
         # `yield` returns once the event is recorded. Only then may older checkpoints be deleted: a process

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcore.base import devices
 from fedcore.base.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
 from fedcore.base.files import open_lock, try_lock
 from fedcore.jobs import launcher
@@ -288,6 +289,9 @@ def serve(
         options: of ``Supervisor``.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
+    devices.try_gpus()
+    for refused in devices.refused_gpus():
+        logger.warning("%s", refused)
     here = ThisMachine(over=over)
     store = Store(db)
     writable, finish = _is_writable(store), None

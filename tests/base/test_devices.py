@@ -137,6 +137,9 @@ class Driver:
     def __init__(self, *gpus):
         self.gpus = gpus
 
+    def nvmlSystemGetDriverVersion(self):
+        return "470.57"
+
     def nvmlInit(self): ...
     def nvmlShutdown(self): ...
 
@@ -185,13 +188,16 @@ A100 = ("GPU-4c", "NVIDIA A100", (8, 0), (40 * 2**30, 0), (PART,))
 
 
 @pytest.fixture
-def driver(monkeypatch):
+def driver(monkeypatch, tmp_path):
     def install(*gpus):
+        devices._software.cache_clear()
         monkeypatch.setitem(sys.modules, "pynvml", Driver(*gpus))
         monkeypatch.setattr(devices, "torch_has_cuda", lambda: True)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return install
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    yield install
+    devices._software.cache_clear()
 
 
 def test_the_newest_gpu_with_most_free_memory_is_taken_and_not_the_first(driver):
@@ -221,3 +227,21 @@ def test_a_device_is_named_by_its_number_its_uuid_or_its_name(driver):
         devices.named("h100")
     with pytest.raises(FedLensError, match="no device '' is in this machine"):
         devices.named("")
+
+
+def test_a_gpu_on_which_torch_cannot_compute_is_no_device_and_the_reason_is_said(driver, monkeypatch):
+    driver(H100)
+    too_old = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
+    monkeypatch.setattr(devices, "TRIAL", f"import sys; print('...', file=sys.stderr); sys.exit('{too_old}')")
+    assert devices.default_device() == "GPU-2a"  # nobody has tried it
+    devices.try_gpus()
+    assert [d.id for d in devices.list_devices()] == ["cpu"]
+    (said,) = devices.refused_gpus()
+    assert said.startswith(f"NVIDIA H100 cannot be used ({too_old}); install a driver that fits torch ")
+    monkeypatch.setattr(devices, "TRIAL", "pass")
+    devices.try_gpus()
+    assert devices.refused_gpus(), "it was tried again although nothing has changed"
+    monkeypatch.setattr(Driver, "nvmlSystemGetDriverVersion", lambda self: "580.1")
+    driver(H100)
+    devices.try_gpus()
+    assert (devices.refused_gpus(), devices.default_device()) == ([], "GPU-2a")

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress
 from fedcore.jobs import handlers, job, process
@@ -47,6 +48,14 @@ def test_bad_input_found_late_is_named_by_its_field(db, queued):
     assert execute(db, refuse) == (run_id, "failed")
     assert row(db, run_id).status_text == "backbone.pretrained: no file at x.pt; download it"
     assert Store(db).runs.error(run_id) is None, "one line is enough"
+
+
+def test_a_run_on_the_cpu_says_why_the_gpu_was_not_used(db, queued, monkeypatch):
+    (run_id,) = queued(rounds=1)
+    monkeypatch.setattr(devices, "refused_gpus", lambda: ["NVIDIA H100 cannot be used (too old)"])
+    assert execute(db) == (run_id, "done")
+    said = [notice.message for notice in row(db, run_id).notices]
+    assert said == ["trains on the CPU: NVIDIA H100 cannot be used (too old)", "a remark"]
 
 
 def test_an_engine_that_forgets_the_end_is_a_failure(db, queued):

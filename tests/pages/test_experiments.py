@@ -409,6 +409,13 @@ def test_an_empty_queue_says_what_will_be_there(open_page: Opened, db: Path) -> 
     assert any("wait here" in c.value for c in app.caption)
 
 
+def test_the_queue_says_why_a_gpu_is_not_used(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "refused_gpus", lambda: ["NVIDIA H100 cannot be used (too old)"])
+    assert "NVIDIA H100 cannot be used (too old)" in [w.value for w in open_page(queue="true").warning]
+
+
 def test_without_the_package_for_a_cluster_the_queue_says_how_to_get_it(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
