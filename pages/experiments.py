@@ -141,10 +141,8 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s in STATUS if (n := counts[s])]
     parts += markup.machine_html()
     states = {i: (r.status, r.rounds_done) for i, r in now.items()}
-    changed, arrived = (
-        sum(states.get(i) != state for i, state in seen.items()),
-        store.runs.count_after(newest),
-    )
+    changed = sum(states.get(i) != state for i, state in seen.items())
+    arrived = store.runs.count_after(newest)
     said = [f"{counted(changed, 'run')} changed"] if changed else []
     if arrived:
         said.append(f"{arrived} new" if changed else counted(arrived, "new run"))

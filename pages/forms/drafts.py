@@ -203,9 +203,9 @@ def add_variant(entry: MethodDraft) -> None:
 
 
 def remove(entry: MethodDraft) -> None:
-    """Callback: remove a method from the form."""
+    """Callback: remove a method from the form; a second click before the page is drawn again does nothing."""
     content = form()
-    content.methods.remove(entry)
+    content.methods = [e for e in content.methods if e is not entry]
     key = f"new{content.version}.choice"
     if key in st.session_state:
         st.session_state[key] = list(dict.fromkeys(e.name for e in content.methods))

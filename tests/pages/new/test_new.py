@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import MethodEntry, dumps
 from fedcore.methods.fedot import FedOTConfig
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
+from pages.forms import drafts
 from pages.forms.inputs import default_of, with_field_titles
 from pages.forms.methods import guide
 from tests.support import fill
@@ -70,6 +72,16 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
     app = methods.set_value(["sdfed", "promptfl"]).run()
     assert not app.error
     assert "2 runs" in plan_line(app)
+
+
+def test_a_second_click_on_remove_takes_away_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = drafts.Form(preset("demo"), "preset:demo", 1, [], {}, {}, "rotated-digits")
+    form.methods = [form.new_method(name, None, {}, None) for name in ("fedot", "promptfl")]
+    monkeypatch.setattr(drafts, "form", lambda: form)
+    first, second = form.methods
+    drafts.remove(first)
+    drafts.remove(first)  # the page was not drawn again in between
+    assert form.methods == [second]
 
 
 def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, db: Path) -> None:

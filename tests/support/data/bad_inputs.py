@@ -309,7 +309,7 @@ BAD = {
     "LEAF's own json": _femnist(
         leafs_json,
         "leaf: neither dataset_dict.json nor state.json is in it",
-        r"docs/data\.md converts the json files that LEAF itself writes",
+        r"docs/data\.md shows how to convert the json files that LEAF itself writes",
     ),
     "another data set than FEMNIST": _femnist(
         digits_only, r"digits: 10 classes instead of FEMNIST's 62\. Save it with"
