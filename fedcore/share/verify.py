@@ -245,6 +245,8 @@ def _recorded_run(
     if max(rounds, default=0) > config.rounds:
         raise archive.fault(f"the rounds of run {number} contradict its config")
     cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
+    if not {code for of in cells.values() for cell in of for code in cell[1:3]} <= entities.keys():
+        raise archive.fault(f"run {number} has counts of models or test sets that it does not name")
     return RecordedRun(
         number,
         config,
