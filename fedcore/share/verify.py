@@ -240,9 +240,13 @@ def _recorded_run(
     ):
         raise archive.fault(f"the test sets of run {number} contradict each other")
     files = [space.samples for space in evidence.spaces]
-    if len(set(files[1:]) - set(files[:1])) > len(config.transfer):
+    if sum(file != files[0] for file in files) > len(config.transfer):
         raise archive.fault(f"run {number} has samples of more data sets than its config names")
+    if max(rounds, default=0) > config.rounds:
+        raise archive.fault(f"the rounds of run {number} contradict its config")
     cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
+    if not {code for of in cells.values() for cell in of for code in cell[1:3]} <= entities.keys():
+        raise archive.fault(f"run {number} has counts of models or test sets that it does not name")
     return RecordedRun(
         number,
         config,

@@ -491,6 +491,10 @@ def _copy_file(path: Path, file: Path) -> None:
                         f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
                         ([run_id, *values] for values in table.rows),
                     )
+        if copy.execute("SELECT 1 FROM runs WHERE method='fedtpg'").fetchone():
+            from fedcore.store.migrations import record_attention_init  # the file may be of 1.0
+
+            record_attention_init(copy)
         _clear_infinity(copy)
 
 

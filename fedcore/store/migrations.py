@@ -68,15 +68,18 @@ def _differ_from_copies(connection: sqlite3.Connection) -> Iterator[int]:
 
 
 def record_attention_init(connection: sqlite3.Connection) -> None:
-    """Name the first values that FedTPG's attention had in 1.0; what is the default now came later."""
-    trained = "SELECT * FROM runs WHERE origin='engine' AND method='fedtpg'"
-    for row in connection.execute(f"SELECT id, config FROM ({trained})").fetchall():
+    """Name the first values that FedTPG's attention had in 1.0; later versions store which they were."""
+    of_1_0 = set()
+    trained = "SELECT id, experiment_id, config FROM runs WHERE origin='engine' AND method='fedtpg'"
+    for run_id, experiment_id, config in connection.execute(trained).fetchall():
         with suppress(ValidationError):  # it stays as unreadable as it was
-            run = RunConfig.model_validate_json(row[1])
-            registry.get("fedtpg")  # the hash of a group leaves out what is a method's default
-            set_config(connection, row[0], run.model_copy(update={"method": _with_linear(run.method)}))
-    experiments = f"SELECT id, config FROM experiments WHERE id IN (SELECT experiment_id FROM ({trained}))"
-    for row in connection.execute(experiments).fetchall():
+            run = RunConfig.model_validate_json(config)
+            if "attention_init" not in run.method.config:
+                registry.get("fedtpg")  # the hash of a group leaves out what is a method's default
+                set_config(connection, run_id, run.model_copy(update={"method": _with_linear(run.method)}))
+                of_1_0.add(experiment_id)
+    experiments = connection.execute("SELECT id, config FROM experiments").fetchall()
+    for row in (row for row in experiments if row[0] in of_1_0):
         with suppress(ValidationError):
             experiment = Experiment.model_validate_json(row[1])
             methods = tuple(map(_with_linear, experiment.methods))

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.base.events import SPLITS, STAGES, Diagnostic, RoundFinished, StageName
+from fedcore.base.events import SPLITS, STAGES, Diagnostic, Entity, RoundFinished, StageName
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.store.database import DatabaseFile, resolve
@@ -128,6 +128,7 @@ class Recorder:
         self._given: dict[tuple[int, str, str], frozenset[tuple[str, str]]] = {}
         self._pairs: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
         self._measured: dict[tuple[int, str], float] = {}
+        self._unwritten: list[Entity] = []
         for doubt in doubts(existing, dataset):
             self._warn(doubt)
 
@@ -188,7 +189,7 @@ class Recorder:
         given: dict[str, float] = {**traffic, **measured}
         given |= {f"diagnostic '{name}'": value for name, value in values.items()}
         self._refuse_repeated((number, split, stage), counts, given)
-        new = self._names.add(name for pair in counts for name in pair)
+        self._unwritten += self._names.add(name for pair in counts for name in pair)
         event = RoundFinished(
             round=number,
             cells=tuple(self._names.cells(split, stage, counts)),
@@ -200,7 +201,8 @@ class Recorder:
         )
         grown = self._of_length(number) if number > self._config.rounds else None
         with self._alive():
-            self._writer.write_round(event, grown=grown, entities=new)
+            self._writer.write_round(event, grown=grown, entities=self._unwritten)
+            self._unwritten = []  # until then, a script may try again, of a locked database say
             if doubt := self._names.unequal_totals(number, counts):
                 self._warn(doubt)
             if unknown := [f"{name} is {value}" for name, value in given.items() if not isfinite(value)]:

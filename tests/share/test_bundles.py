@@ -456,11 +456,23 @@ def other_samples(files: Files) -> None:
     files[EVIDENCE] = json.dumps(content).encode()
 
 
+def unknown_model(files: Files) -> None:
+    with changed_database(files) as database:
+        database.execute("UPDATE accuracy SET model = -1 WHERE run_id = 1 AND model = 0")
+
+
+def fewer_rounds(files: Files) -> None:
+    with changed_database(files) as database:
+        database.execute("UPDATE runs SET config = json_set(config, '$.rounds', 0)")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (empty_test_set, "no sample is in the test set 'none'"),
         (other_samples, "run 1 has samples of more data sets than its config names"),
+        (fewer_rounds, "the rounds of run 1 contradict its config"),
+        (unknown_model, "run 1 has counts of models or test sets that it does not name"),
         (change_evidence(lambda run: run["space_of"].update({"1": 7})), "the test sets of run 1 contradict"),
         (lambda files: files.update({EVIDENCE: b'{"runs": []}'}), "evidence.json"),
     ],

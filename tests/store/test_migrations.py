@@ -146,6 +146,18 @@ def test_a_database_of_1_0_is_merged_as_what_it_trained(old: Path, tmp_path: Pat
     assert store.integrity.findings() == []
 
 
+def test_a_json_file_of_1_0_is_imported_as_what_it_trained(old: Path, tmp_path: Path) -> None:
+    upgraded, file, ours = Store(old), tmp_path / "experiment.json", Store(tmp_path / "ours.db")
+    upgraded.prepare()
+    text = upgraded.experiments.to_json([1])
+    assert text.count('"attention_init":"linear"') == 2
+    file.write_text(text.replace('"attention_init":"linear"', ""), encoding="utf-8")  # 1.0 knew no other
+    ours.imports.json(file)
+    assert ours.runs.config(2).method.config == {"attention_init": "linear"}
+    assert ours.experiments.get(1).config.methods[1].config == {"attention_init": "linear"}
+    assert ours.runs.get([2])[0].group_hash == upgraded.runs.get([2])[0].group_hash
+
+
 def test_what_a_run_records_before_the_upgrade_is_not_damage(old: Path) -> None:
     """A worker of 1.0 that still serves the queue starts jobs of the version that is installed now."""
     with closing(sqlite3.connect(old)) as connection, connection:

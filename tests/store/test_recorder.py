@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from fedcore.base.events import MEASURES
 from fedcore.results.comparison import compare
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Recorder, Store, liveness
+from fedcore.store.writer import RunWriter
 
 
 def test_the_example_of_the_module(db):
@@ -27,6 +30,17 @@ def test_the_example_of_the_module(db):
     assert [p.personal_mean for p in Store(db).rounds.mean_accuracy([found.id])] == [0.1, 0.2, 0.3]
     assert [p.global_mean for p in Store(db).rounds.mean_accuracy([found.id])] == [0.2, 0.4, 0.6]
     assert [r.train_loss for r in Store(db).rounds.of_runs([found.id])] == [1, 1 / 2, 1 / 3]
+
+
+def test_a_round_that_could_not_be_written_is_recorded_with_its_names_later(db, monkeypatch):
+    with Recorder(db, method="mine", seed=1) as run:
+        with monkeypatch.context() as locked:
+            locked.setattr(RunWriter, "write_round", Mock(side_effect=FedLensError("the database is locked")))
+            with pytest.raises(FedLensError, match="is locked"):
+                run.round(1, {("a", "a"): (1, 2)})
+        run.round(1, {("a", "a"): (1, 2)})
+    (cell,) = Store(db).cells.of_runs([1])
+    assert (cell.model, cell.test_set, cell.correct) == ("a", "a", 1)
 
 
 def test_it_joins_an_experiment_and_its_setting(db, queued):

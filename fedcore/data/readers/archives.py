@@ -90,9 +90,12 @@ def _extract(archive: Path, folder: Path) -> Work[None]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # another process may unpack the same member, so it gets its name when it is complete
                 part = path.with_name(f".{path.name}.part-{os.getpid()}")
-                with part.open("wb") as out:
-                    shutil.copyfileobj(content, out, _CHUNK)
-                part.replace(path)
+                try:
+                    with part.open("wb") as out:
+                        shutil.copyfileobj(content, out, _CHUNK)
+                    part.replace(path)
+                finally:
+                    part.unlink(missing_ok=True)  # on a full disk, the space of what was begun
                 yield Progress(f"unpacking {archive.name}", raw.tell(), size)
         yield Progress(f"unpacking {archive.name}", size, size)
     except FedLensError:

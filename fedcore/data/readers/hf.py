@@ -168,8 +168,8 @@ def femnist_domains(entry: Entry, root: str | Path, domains: Sequence[str] | Non
     parts = _parts(_femnist_folder(entry, root), FEMNIST_COLUMNS)
     if domains is None:
         return (ONE_DOMAIN,)
-    names = {name for part in parts for name in part.rows.unique(part.columns["client"])}
-    _writers(entry, sorted(names), domains)
+    names = {str(name or "") for part in parts for name in part.rows.unique(part.columns["client"])}
+    _writers(entry, sorted(names - {""}), domains)
     return tuple(domains)
 
 

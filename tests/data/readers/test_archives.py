@@ -5,6 +5,7 @@ import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -182,6 +183,11 @@ def test_there_must_be_room(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(archives, "MAX_BYTES", 500)
     with pytest.raises(FedLensError, match="free space, or unpack it elsewhere"):
         catalog.load("eurosat", str(archive))
+    monkeypatch.undo()
+    monkeypatch.setattr(archives.shutil, "copyfileobj", Mock(side_effect=OSError(28, "No space left")))
+    with pytest.raises(FedLensError, match="No space left"):
+        catalog.load("eurosat", str(archive))
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "the begun file takes no room"
 
 
 def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from fedcore.base.files import PROJECT
 from fedcore.base.progress import NotPrepared, defer_slow_work, prepare_then
 from fedcore.data import catalog, image_files
 from fedcore.data.images import ImageSet
-from tests.support.data.layouts import WRITERS, femnist
+from tests.support.data.layouts import WRITERS, femnist, femnist_rows
 from tests.support.work import collect
 
 
@@ -45,9 +46,24 @@ def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
     assert images.owner is None and len(images) == 40
 
 
-@pytest.mark.parametrize("domains", [None, ["f0002_12", "0"], ["f9999_99"], ["0", "f0000_14"], []])
+def test_parts_called_train_and_test_are_the_official_split(tmp_path: Path):
+    parts = {"train": [3, 4, 5], "test": [6]}
+    saved = {
+        part: femnist_rows(tmp_path / part, [(writer, label) for writer in WRITERS for label in labels])
+        for part, labels in parts.items()
+    }
+    opened = {part: datasets.load_from_disk(str(folder))["train"] for part, folder in saved.items()}
+    datasets.DatasetDict(opened).save_to_disk(str(tmp_path / "both"))
+    images = catalog.load("femnist", str(tmp_path / "both"))
+    assert images.split is not None and np.bincount(images.split).tolist() == [9, 0, 3]
+    assert set(images.labels[images.split == 2].tolist()) == {6}
+    assert tuple(follow(images)) == images.owner
+
+
+@pytest.mark.parametrize("domains", [None, ["f0002_12", "0"], ["f9999_99"], ["0", "f0000_14"], [], ["3"]])
 def test_facts_say_what_loading_will(domains, tmp_path: Path):
-    root = str(femnist(tmp_path))
+    rows = [(writer, label) for writer in (*WRITERS, "") for label in (3, 4)]
+    root = str(femnist_rows(tmp_path, rows))
 
     def outcome(read) -> object:
         try:
