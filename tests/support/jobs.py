@@ -63,7 +63,7 @@ def supervise(db: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
     yield start
     for handle in started:
         handle.kill()
-        handle.wait(10)
+        handle.wait(60)
     kill_processes(db)
 
 
