@@ -35,7 +35,7 @@ class Device:
         load: between 0 and 1, None if it cannot be read.
         capability: of CUDA; the higher, the newer is the GPU.
         index: the GPU's number in ``nvidia-smi``.
-        fault: why torch cannot use it, "" if it can; None: not tried yet with this driver and torch.
+        fault: why torch cannot use it, "" if it can; None if ``try_gpus`` does not know yet.
     """
 
     id: str
@@ -70,13 +70,13 @@ def refused_gpus() -> list[str]:
 
 
 def try_gpus() -> None:
-    """Let a process of its own compute on each GPU that was not tried with this driver and torch.
+    """Compute something on each GPU in a child process, unless that worked before with this driver and torch.
 
-    The driver lists a GPU also when it is too old for the installed torch, and every run would fail. It takes
-    some seconds for each GPU, once; the result is kept in the state folder.
+    A driver also lists its GPUs if it is too old for the installed torch, and every run would fail. It takes
+    some seconds a GPU; the result is kept in the state folder.
     """
     for gpu in _gpus():
-        if gpu.fault is not None:
+        if gpu.fault == "":
             continue
         try:
             done = subprocess.run(
@@ -87,10 +87,13 @@ def try_gpus() -> None:
                 text=True,
                 errors="replace",
             )
-            lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-            fault = "" if done.returncode == 0 else f"{lines[-1][:300]}"
         except subprocess.TimeoutExpired:
             fault = f"it did not answer for {TRIAL_SECONDS} seconds"
+        else:
+            lines = done.stderr.strip().splitlines() or [f"the trial ended with status {done.returncode}"]
+            fault = lines[-1][:300] if done.returncode else ""
+            if "out of memory" in fault:  # other programs fill it, but torch can use it
+                continue
         file = state_folder() / TRIALS
         write_texts(file, {**read_texts(file), f"{gpu.id} {_software()}": fault})
 
@@ -157,7 +160,7 @@ def torch_has_cuda() -> bool:
 
 @cache
 def _software() -> str:
-    """Name the driver and torch, on which it depends whether a GPU can be used."""
+    """Return the versions of the driver and of torch, which decide whether a GPU can be used."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -190,7 +193,7 @@ def _gpus() -> list[Device]:
     if visible is None:
         return gpus
     names = [part.strip() for part in visible.split(",") if part.strip()]
-    return [gpu for i, gpu in enumerate(gpus) if any(n == str(i) or gpu.id.startswith(n) for n in names)]
+    return [gpu for gpu in gpus if any(n == str(gpu.index) or gpu.id.startswith(n) for n in names)]
 
 
 def _parts(handle: Any) -> list[Any]:
@@ -221,7 +224,7 @@ def _gpu(
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         total, used = memory.total, memory.used
-    except pynvml.NVMLError:  # a GPU without memory of its own uses the machine's
+    except pynvml.NVMLError:  # the GPU shares the machine's memory
         total = total_memory()
         used = max(0, total - available_memory())
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)

@@ -75,9 +75,10 @@ def run(
         common.print_note(warning)
     store = common.writable(db)
     if ray is None and not queue:  # queued runs may wait for a node that has the device
-        devices.try_gpus()
-        for refused in devices.refused_gpus():
-            common.print_note(refused)
+        if device != devices.CPU:
+            devices.try_gpus()
+            for refused in devices.refused_gpus():
+                common.print_note(refused)
         taken = devices.named(device or devices.default_device())
         if taken.id != devices.CPU and over is None:
             common.print_note(f"trains on {taken.name} ({taken.id})")

@@ -42,7 +42,7 @@ _BROKEN = (
     zipfile.BadZipFile,  # no archive, contradictory entries, or a wrong checksum
     zlib.error,  # damaged content
     EOFError,  # content that ends too early
-    RuntimeError,  # encrypted; a later version of ZIP, as NotImplementedError
+    RuntimeError,  # an encrypted file, or (NotImplementedError) a feature of ZIP that Python lacks
     ValueError,  # a place before the beginning of the file; a name that is not UTF-8
     OverflowError,  # a place beyond 2**63 bytes
 )

@@ -217,6 +217,9 @@ def test_the_instances_of_a_partitioned_gpu_are_devices(driver, monkeypatch):
     assert [d.id for d in devices.list_devices()] == ["MIG-4c", "GPU-1d", "cpu"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4c")
     assert devices.default_device() == "MIG-4c"
+    driver((*A100[:4], (PART, ("MIG-4d", *PART[1:]))), DISPLAY)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert devices.default_device() == "GPU-1d"
 
 
 def test_a_device_is_named_by_its_number_its_uuid_or_its_name(driver):
@@ -239,9 +242,19 @@ def test_a_gpu_on_which_torch_cannot_compute_is_no_device_and_the_reason_is_said
     (said,) = devices.refused_gpus()
     assert said.startswith(f"NVIDIA H100 cannot be used ({too_old}); install a driver that fits torch ")
     monkeypatch.setattr(devices, "TRIAL", "pass")
+    devices.try_gpus()  # at the next start, when it has been mended
+    assert (devices.refused_gpus(), devices.default_device()) == ([], "GPU-2a")
+    monkeypatch.setattr(devices, "TRIAL", "raise SystemExit('not asked again: it worked with this driver')")
     devices.try_gpus()
-    assert devices.refused_gpus(), "it was tried again although nothing has changed"
+    assert devices.default_device() == "GPU-2a"
     monkeypatch.setattr(Driver, "nvmlSystemGetDriverVersion", lambda self: "580.1")
     driver(H100)
+    devices.try_gpus()
+    assert devices.default_device() == "cpu"
+
+
+def test_a_gpu_that_others_have_filled_is_a_device(driver, monkeypatch):
+    driver(H100)
+    monkeypatch.setattr(devices, "TRIAL", "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')")
     devices.try_gpus()
     assert (devices.refused_gpus(), devices.default_device()) == ([], "GPU-2a")

@@ -9,4 +9,4 @@ import os
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "FEDLENS_THREADS"):
     os.environ[_name] = "1"  # no thread may live when a process is forked
-os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # that of pyarrow's allocator
+os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # pyarrow's allocator
