@@ -14,6 +14,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
 from fedcore.jobs import supervisor
+from fedcore.jobs.launcher import ThisMachine
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from tools.faults.family import Family
@@ -93,7 +94,7 @@ def supervise(db: Path, log: Path) -> Forked:
     Its jobs are not forked but started as usual, which takes seconds: it keeps a connection of SQLite open,
     and a process with one must not be forked.
     """
-    serve = partial(supervisor.serve, db, device_ids=["cpu"], tick=0.05)
+    serve = partial(supervisor.serve, db, machines=lambda store: ThisMachine(["cpu"]), tick=0.05)
     return Forked(serve, log)
 
 
