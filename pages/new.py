@@ -6,11 +6,11 @@ from typing import Any
 import streamlit as st
 
 from fedcore.base import devices
+from fedcore.base.consent import NotAgreed
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import NotPrepared
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
-from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
 from pages.forms import dataset, drafts, fields, methods, plan

@@ -9,11 +9,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted, duration, shortened
 from fedcore.config import loads
 from fedcore.config.field_names import error_text
-from fedcore.methods import consent, registry
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import WIDE_PIXELS
@@ -56,7 +56,7 @@ def attempt_again(run: RunRow) -> Again | None:
         method = session.store().runs.config(run.id).method
         file = method.file
         if file is not None:
-            path, content = registry.read(file)
+            path, content = consent.read(file)
             now = consent.digest(content)
             has_changed = now != method.sha256
             unread = (path, content) if has_changed and not consent.is_agreed(path, now) else None

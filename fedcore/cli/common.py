@@ -17,9 +17,10 @@ import typer
 from typer import Argument, Option
 
 from fedcore import config
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, ReadOnlyDatabase, explain, first_line
 from fedcore.base.files import user_path, write_whole
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 from fedcore.store import Store
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
+from fedcore.base import consent
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.base.events import Notice
 from fedcore.base.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
@@ -22,7 +23,7 @@ from fedcore.base.lazy import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
 from fedcore.engine.clients.local import CHUNK
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fedcore.base import devices
+from fedcore.base import consent, devices
 from fedcore.base.errors import (
     Elsewhere,
     FedLensError,
@@ -95,7 +95,7 @@ class Sent:
 
 def method_file(run: RunConfig) -> bytes | None:
     """Return the content of the user's method file, if the user has agreed to it on this machine."""
-    return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
+    return consent.agreed(run.method.file, run.method.sha256)[1] if run.method.file else None
 
 
 def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Exception]:
@@ -125,7 +125,7 @@ def prepare(request: RunRequest) -> Path:
     config = request.config
     registry.forget_received()
     if request.method_file is not None and config.method.file is not None:
-        registry.receive(config.method.file, request.method_file)
+        consent.receive(config.method.file, request.method_file)
     # the folders and weights that it reads, without those that come with FedLens
     needs = [config.data.root, *(t.root for t in config.transfer), *(f.root for f in config.further_data)]
     needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import PROJECT
 from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
-from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
