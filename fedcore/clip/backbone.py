@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -32,10 +32,12 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
+        class_vectors: the vector of each class that is known, where sentences cannot be encoded; None where
+            they can. Shape: (d,) each.
     """
 
     spec: BackboneSpec
-    model: Any  # open_clip has no types
+    model: Any  # open_clip has no types; of an encoder without towers it need only have logit_scale
     tokenizer: Any
     preprocess: Callable[[Image.Image], Tensor]
     device: "torch.device"
@@ -43,6 +45,7 @@ class Backbone:
     encode_dtype: "torch.dtype"
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
+    class_vectors: Mapping[str, Tensor] | None = None
 
     @property
     def dtype(self) -> "torch.dtype":

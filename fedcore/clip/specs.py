@@ -21,6 +21,7 @@ from fedcore.clip import tags
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
+ClassTexts = Literal["encoded", "given", "none"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class BackboneSpec:
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
         patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
+        class_texts: where class vectors come from: any text can be "encoded", one of each class is "given",
+            or there are "none".
     """
 
     name: str
@@ -52,6 +55,22 @@ class BackboneSpec:
     image_size: int
     prompts: str | None = None
     patches: int = 0
+    class_texts: ClassTexts = "encoded"
+
+    @classmethod
+    def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
+        """Return the sizes of an encoder without towers: only its embeddings are known.
+
+        Args:
+            image_size: 0 if the embeddings came without their images.
+        """
+        obstacle = "its text tower is not known"
+        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, obstacle, class_texts=class_texts)
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether only embeddings are known, so that no method can learn inside of an encoder."""
+        return self.vision == "other" and not self.text_layers
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:

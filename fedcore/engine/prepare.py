@@ -4,7 +4,7 @@ A plan stops here; a run's job continues in ``setup``. Importing this module doe
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
+from fedcore.clip import encodings
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
@@ -283,6 +284,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
             )
     try:
         check_cohorts(run, context)
+        check_encoder(method, config, context)
         try:
             planned(method, "check", config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
@@ -305,6 +307,44 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
         }
     )
     return run.model_copy(update={"method": entry})
+
+
+def check_encoder(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Refuse a method that needs more than an encoder without towers gives, and name those that can run."""
+    if not context.spec.is_black_box or not (reason := _missing_part(method, config, context)):
+        return
+    able = []
+    for other in registry.load_all().values():
+        for init in ("", _INIT_WITHOUT_TEXTS):
+            with suppress(FedLensError):  # it has no such start, or no defaults
+                made = registry.build_config(other.name, {"init": init} if init else {})
+                if not _missing_part(other, made, context):
+                    able.append(other.about.title + (f" (init = {init})" if init else ""))
+                    break
+    raise FedLensError(
+        f"{method.about.title} cannot run with {context.spec.name}: {reason}; these can: {', '.join(able)}"
+    )
+
+
+_INIT_WITHOUT_TEXTS = "random"
+"""The start that methods offer where classes have no texts."""
+
+
+def _missing_part(method: type[Method], config: MethodConfig, context: RunContext) -> str:
+    """Return what a method needs and an encoder without towers does not give; empty if it can run.
+
+    What a method scores on classes that it has not trained on comes from their texts.
+    """
+    spec = context.spec
+    try:
+        planned(method, "check", config, context)
+        encodings.row_shape(spec, planned(method, "reads", config, spec))
+    except FedLensError as error:
+        if error.field == "backbone.name":
+            return "it learns inside of CLIP's towers, or reads more of an image than its embedding"
+    if spec.class_texts == "none" and not planned(method, "bound_to_classes", config):
+        return "it needs a vector of each class, from a text encoder or given with the data"
+    return ""
 
 
 def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
