@@ -21,6 +21,8 @@ from fedcore.clip import tags
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
+GIVEN = "given"
+"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
 ClassTexts = Literal["encoded", "given", "none"]
 
 
@@ -75,7 +77,8 @@ class BackboneSpec:
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
-    backbone_spec(name)  # refuses unknown names
+    if backbone_spec(name).name == GIVEN:  # unknown names are refused
+        return ()
     text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
     if needed and importlib.util.find_spec("transformers") is None:
@@ -154,6 +157,8 @@ def config_files() -> dict[str, Path]:
 def backbone_spec(name: str) -> BackboneSpec:
     """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
     files = config_files()
+    if name == GIVEN:
+        return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
     if name not in files:
         hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
