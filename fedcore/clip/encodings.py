@@ -61,7 +61,7 @@ def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
     layer = layer_of(reads)
     if reads == "embedding":
         return (spec.embed_dim,)
-    if reads == "pixels":
+    if reads == "pixels" and spec.image_size:
         return (3, spec.image_size, spec.image_size)
     if reads == "regions" and spec.patches:
         return (spec.patches, spec.embed_dim)
@@ -257,6 +257,13 @@ def _write(
     try:
         if writer.done:
             yield writer.done
+        if images.given is not None:
+            for rows in np.split(
+                images.given.rows()[writer.done :], range(_ROWS, total - writer.done, _ROWS)
+            ):
+                writer.write(rows)
+                yield writer.done
+            return
         for count, pixels in _decoded(backbone, images, writer.done, workers):
             with torch.no_grad():
                 values = encode_pixels(pixels.to(backbone.device))
@@ -266,6 +273,8 @@ def _write(
         writer.close()
 
 
+_ROWS = 2**12
+"""Given embeddings that are written at once."""
 _KEPT_BYTES = 2**26
 """Bytes of decoded pixels that a process keeps, of the last data set that has no more than these."""
 _decoded_before: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}

@@ -241,7 +241,14 @@ def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) 
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Return normalised text features of a template filled with each class name. Shape: -> (classes, d)."""
+    """Return normalised text features of a template filled with each class name, or the given class vectors.
+
+    Shape: -> (classes, d).
+    """
+    if (known := backbone.class_vectors) is not None:
+        if unknown := [name for name in classes if name not in known]:
+            raise FedLensError(f"{backbone.spec.name} has no vector of class '{unknown[0]}'", "backbone.name")
+        return F.normalize(torch.stack([known[name] for name in classes]), dim=-1)
     return sentences(backbone, [template.format(spoken(name)) for name in classes])
 
 

@@ -21,6 +21,9 @@ from fedcore.clip import tags
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
+GIVEN = "given"
+"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
+ClassTexts = Literal["encoded", "given", "none"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class BackboneSpec:
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
         patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
+        class_texts: where class vectors come from: any text can be "encoded", one of each class is "given",
+            or there are "none".
     """
 
     name: str
@@ -52,11 +57,28 @@ class BackboneSpec:
     image_size: int
     prompts: str | None = None
     patches: int = 0
+    class_texts: ClassTexts = "encoded"
+
+    @classmethod
+    def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
+        """Return the sizes of an encoder without towers: only its embeddings are known.
+
+        Args:
+            image_size: 0 if the embeddings came without their images.
+        """
+        obstacle = "its text tower is not known"
+        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, obstacle, class_texts=class_texts)
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether only embeddings are known, so that no method can learn inside of an encoder."""
+        return self.vision == "other" and not self.text_layers
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
-    backbone_spec(name)  # refuses unknown names
+    if backbone_spec(name).name == GIVEN:  # unknown names are refused
+        return ()
     text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
     if needed and importlib.util.find_spec("transformers") is None:
@@ -135,6 +157,8 @@ def config_files() -> dict[str, Path]:
 def backbone_spec(name: str) -> BackboneSpec:
     """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
     files = config_files()
+    if name == GIVEN:
+        return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
     if name not in files:
         hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")

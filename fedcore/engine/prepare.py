@@ -4,7 +4,7 @@ A plan stops here; a run's job continues in ``setup``. Importing this module doe
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
-from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
+from fedcore.clip import encodings
+from fedcore.clip.specs import GIVEN, BackboneSpec, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
     CohortConfig,
@@ -72,6 +73,7 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
+    _check_given(run)
     if run.data.training_classes != "own":
         side = 0
         if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
@@ -90,6 +92,32 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
         parts.append(images)
         lines += left_out
     return joined(parts), lines
+
+
+def _check_given(run: RunConfig) -> None:
+    """Refuse embeddings without the backbone that stands for their encoder, or beside other data sets."""
+    is_given = catalog.entry(run.data.name).loader == "embeddings"
+    for backbone in backbones(run):
+        if is_given and backbone.name != GIVEN:
+            raise FedLensError(
+                f"{run.data.name} come from an encoder of their own, which {backbone.name} is not; set "
+                f'backbone.name = "{GIVEN}"',
+                "backbone.name",
+            )
+        if backbone.name == GIVEN and not is_given:
+            raise FedLensError(
+                f"'{GIVEN}' stands for the encoder of a file of embeddings, and {run.data.name} has images; "
+                "choose e.g. ViT-B-32",
+                "backbone.name",
+            )
+    for field, others in (("further_data", run.further_data), ("transfer", run.transfer)):
+        for i, other in enumerate(others):
+            if is_given or catalog.entry(other.name).loader == "embeddings":
+                raise FedLensError(
+                    "embeddings cannot be combined with another data set, since their encoder is not known; "
+                    "leave it out",
+                    f"{field}.{i}",
+                )
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -112,6 +140,8 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
+    if (given := images.given) is not None:
+        sizes = BackboneSpec.black_box(GIVEN, given.width, "given" if given.class_vectors else "none")
     _check_cross_class(run)
     if run.data.training_classes == "own":
         return _prepare_cross_class(run, images, sizes)
@@ -283,6 +313,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
             )
     try:
         check_cohorts(run, context)
+        check_encoder(method, config, context)
         try:
             planned(method, "check", config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
@@ -307,6 +338,45 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
+def check_encoder(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Refuse a method that needs more than an encoder without towers gives, and name those that can run."""
+    if not context.spec.is_black_box or not (reason := _missing_part(method, config, context)):
+        return
+    able = []
+    for other in registry.load_all().values():
+        for init in ("", _INIT_WITHOUT_TEXTS):
+            with suppress(FedLensError):  # it has no such start, or no defaults
+                made = registry.build_config(other.name, {"init": init} if init else {})
+                if not _missing_part(other, made, context):
+                    able.append(other.about.title + (f" (init = {init})" if init else ""))
+                    break
+    raise FedLensError(
+        f"{method.about.title} cannot run with the backbone '{context.spec.name}': {reason}; "
+        f"these can: {', '.join(able)}"
+    )
+
+
+_INIT_WITHOUT_TEXTS = "class_means"
+"""The start that methods offer where classes have no texts."""
+
+
+def _missing_part(method: type[Method], config: MethodConfig, context: RunContext) -> str:
+    """Return what a method needs and an encoder without towers does not give; empty if it can run.
+
+    What a method scores on classes that it has not trained on comes from their texts.
+    """
+    spec = context.spec
+    try:
+        planned(method, "check", config, context)
+        encodings.row_shape(spec, planned(method, "reads", config, spec))
+    except FedLensError as error:
+        if error.field == "backbone.name":
+            return "it learns inside of CLIP's towers, or reads more of an image than its embedding"
+    if spec.class_texts == "none" and not planned(method, "bound_to_classes", config):
+        return "it needs a vector of each class, from a text encoder or given with the data"
+    return ""
+
+
 def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
     """Return why clients cannot predict each among their own classes only; empty if they can.
 
@@ -327,6 +397,11 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
     first = backbones(run)[0]
     weights_source(first.name, first.pretrained)
     return backbone_spec(first.name)
+
+
+def spec_of(backbone: BackboneConfig, known: BackboneSpec) -> BackboneSpec:
+    """Return the sizes of a backbone of a run; those of one are ``known`` already."""
+    return known if backbone.name == known.name else backbone_spec(backbone.name)
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:
@@ -356,7 +431,7 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
             "cohorts",
         )
     method = registry.get(run.method.name)
-    sizes = [backbone_spec((c.backbone or run.backbone).name) for c in run.cohorts]
+    sizes = [spec_of(c.backbone or run.backbone, context.spec) for c in run.cohorts]
     _check_together(method, run, sizes)
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")

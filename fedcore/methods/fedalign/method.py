@@ -122,10 +122,10 @@ class FedAlign(Described):
     def check(cls, config: Any, context: RunContext) -> None:
         """Refuse backbones without attention layers, and ranks and descriptions that do not fit."""
         spec = context.spec
-        check_attention_layers(cls.about.title, spec, "start_layer")
+        check_attention_layers(cls.about.title, spec, "backbone.name")
         if spec.prompts:
             raise FedLensError(
-                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "start_layer"
+                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "backbone.name"
             )
         widest = min(spec.vision_width, spec.token_width)
         if config.rank > widest:
