@@ -255,7 +255,9 @@ def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
-        if backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
+        if backbone.spec.is_black_box:
+            features = backbone.model.encode_text(texts).to(backbone.device)
+        elif backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)

@@ -262,7 +262,7 @@ def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str)
         return
     if resolved["tf32"]:
         yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
-    specs = [spec for b in backbones(run) if not (spec := backbone_spec(b.name)).is_black_box]
+    specs = [spec for b in backbones(run) if not (spec := backbone_spec(b.name, b.pretrained)).is_black_box]
     if specs and run.method.config.get("arithmetic") == "bf16":
         width = max(max(spec.token_width, spec.vision_width) for spec in specs)
         gain, found = bf16_gain(width), bf16_instructions()

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
-from fedcore.clip.specs import MINI_MODELS, config_files
+from fedcore.clip.specs import MINI_MODELS, known_names
 from fedcore.config import (
     PARTITION_FIELDS,
     BackboneConfig,
@@ -106,10 +106,8 @@ def partition_fields(
 
 
 def backbone_names() -> list[str]:
-    """Return the names of all CLIP models: built-in, common, then all others."""
-    files = config_files()
-    ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
-    return [*ordered, *(n for n in files if n not in ordered)]
+    """Return the names of all encoders of images: built-in, common, then all others."""
+    return list(dict.fromkeys([*MINI_MODELS, *COMMON_BACKBONES, *known_names()]))
 
 
 def backbone_fields(draft: BackboneConfig, key: str, errors: FieldErrors) -> dict[str, object]:
