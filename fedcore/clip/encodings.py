@@ -58,6 +58,10 @@ def layer_of(reads: str) -> int | None:
 
 def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
     """Return the shape of one encoded image; refuse an encoding that the image tower cannot give."""
+    if reads.startswith(("patches", "layer:")) and spec.vision != "vit":
+        raise FedLensError(
+            f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
+        )
     layer = layer_of(reads)
     if reads == "embedding":
         return (spec.embed_dim,)
@@ -71,10 +75,8 @@ def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
             "ViT-B-32",
             "backbone.name",
         )
-    if spec.vision != "vit":
-        raise FedLensError(
-            f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
-        )
+    if reads == "pixels":
+        raise FedLensError(f"{spec.name} came without images; choose another data set", "data.name")
     return (spec.patches + (layer is not None), spec.vision_width)
 
 
@@ -258,10 +260,9 @@ def _write(
         if writer.done:
             yield writer.done
         if images.given is not None:
-            for rows in np.split(
-                images.given.rows()[writer.done :], range(_ROWS, total - writer.done, _ROWS)
-            ):
-                writer.write(rows)
+            rows = images.given.rows()
+            while writer.done < total:
+                writer.write(rows[writer.done : writer.done + _GIVEN_AT_ONCE])
                 yield writer.done
             return
         for count, pixels in _decoded(backbone, images, writer.done, workers):
@@ -273,8 +274,7 @@ def _write(
         writer.close()
 
 
-_ROWS = 2**12
-"""Given embeddings that are written at once."""
+_GIVEN_AT_ONCE = 2**12
 _KEPT_BYTES = 2**26
 """Bytes of decoded pixels that a process keeps, of the last data set that has no more than these."""
 _decoded_before: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}

@@ -15,6 +15,8 @@ from fedcore.base.files import ASSETS
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""
+EMBEDDINGS = "embeddings"
+"""Name of the data set that is a file of embeddings."""
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 

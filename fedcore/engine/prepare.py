@@ -26,7 +26,7 @@ from fedcore.config import (
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.images import ImageSet, with_draft_decoding
+from fedcore.data.images import EMBEDDINGS, ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
@@ -96,28 +96,17 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
 
 def _check_given(run: RunConfig) -> None:
     """Refuse embeddings without the backbone that stands for their encoder, or beside other data sets."""
-    is_given = catalog.entry(run.data.name).loader == "embeddings"
-    for backbone in backbones(run):
-        if is_given and backbone.name != GIVEN:
-            raise FedLensError(
-                f"{run.data.name} come from an encoder of their own, which {backbone.name} is not; set "
-                f'backbone.name = "{GIVEN}"',
-                "backbone.name",
-            )
-        if backbone.name == GIVEN and not is_given:
-            raise FedLensError(
-                f"'{GIVEN}' stands for the encoder of a file of embeddings, and {run.data.name} has images; "
-                "choose e.g. ViT-B-32",
-                "backbone.name",
-            )
-    for field, others in (("further_data", run.further_data), ("transfer", run.transfer)):
-        for i, other in enumerate(others):
-            if is_given or catalog.entry(other.name).loader == "embeddings":
-                raise FedLensError(
-                    "embeddings cannot be combined with another data set, since their encoder is not known; "
-                    "leave it out",
-                    f"{field}.{i}",
-                )
+    is_given = run.data.name == EMBEDDINGS
+    if any((backbone.name == GIVEN) != is_given for backbone in backbones(run)):
+        remedy = f'{EMBEDDINGS} come from an encoder of their own: set backbone.name = "{GIVEN}"'
+        other = f"'{GIVEN}' stands for the encoder of a file of embeddings; choose e.g. ViT-B-32"
+        raise FedLensError(remedy if is_given else other, "backbone.name")
+    others = [*run.further_data, *run.transfer]
+    if others and (is_given or EMBEDDINGS in {other.name for other in others}):
+        raise FedLensError(
+            "embeddings cannot be combined with another data set, as their encoder is not here; leave it out",
+            "further_data" if run.further_data else "transfer",
+        )
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -315,7 +304,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
         check_cohorts(run, context)
         check_encoder(method, config, context)
         try:
-            planned(method, "check", config, context)
+            check_method(method, config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
             if title in str(error):
                 raise
@@ -336,6 +325,12 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
         }
     )
     return run.model_copy(update={"method": entry})
+
+
+def check_method(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Refuse an encoding that the image tower cannot give, and what else the method refuses itself."""
+    encodings.row_shape(context.spec, planned(method, "reads", config, context.spec))
+    planned(method, "check", config, context)
 
 
 def check_encoder(method: type[Method], config: MethodConfig, context: RunContext) -> None:
@@ -367,10 +362,9 @@ def _missing_part(method: type[Method], config: MethodConfig, context: RunContex
     """
     spec = context.spec
     try:
-        planned(method, "check", config, context)
-        encodings.row_shape(spec, planned(method, "reads", config, spec))
+        check_method(method, config, context)
     except FedLensError as error:
-        if error.field == "backbone.name":
+        if error.field in ("backbone.name", "data.name"):
             return "it learns inside of CLIP's towers, or reads more of an image than its embedding"
     if spec.class_texts == "none" and not planned(method, "bound_to_classes", config):
         return "it needs a vector of each class, from a text encoder or given with the data"
@@ -436,7 +430,7 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _error_of_cohort(i):
-            planned(method, "check", config, replace(context, spec=size))
+            check_method(method, config, replace(context, spec=size))
 
 
 @contextmanager

@@ -344,8 +344,8 @@ def set_up(
     yield from (Notice(line) for line in planned(cls, "plan_warnings", config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     if images.given is not None:
-        made = given(inputs.context.spec, images.given.class_vectors, device)
-        loaded = dict.fromkeys(backbones(run), made)
+        encoder = given(inputs.context.spec, images.given.class_vectors, device)
+        loaded = dict.fromkeys(backbones(run), encoder)
     else:
         wanted = [(b.name, b.pretrained, device, b.precision) for b in backbones(run)]
         loaded = dict(zip(backbones(run), load_backbones(wanted), strict=True))
@@ -357,11 +357,11 @@ def set_up(
     for name, backbone in loaded.items():
         reads, folder = planned(cls, "reads", config, backbone.spec), artifacts / "encodings"
         values = yield from relay(_encode(backbone, images, reads, folder, files), continues)
-        built = build_federation(images, inputs, placed(values, backbone), backbone, run.seed, run.data.root)
+        made = build_federation(images, inputs, placed(values, backbone), backbone, run.seed, run.data.root)
         for config_of_other, other in zip(run.transfer, others, strict=True):
             values = yield from relay(_encode(backbone, other.images, reads, folder, files), continues)
-            built = with_transfer(built, other, values, config_of_other.root)
-        federations[name] = replace(built, test_sample=run.test_sample)
+            made = with_transfer(made, other, values, config_of_other.root)
+        federations[name] = replace(made, test_sample=run.test_sample)
     listed = entities(federations[backbones(run)[0]])
     method, federation, cohorts = yield from _make_cohorts(run, config, inputs, images, federations)
     # The columns of tests without values stay; the models of unseen clients do not.

@@ -197,7 +197,7 @@ def test_the_demo_needs_nothing_from_elsewhere():
     ("method", "title", "backbone", "why"),
     [
         ("promptfl", "PromptFL", "coca_ViT-B-32", "its text tower pools at a class token"),
-        ("fedalign", "FedAlign", "convnext_base", "open_clip's ViT, which convnext_base is not"),
+        ("fedalign", "FedAlign", "convnext_base", "convnext_base has no ViT tokens to encode"),
     ],
 )
 def test_a_backbone_that_does_not_fit_is_refused_by_name_of_method_and_model(
