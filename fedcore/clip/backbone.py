@@ -20,7 +20,6 @@ from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 
-_CLIP_SCALE = 100
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -153,13 +152,12 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
 
 
 def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: str) -> Backbone:
-    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, and the vectors of classes.
+    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, 100, and class vectors.
 
     Shape: class_vectors (d,) each.
     """
     model = torch.nn.Module()
-    scale = torch.tensor(math.log(_CLIP_SCALE), device=device)
-    model.logit_scale = torch.nn.Parameter(scale, requires_grad=False)
+    model.logit_scale = torch.nn.Parameter(torch.tensor(math.log(100), device=device), requires_grad=False)
     return Backbone(
         spec,
         model,

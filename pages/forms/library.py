@@ -152,6 +152,8 @@ def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layo
     left, right = st.columns([2, 3])
     if pictures is not None:
         left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
+    else:
+        left.caption("There are no images to show.")
     table: dict[str, list[Any]] = {"domain": list(data.domains)}
     table |= {name: [int(row[j]) for row in data.counts] for j, name in enumerate(data.classes)}
     right.dataframe(table, hide_index=True, key=key)
