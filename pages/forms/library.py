@@ -51,7 +51,7 @@ def add_data() -> None:
         bind="query-params",
         placeholder="/data/my-pictures",
         help="A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
-        "set, or one of the supported data sets below",
+        "set, a file of embeddings, or one of the supported data sets below",
         on_change=note_typed,
         args=("folder",),
     ).strip()
