@@ -160,7 +160,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
 
 
 def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: str) -> Backbone:
-    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, and the vectors of classes.
+    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, 100, and class vectors.
 
     Shape: class_vectors (d,) each.
     """

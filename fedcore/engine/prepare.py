@@ -339,20 +339,16 @@ def check_encoder(method: type[Method], config: MethodConfig, context: RunContex
         return
     able = []
     for other in registry.load_all().values():
-        for init in ("", _INIT_WITHOUT_TEXTS):
+        for start in (None, "class_means"):
             with suppress(FedLensError):  # it has no such start, or no defaults
-                made = registry.build_config(other.name, {"init": init} if init else {})
+                made = registry.build_config(other.name, {"init": start} if start else {})
                 if not _missing_part(other, made, context):
-                    able.append(other.about.title + (f" (init = {init})" if init else ""))
+                    able.append(other.about.title + (f" (init = {start})" if start else ""))
                     break
     raise FedLensError(
         f"{method.about.title} cannot run with the backbone '{context.spec.name}': {reason}; "
         f"these can: {', '.join(able)}"
     )
-
-
-_INIT_WITHOUT_TEXTS = "class_means"
-"""The start that methods offer where classes have no texts."""
 
 
 def _missing_part(method: type[Method], config: MethodConfig, context: RunContext) -> str:

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torchvision
+from PIL import Image
 from safetensors.numpy import save_file
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST, TRAIN
+from fedcore.base.files import PROJECT
 from fedcore.data import catalog
 from fedcore.data.check import check_dataset
 from fedcore.data.images import ImageSet
@@ -174,3 +177,21 @@ def test_the_check_finds_copies_and_reads_no_image(tmp_path):
     assert [(f.kind, f.count) for f in report.findings if f.kind != "no images"] == [("train and test", 1)]
     with pytest.raises(FedLensError, match="holds embeddings without their images"):
         load(path).read(0)
+
+
+def test_the_script_of_the_docs_makes_such_a_file(tmp_path, monkeypatch):
+    """With its model drawn at random, since weights are not downloaded here."""
+    for name, colour in (("owl", 0), ("fire engine", 200)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(2):
+            Image.new("RGB", (40, 40), (colour, 30 * i, 9)).save(tmp_path / "photos" / name / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    real = torchvision.models.resnet18
+    monkeypatch.setattr(torchvision.models, "resnet18", lambda weights: real(weights=None))
+    page = (PROJECT / "docs" / "own-data.md").read_text(encoding="utf-8")
+    script = page.partition("```python\n")[2].partition("```")[0]
+    assert len(script.strip().splitlines()) <= 12
+    exec(compile(script, "own-data.md", "exec"), {})
+    images = load(tmp_path / "photos.npz")
+    assert images.classes == ("fire engine", "owl") and images.labels.tolist() == [0, 0, 1, 1]
+    assert images.given.rows().shape == (4, 512)
