@@ -19,16 +19,14 @@ from fedcore.clip.weights import Uninitialised
 
 def main() -> None:
     """Write the table."""
-    tags: dict[str, dict[str, object]] = {}
+    tags: dict[str, dict[str, list[int | str]]] = {}
     for full in list_pretrained():
         name, _, tag = full.partition(".")
         cfg = get_pretrained_cfg(full)
         if cfg is None or not cfg.hf_hub_id or cfg.input_size[0] != 3 or len(set(cfg.input_size[1:])) > 1:
             continue
-        usual = (f"timm/{full}", None)
-        given = (cfg.hf_hub_id, cfg.hf_hub_filename)
-        side = cfg.input_size[1]
-        tags.setdefault(name, {})[tag] = [side] if given == usual else [side, *filter(None, given)]
+        of_tag = [cfg.input_size[1], cfg.hf_hub_id, cfg.hf_hub_filename or ""]
+        tags.setdefault(name, {})[tag] = of_tag
     models = {}
     for name, of_model in tags.items():
         try:
@@ -38,10 +36,10 @@ def main() -> None:
             print(f"{name}: {type(error).__name__}: {error}")
             continue
         first = get_pretrained_cfg(name)
-        ordered = sorted(of_model, key=lambda tag: tag != first.tag) if first is not None else of_model
-        models[name] = [getattr(model, "head_hidden_size", model.num_features), {t: of_model[t] for t in ordered}]
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(of)}" for name, of in sorted(models.items()))
-    (ASSETS / "timm.json").write_text(f"{{\n{lines}\n}}\n")
+        ordered = sorted(of_model, key=lambda tag: first is None or tag != first.tag)
+        width = getattr(model, "head_hidden_size", model.num_features)
+        models[name] = [width, {tag: of_model[tag] for tag in ordered}]
+    (ASSETS / "timm.json").write_text(json.dumps(models, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

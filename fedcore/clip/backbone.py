@@ -16,7 +16,14 @@ from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import user_path
 from fedcore.base.lazy import Tensor, torch
 from fedcore.clip import tags
-from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
+from fedcore.clip.specs import (
+    CALLABLE,
+    MINI_MODELS,
+    BackboneSpec,
+    WeightsFiles,
+    backbone_spec,
+    weights_source,
+)
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -126,7 +133,10 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     if spec.is_black_box:
         from fedcore.clip import encoders
 
-        model, preprocess, settings = encoders.create(spec, source, precision)
+        if name == CALLABLE:
+            model, preprocess, settings = encoders.of_file(spec, source, precision)
+        else:
+            model, preprocess, settings = encoders.of_timm(spec, source)
         tokenizer, activation = None, "own"
     else:
         model = _create(name, pretrained)

@@ -1,18 +1,6 @@
 """Encoders without towers: timm's models by name, and a Python file of the user's own.
 
-The file is agreed to by its content, like a method's, and defines at its top level
-
-    embed_dim = 768     # d, the width of what encode returns
-    image_size = 224    # side of the images, pixels; 224 if it is left out
-
-    def encode(images): ...         # (n, 3, side, side) -> (n, d)
-    def encode_text(texts): ...     # optional: n strings -> (n, d), in the space of the images
-
-``images`` is a float32 tensor on the run's device: RGB from 0 to 1, resized (bicubic) so that the shorter
-side fits, and cropped in the middle. n is 64; the last batch of a data set is filled up with black images.
-What is returned may be any array; cosines with it are multiplied by 100, as in CLIP. ``encode`` is called
-without gradients, once per image and data set, and must not draw at random. Load the model in ``encode`` and
-keep it (``functools.cache``), since ``--methods`` runs the file too.
+docs/backbones.md says what such a file defines and what its functions are given.
 """
 
 import math
@@ -29,15 +17,20 @@ from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import open_clip
 from fedcore.clip import tags, weights
-from fedcore.clip.specs import CALLABLE, BackboneSpec
+from fedcore.clip.specs import BackboneSpec
 
 _FIELD = "backbone.pretrained"
-_SCALE = 100.0
-"""CLIP's factor of cosines."""
+Made = tuple["Encoder", Callable[[Any], Tensor], dict[str, Any]]
+"""An encoder, its preprocessing of images, and what identifies that."""
 
 
 class Encoder(torch.nn.Module):
-    """What a ``Backbone`` needs of a model without towers; with neither function, embeddings were given."""
+    """What a ``Backbone`` needs of a model without towers: CLIP's factor of cosines, 100, and its functions.
+
+    Args:
+        encode: None if the data set consists of embeddings.
+        encode_text: None if no texts can be encoded.
+    """
 
     def __init__(
         self,
@@ -45,25 +38,25 @@ class Encoder(torch.nn.Module):
         encode_text: Callable[[list[str]], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.logit_scale = torch.nn.Parameter(torch.tensor(math.log(_SCALE)))
+        self.logit_scale = torch.nn.Parameter(torch.tensor(math.log(100)))
         self.encode, self.encode_text = encode, encode_text
 
     def encode_image(self, pixels: Tensor, normalize: bool = False) -> Tensor:
         """Return embeddings, not normalised. Shape: (images, 3, side, side) -> (images, d)."""
-        assert self.encode is not None, "a data set of embeddings has no images"
+        assert self.encode is not None
         return self.encode(pixels)
 
 
-def create(
-    spec: BackboneSpec, source: tuple[Path, ...] | str, precision: str
-) -> tuple[Encoder, Callable[[Any], Tensor], dict[str, Any]]:
-    """Return an encoder, its preprocessing of images, and what identifies that."""
-    if spec.name != CALLABLE:
-        return _of_timm(spec, source)
+def of_file(spec: BackboneSpec, source: tuple[Path, ...], precision: str) -> Made:
+    """Run an encoder's file, to which the user has agreed.
+
+    Raises:
+        NotAgreed: if the user has not agreed to the file as it is now.
+        FedLensError: for a fault of the file, with its line.
+    """
     if precision != "fp32":
         raise FedLensError("the encoder's file decides its precision; set fp32", "backbone.precision")
-    file, content = consent.agreed(source[0], field=_FIELD)
-    module = consent.run(file, content, _FIELD)
+    module = consent.run(*consent.agreed(source[0], field=_FIELD), _FIELD)
     text = partial(_checked, module, "encode_text", spec) if spec.class_texts == "encoded" else None
     settings = {"size": spec.image_size, "mean": (0, 0, 0), "std": (1, 1, 1), "interpolation": "bicubic"}
     transform = open_clip().transform
@@ -72,10 +65,7 @@ def create(
 
 
 def _checked(module: ModuleType, name: str, spec: BackboneSpec, given: Tensor | list[str]) -> Tensor:
-    """Call a function of the user's file, and refuse what are not finite embeddings of the stated width.
-
-    Shape: -> (n, d) float32.
-    """
+    """Call a function of an encoder's file, and check what it returns. Shape: -> (n, d) float32."""
     file = Path(str(module.__file__))
     with consent.faults_named(file, f"{name} raised", _FIELD):
         found = torch.as_tensor(getattr(module, name)(given)).float()
@@ -89,37 +79,30 @@ def _checked(module: ModuleType, name: str, spec: BackboneSpec, given: Tensor | 
     return found
 
 
-def _of_timm(
-    spec: BackboneSpec, source: tuple[Path, ...] | str
-) -> tuple[Encoder, Callable[[Any], Tensor], dict[str, Any]]:
-    """Return a timm model without its classifier; a tag's weights are downloaded if they are not here."""
-    import timm
-
-    name = spec.name.removeprefix("timm:")
+def of_timm(spec: BackboneSpec, source: tuple[Path, ...] | str) -> Made:
+    """Load a timm model without its classifier; a tag's weights are downloaded if they are not here."""
+    name, overlay = spec.name.removeprefix("timm:"), dict[str, Any]()
     if isinstance(source, str):
         for _ in tags.fetch(spec.name, source):
             pass
         name, path = f"{name}.{source}", tags.cached(spec.name, source)
         assert path is not None, "it was downloaded just now"
     else:
-        (path,) = source
-    overlay: dict[str, Any] = {"state_dict": weights.read(path)}
-    count = {}
-    if not isinstance(source, str):  # a file may have a classifier of other classes, or none
-        heads = timm.get_pretrained_cfg(name).classifier or ()
-        keys = [f"{head}.weight" for head in ((heads,) if isinstance(heads, str) else heads)]
-        sizes = [len(overlay["state_dict"][key]) for key in keys if key in overlay["state_dict"]]
-        count = {"num_classes": next(iter(sizes), 0)}
-        overlay |= {"label_offset": 0, **count}
+        (path,), overlay = source, {"num_classes": 0, "label_offset": 0}  # so that every tensor must fit
+    import timm
+
+    heads = timm.get_pretrained_cfg(name).classifier or ()
+    heads = (heads,) if isinstance(heads, str) else heads
+    state = {key: value for key, value in weights.read(path).items() if key.rpartition(".")[0] not in heads}
+    overlay["state_dict"] = state
     try:
-        model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **count)
+        model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0)
     except (RuntimeError, KeyError) as error:  # torch's and timm's, for tensors that do not fit
         raise FedLensError(
             f"{path} does not hold the weights of {spec.name}: {' '.join(str(error).split())[:200]}; name "
             "the model that it belongs to",
             _FIELD,
         ) from error
-    model.reset_classifier(0)
-    model.pretrained_cfg.pop("state_dict")
+    del model.pretrained_cfg["state_dict"]
     settings = timm.data.resolve_model_data_config(model)
     return Encoder(model), timm.data.create_transform(**settings, is_training=False), settings

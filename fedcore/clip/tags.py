@@ -46,18 +46,12 @@ def _table() -> types.ModuleType:
 
 @cache
 def timm_models() -> dict[str, tuple[int, dict[str, tuple[int, str, str]]]]:
-    """Return the width of each timm model, and its tags: image side, repository and file if not the usual.
+    """Return the width of each timm model, and its tags: image side, repository, file if not the usual.
 
     The default tag comes first. ``tools/timm_models.py`` writes the table, since timm itself loads torch.
     """
-    found = {}
-    for name, (width, of_tags) in json.loads((ASSETS / "timm.json").read_text()).items():
-        usual = {tag: (of_tag[0], f"timm/{name}.{tag}", "") for tag, of_tag in of_tags.items()}
-        found[f"timm:{name}"] = (
-            width,
-            {tag: (*of_tags[tag], *usual[tag][len(of_tags[tag]) :]) for tag in usual},
-        )
-    return found
+    content = json.loads((ASSETS / "timm.json").read_text())
+    return {f"timm:{name}": of_model for name, of_model in content.items()}
 
 
 def tags(name: str) -> tuple[str, ...]:
