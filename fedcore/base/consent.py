@@ -28,7 +28,7 @@ _INSTALLED = (Path(os.__file__).parent, Path(sys.base_prefix, "DLLs"), Path(__fi
 """Folders of Python's modules and of fedcore."""
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 """Names of the folders of installed packages."""
-_RECEIVED: dict[Path, bytes] = {}
+RECEIVED: dict[Path, bytes] = {}
 """Content of files that came with a run from another machine, by their paths there."""
 _THIS_PROCESS: set[tuple[str, str]] = set()
 """Path and SHA-256 of files agreed to in this process, in case they cannot be stored on disk."""
@@ -101,8 +101,8 @@ def _agreements() -> dict[str, list[str]]:
 def read(path: str | Path, field: str = "methods") -> tuple[Path, bytes]:
     """Return the absolute path and the content of a Python file."""
     file = user_path(path, field).resolve()
-    if file in _RECEIVED:
-        return file, _RECEIVED[file]
+    if file in RECEIVED:
+        return file, RECEIVED[file]
     if not file.is_file():
         raise FedLensError(f"there is no file {file}; give the path of a Python file", field)
     try:
@@ -139,15 +139,8 @@ def receive(path: str | Path, content: bytes) -> None:
     The file need not exist on this machine; the run's config names it by its path on the other one.
     """
     file = user_path(path, "methods").resolve()
-    _RECEIVED[file] = content
+    RECEIVED[file] = content
     agree_for_process(file, digest(content))
-
-
-def forget_received() -> set[str]:
-    """Forget the files that came with earlier runs, and return their paths."""
-    files = {str(file) for file in _RECEIVED}
-    _RECEIVED.clear()
-    return files
 
 
 def run(file: Path, content: bytes, field: str = "methods") -> ModuleType:

@@ -48,9 +48,7 @@ Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error")
 MethodFiles = Annotated[
     list[Path] | None,
     Option(
-        "--methods",
-        metavar="FILE",
-        help="Python file with a method or an encoder of your own; may be repeated",
+        "--methods", metavar="FILE", help="Python file with a method or encoder of yours; may be repeated"
     ),
 ]
 RunIds = Annotated[list[int], Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")]
@@ -230,11 +228,11 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
     if file is None or preset is not None:
         raise FedLensError("give either an experiment file or --preset NAME", "file")
     experiment = config.load(file)
-    files = [entry.file for entry in experiment.methods]
-    files += [used.pretrained for used in config.backbones(experiment) if used.name == CALLABLE]
-    for file in dict.fromkeys(filter(None, files)):
+    own = [entry.file for entry in experiment.methods]
+    own += [used.pretrained for used in config.backbones(experiment) if used.name == CALLABLE]
+    for path in dict.fromkeys(filter(None, own)):
         try:
-            consent.agreed(file)
+            consent.agreed(path)
         except consent.NotAgreed as error:
             ask_to_run([(error.file, error.sha256)])
     return experiment

@@ -134,7 +134,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         from fedcore.clip import encoders
 
         if name == CALLABLE:
-            model, preprocess, settings = encoders.of_file(spec, source, precision)
+            model, preprocess, settings = encoders.of_file(spec, files.paths[0], precision)
         else:
             model, preprocess, settings = encoders.of_timm(spec, source)
         tokenizer, activation = None, "own"

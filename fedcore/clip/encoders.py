@@ -3,6 +3,7 @@
 docs/backbones.md says what such a file defines and what its functions are given.
 """
 
+import importlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -25,38 +26,23 @@ Made = tuple["Encoder", Callable[[Any], Tensor], dict[str, Any]]
 
 
 class Encoder(torch.nn.Module):
-    """What a ``Backbone`` needs of a model without towers: CLIP's factor of cosines, 100, and its functions.
+    """What a ``Backbone`` needs of a model without towers: CLIP's factor of cosines, 100, and functions."""
 
-    Args:
-        encode: None if the data set consists of embeddings.
-        encode_text: None if no texts can be encoded.
-    """
-
-    def __init__(
-        self,
-        encode: Callable[[Tensor], Tensor] | None = None,
-        encode_text: Callable[[list[str]], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, encode: Any = None, encode_text: Any = None) -> None:
         super().__init__()
         self.logit_scale = torch.nn.Parameter(torch.tensor(math.log(100)))
         self.encode, self.encode_text = encode, encode_text
 
     def encode_image(self, pixels: Tensor, normalize: bool = False) -> Tensor:
         """Return embeddings, not normalised. Shape: (images, 3, side, side) -> (images, d)."""
-        assert self.encode is not None
         return self.encode(pixels)
 
 
-def of_file(spec: BackboneSpec, source: tuple[Path, ...], precision: str) -> Made:
-    """Run an encoder's file, to which the user has agreed.
-
-    Raises:
-        NotAgreed: if the user has not agreed to the file as it is now.
-        FedLensError: for a fault of the file, with its line.
-    """
+def of_file(spec: BackboneSpec, path: Path, precision: str) -> Made:
+    """Run an encoder's file, to which the user has agreed; an error of the file names its line."""
     if precision != "fp32":
         raise FedLensError("the encoder's file decides its precision; set fp32", "backbone.precision")
-    module = consent.run(*consent.agreed(source[0], field=_FIELD), _FIELD)
+    module = consent.run(*consent.agreed(path, field=_FIELD), _FIELD)
     text = partial(_checked, module, "encode_text", spec) if spec.class_texts == "encoded" else None
     settings = {"size": spec.image_size, "mean": (0, 0, 0), "std": (1, 1, 1), "interpolation": "bicubic"}
     transform = open_clip().transform
@@ -89,12 +75,10 @@ def of_timm(spec: BackboneSpec, source: tuple[Path, ...] | str) -> Made:
         assert path is not None, "it was downloaded just now"
     else:
         (path,), overlay = source, {"num_classes": 0, "label_offset": 0}  # so that every tensor must fit
-    import timm
-
+    timm: Any = importlib.import_module("timm")
     heads = timm.get_pretrained_cfg(name).classifier or ()
     heads = (heads,) if isinstance(heads, str) else heads
-    state = {key: value for key, value in weights.read(path).items() if key.rpartition(".")[0] not in heads}
-    overlay["state_dict"] = state
+    overlay["state_dict"] = {k: v for k, v in weights.read(path).items() if k.rpartition(".")[0] not in heads}
     try:
         model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0)
     except (RuntimeError, KeyError) as error:  # torch's and timm's, for tensors that do not fit

@@ -80,11 +80,7 @@ class BackboneSpec:
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """Return the files of a backbone's weights on this machine, or else its tag.
-
-    Raises:
-        NotAgreed: if it is a Python file that the user has not agreed to run.
-    """
+    """Return the files of a backbone's weights on this machine, or else its tag; raises ``NotAgreed``."""
     if backbone_spec(name, pretrained).name == GIVEN:  # unknown names are refused
         return ()
     if name == CALLABLE and pretrained is not None:

@@ -91,10 +91,11 @@ def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
 
 def forget_received() -> None:
     """Unregister the methods that came with earlier runs, so that the next run may use their names."""
-    files = consent.forget_received()
+    files = {str(file) for file in consent.RECEIVED}
     for name in [name for name, file in _FILES.items() if file in files]:
         del _FILES[name]
         sys.modules.pop(_METHODS.pop(name).__module__, None)
+    consent.RECEIVED.clear()
 
 
 def file_hash(path: str | Path) -> str:

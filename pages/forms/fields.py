@@ -122,7 +122,7 @@ def backbone_fields(
         draft = BackboneConfig()
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        help_ = "mini-vit and mini-rn come with FedLens; the others are open_clip models, which need weights"
+        help_ = "mini-vit and mini-rn come with FedLens; models of open_clip and timm need weights"
         titles = {name: name for name in backbone_names()}
         name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}

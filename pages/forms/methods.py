@@ -184,7 +184,7 @@ def show_file(file: Path, content: bytes, sentence: str) -> None:
 
 
 def ask_to_run_file(error: consent.NotAgreed) -> None:
-    """Show a method file that the experiment names, and let the user agree to run it as it is."""
+    """Show a file that the experiment names, and let the user agree to run it as it is."""
     with st.container(border=True):
         st.markdown(f"**Run {markup.md(error.file.name)}?**")
         try:
@@ -195,7 +195,7 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
         if consent.digest(content) != error.sha256:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
-        show_file(error.file, content, "The experiment names the method file")
+        show_file(error.file, content, "The experiment names the file")
         if markup.write_button("I have read it: run it", "check", "method_file_agreed"):
             consent.agree(error.file, error.sha256)
             st.rerun()
