@@ -62,8 +62,8 @@ def attempt_again(run: RunRow) -> Again | None:
             now = consent.digest(content)
             has_changed = now != method.sha256
             unread = (path, content) if has_changed and not consent.is_agreed(path, now) else None
-        for path in (used.pretrained for used in backbones(config) if used.name == CALLABLE):
-            file, content = consent.read(str(path))
+        for encoder in (used.pretrained for used in backbones(config) if used.name == CALLABLE):
+            file, content = consent.read(str(encoder))
             if not consent.is_agreed(file, consent.digest(content)):
                 unread = file, content
     checkpoint = session.store().runs.newest_checkpoint(run.id)

@@ -42,7 +42,7 @@ config = {{ init = "class_means", lr = 0.01 }}
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(consent, "_THIS_PROCESS", set())
 
 
