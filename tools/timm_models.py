@@ -1,4 +1,4 @@
-"""Write ``fedcore/assets/timm.json``: the width and the pretrained tags of timm's models, known without torch.
+"""Write ``fedcore/assets/timm.json``: the width and the tags of timm's models, known without torch.
 
 python -m tools.timm_models
 

@@ -16,14 +16,7 @@ from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import user_path
 from fedcore.base.lazy import Tensor, torch
 from fedcore.clip import tags
-from fedcore.clip.specs import (
-    CALLABLE,
-    MINI_MODELS,
-    BackboneSpec,
-    WeightsFiles,
-    backbone_spec,
-    weights_source,
-)
+from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -133,10 +126,10 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     if spec.is_black_box:
         from fedcore.clip import encoders
 
-        if name == CALLABLE:
-            model, preprocess, settings = encoders.of_file(spec, files.paths[0], precision)
-        else:
+        if name in tags.timm_models():
             model, preprocess, settings = encoders.of_timm(spec, source)
+        else:
+            model, preprocess, settings = encoders.of_file(spec, files.paths[0], precision)
         tokenizer, activation = None, "own"
     else:
         model = _create(name, pretrained)

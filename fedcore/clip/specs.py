@@ -168,11 +168,7 @@ def known_names() -> list[str]:
 
 
 def backbone_spec(name: str, pretrained: str | None = None) -> BackboneSpec:
-    """Return the sizes of a backbone; an unknown name is refused.
-
-    Args:
-        pretrained: matters to encoders without towers only: the file of one, or the tag of a timm model.
-    """
+    """Return the sizes of a backbone (of one without towers, by file or tag); refuse an unknown name."""
     if name == GIVEN:
         return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
     if name == CALLABLE:

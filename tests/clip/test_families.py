@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
-from fedcore.clip import backbone, encodings, prompts
+from fedcore.clip import backbone, encodings, prompts, specs
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.engine.prepare import check_method
 from fedcore.methods import registry
@@ -73,7 +73,7 @@ def family(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcore.clip.specs.config_files", lambda: files)
         yield load
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
