@@ -285,7 +285,7 @@ class Runs(Queries):
         """Stop queued runs at once and running ones between two steps; return them, as others had ended."""
         assignments = (
             "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
-            "finished_at = CASE status WHEN 'queued' THEN coalesce(finished_at, :now) END, "
+            "finished_at = CASE status WHEN 'queued' THEN coalesce(finished_at, :now) ELSE finished_at END, "
             "status_text = CASE status WHEN 'queued' THEN 'stopped before it began' ELSE 'stop requested' END"
         )
         with self._file.writing() as database:
@@ -295,7 +295,7 @@ class Runs(Queries):
         """Stop the runs that would fail as one of their experiment did, by a fault of their method.
 
         Args:
-            owner: the owner of the failed run; runs that wait in the same process are stopped too.
+            owner: the owner of the failed run; runs that have not begun in the same process are stopped too.
 
         Returns: the runs with the same method and config that had not begun; ``resume`` queues them again.
         """
@@ -306,7 +306,8 @@ class Runs(Queries):
                 "(SELECT experiment_id AS of, json_extract(config, '$.method') AS method FROM runs "
                 "WHERE id=:run) AS failed WHERE runs.experiment_id=failed.of "
                 "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "
-                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL)) RETURNING id",
+                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL "
+                "AND runs.finished_at IS NULL)) RETURNING id",
                 {
                     "run": run_id,
                     "owner": owner,
