@@ -16,7 +16,7 @@ from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.events import Notice
 from fedcore.config import RunConfig
 from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
-from fedcore.store.jobs import NEEDS, QUEUED_AGAIN
+from fedcore.store.jobs import NEEDS, QUEUED_AGAIN, RUNS
 from fedcore.store.liveness import state
 from fedcore.store.writer import forget_rounds, set_given, take_current_file
 
@@ -515,18 +515,22 @@ class Queue(Queries):
             blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):
                 blocks.setdefault(row[by], []).append(row["id"])
-            order = list(blocks)
-            moved = [block for block in order if block in wanted]
+            places = list(blocks)
+            moved = [block for block in places if block in wanted]
             if not moved:
                 return []
-            rest = [block for block in order if block not in wanted]
-            first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
+            rest = [block for block in places if block not in wanted]
+            first, last = places.index(moved[0]), places.index(moved[-1]) - len(moved) + 1
             place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
             after = [*rest[: place[to]], *moved, *rest[place[to] :]]
             runs = [run for block in after for run in blocks[block]]
-            for priority, run in enumerate(reversed(runs)):
+            top = [run for block in moved for run in blocks[block]]
+            # Runs that have begun stay before the others, but at the top one goes before those that rest.
+            begun = [row["id"] for row in database.execute(RUNS.live)]
+            order = [*top, *begun, *runs[len(top) :]] if to == "top" else [*begun, *runs]
+            for priority, run in enumerate(reversed(order)):
                 database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
-        return [run for block in moved for run in blocks[block]]
+        return top
 
     def slots(self) -> dict[str, int]:
         """Return the configured number of runs at once by device; the default for other devices is 1."""
