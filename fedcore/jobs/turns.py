@@ -26,6 +26,8 @@ from fedcore.store.jobs import Claim, LostClaim
 
 SLICE_SECONDS = 0.5
 """A turn ends after a round, once it has lasted this much longer than the others'."""
+MOST = 16
+"""Runs that train in turn: with more of them, of a sweep say, the first result would come late."""
 RETRY_LOOK_SECONDS = 1.0
 """Between two looks at a run that pauses before it is tried again."""
 logger = logging.getLogger(__name__)
@@ -189,7 +191,8 @@ class Following:
 
         It stays queued on a full disk, which the supervisor reports.
         """
-        if turns and (self._experiment.config.order != "in turn" or not self._fits(turns.largest)):
+        alone = self._experiment.config.order != "in turn"
+        if turns and (alone or len(turns) >= MOST or not self._fits(turns.largest)):
             return None
         try:
             check_room(self._store.path)

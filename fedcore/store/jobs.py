@@ -71,8 +71,8 @@ PROGRESS_PATIENCE = 0.5
 RESTING = "waiting for its turn"
 """What the row of a run says while its process trains another; ``finished_at`` is when its rest began."""
 LEFT = """
-status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'queued' END, owner=NULL, pid=NULL,
-heartbeat_at=NULL, error=NULL,
+status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'queued' END,
+owner = CASE status WHEN 'stopping' THEN owner END, pid=NULL, heartbeat_at=NULL, error=NULL,
 status_text = CASE status WHEN 'stopping' THEN 'stopped while it waited for its turn' END
 """
 """SQL assignments of a resting run whose process ends; it lost nothing, so another process continues it."""

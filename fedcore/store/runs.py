@@ -67,6 +67,7 @@ class RunRow:
     starred: bool
     tags: tuple[str, ...]
     notes: str
+    owner: str | None = None
 
     @property
     def ended(self) -> bool:
