@@ -219,7 +219,7 @@ class Claim:
         self.update(
             "pid=:pid, started_at=coalesce(started_at + :now - finished_at, started_at, :now), "
             "finished_at=NULL, heartbeat_at=:now, "
-            f"status_text = CASE status_text WHEN '{RESTING}' THEN NULL ELSE status_text END",
+            f"status_text = CASE status_text WHEN '{RESTING}' THEN 'training' ELSE status_text END",
             pid=None if elsewhere else os.getpid(),
             now=time.time(),
         )
