@@ -267,18 +267,9 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     @contextmanager
     def start(run: RunConfig, *given: Any) -> Iterator[Parallel]:
         request = RunRequest(
-            run,
-            "part of a run",
-            {},
-            method_file(run),
-            device,
-            1,
-            None,
-            os.getcwd(),
-            None,
-            count,
-            encoders(run),
+            run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd(), parts=count
         )
+        request = replace(request, encoders=encoders(run))
         group = wanted.reserve(ray)
         try:
             with _actors(ray, group, request, *given) as parallel:  # Ray starts them once it has room
