@@ -13,7 +13,6 @@ from fedcore.base.files import read_text
 from fedcore.base.presentation import built_in, references
 from fedcore.config import backbones
 from fedcore.data import catalog
-from fedcore.data.images import EMBEDDINGS
 from fedcore.methods import registry
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text
@@ -133,6 +132,10 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
     return "\n".join(lines) + "\n"
 
 
+_NO_CLIP = ("timm", "callable", "given")
+"""Encoders that are not CLIP, by the first part of their names."""
+
+
 def bibtex(rows: Iterable[ComparisonRow]) -> str:
     """Return the entries for the rows of a comparison, that of FedLens first, as in CITATION.cff."""
     papers, data = references(), {e.name: e for e in catalog.entries()}
@@ -148,7 +151,8 @@ def bibtex(rows: Iterable[ComparisonRow]) -> str:
             entries.append(own.about.bibtex)
         used = [row.config.data.name, *(other.name for other in row.config.further_data)]
         entries += [data[name].bibtex for name in used if name in data]
-        for backbone in backbones(row.config) if row.config.data.name != EMBEDDINGS else ():
+        clip = [b for b in backbones(row.config) if b.name.partition(":")[0] not in _NO_CLIP]
+        for backbone in clip:
             of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
             entries += [papers["radford2021clip"], *([] if of_openai else [papers["openclip"]])]
     single = dict.fromkeys(

@@ -13,6 +13,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.clip import encodings, tags
 from fedcore.clip.backbone import load
 from fedcore.clip.specs import backbone_spec, weights_source
+from fedcore.results.comparison import compare
+from fedcore.results.sharing import bibtex
 from fedcore.store import Store
 from tests.support.clip import noise
 from tests.support.command_line import run
@@ -147,6 +149,7 @@ def test_fedot_runs_with_a_timm_model_and_a_method_that_needs_texts_is_refused(t
     torch.save(timm.create_model("test_vit", num_classes=7).state_dict(), weights)
     toml = experiment(tmp_path, "timm:test_vit", weights)
     assert run("run", toml, "--db", db) == 0
+    assert "radford2021clip" not in bibtex(compare(Store(db), [1]).rows), "it is not CLIP"
     toml.write_text(toml.read_text().replace('"fedot"', '"fedclip"').replace("config", "# config"))
     assert run("run", toml, "--db", db) == 2
     assert "these can: FedOT (init = class_means), CLIP-FC" in capsys.readouterr().err
