@@ -361,7 +361,7 @@ def _missing_part(method: type[Method], config: MethodConfig, context: RunContex
         check_method(method, config, context)
     except FedLensError as error:
         if error.field in ("backbone.name", "data.name"):
-            return "it learns inside of CLIP's towers, or reads more of an image than its embedding"
+            return "it learns inside CLIP's towers, or reads more of an image than its embedding"
     if spec.class_texts == "none" and not planned(method, "bound_to_classes", config):
         return "it needs a vector of each class, from a text encoder or given with the data"
     return ""

@@ -43,9 +43,9 @@ def test_what_cannot_run_is_refused_before_anything_is_encoded(db, tmp_path, cap
     for method, says in (
         (
             'name = "promptfl"',
-            "PromptFL cannot run with the backbone 'given': it learns inside of CLIP's towers",
+            "PromptFL cannot run with the backbone 'given': it learns inside CLIP's towers",
         ),
-        ('name = "fedavg-vision"', "it learns inside of CLIP's towers, or reads more of an image"),
+        ('name = "fedavg-vision"', "it learns inside CLIP's towers, or reads more of an image"),
         ('name = "zero-shot"', "these can: FedOT (init = class_means), CLIP-FC, FedAKT(C), FedGH(C)"),
     ):
         assert run("run", experiment(tmp_path, path, method), "--db", db) == 2

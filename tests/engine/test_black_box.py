@@ -49,7 +49,7 @@ def test_a_refusal_names_the_methods_that_can_run():
     with pytest.raises(FedLensError) as refused:
         check_encoder(METHODS["promptfl"], registry.build_config("promptfl", {}), _context("none"))
     assert str(refused.value) == (
-        "PromptFL cannot run with the backbone 'given': it learns inside of CLIP's towers, or reads more of "
+        "PromptFL cannot run with the backbone 'given': it learns inside CLIP's towers, or reads more of "
         "an image than its embedding; these can: FedOT (init = class_means), CLIP-FC, FedAKT(C), FedGH(C)"
     )
     with pytest.raises(FedLensError, match="FedCLIP cannot run .*: it needs a vector of each class"):
