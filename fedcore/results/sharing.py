@@ -132,10 +132,6 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
     return "\n".join(lines) + "\n"
 
 
-_NO_CLIP = ("timm", "callable", "given")
-"""Encoders that are not CLIP, by the first part of their names."""
-
-
 def bibtex(rows: Iterable[ComparisonRow]) -> str:
     """Return the entries for the rows of a comparison, that of FedLens first, as in CITATION.cff."""
     papers, data = references(), {e.name: e for e in catalog.entries()}
@@ -151,7 +147,7 @@ def bibtex(rows: Iterable[ComparisonRow]) -> str:
             entries.append(own.about.bibtex)
         used = [row.config.data.name, *(other.name for other in row.config.further_data)]
         entries += [data[name].bibtex for name in used if name in data]
-        clip = [b for b in backbones(row.config) if b.name.partition(":")[0] not in _NO_CLIP]
+        clip = [b for b in backbones(row.config) if b.name.split(":")[0] not in ("timm", "callable", "given")]
         for backbone in clip:
             of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
             entries += [papers["radford2021clip"], *([] if of_openai else [papers["openclip"]])]
