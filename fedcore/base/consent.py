@@ -104,7 +104,7 @@ def read(path: str | Path, field: str = "methods") -> tuple[Path, bytes]:
     if file in RECEIVED:
         return file, RECEIVED[file]
     if not file.is_file():
-        raise FedLensError(f"there is no file {file}; give the path of a Python file", field)
+        raise FedLensError(f"no Python file at {file}; give the path of one", field)
     try:
         return file, file.read_bytes()
     except OSError as error:
