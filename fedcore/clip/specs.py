@@ -65,11 +65,7 @@ class BackboneSpec:
 
     @classmethod
     def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
-        """Return the sizes of an encoder without towers: only its embeddings are known.
-
-        Args:
-            image_size: 0 if the embeddings came without their images.
-        """
+        """Return the sizes of an encoder of which only embeddings are known; 0 px if there are no images."""
         obstacle = "its text tower is not known"
         return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, obstacle, class_texts=class_texts)
 
