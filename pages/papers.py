@@ -32,8 +32,8 @@ IN_SHORT = "Upper line: as printed. Below: ours and the difference, or what is m
 REHEARSAL = (
     f"In a rehearsal, a miniature model fills the same table: {mini.ROUNDS} rounds on drawings, {mini.SEEDS} "
     f"seeds, and learning rates {mini.RATE} times as high, up to {mini.LARGEST_RATE}, so that methods "
-    "learn. It shows that everything runs, but our numbers say nothing about the paper. Data sets that are the same "
-    "in a rehearsal share its runs."
+    "learn. It shows that everything runs, but our numbers say nothing about the paper. Data sets that are "
+    "the same in a rehearsal share its runs."
 )
 NO_AVERAGES = (
     "Sources measure different things even where their settings look alike, so nothing is averaged over "

@@ -104,7 +104,7 @@ def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, An
     """Return cohorts in the same proportions; those that would have no clients are left out."""
     total, small, before = sum(c.clients for c in large), [], 0
     for end, cohort in zip(itertools.accumulate(c.clients for c in large), large, strict=True):
-        count = end * clients // total - before * clients // total
+        count = round(end * clients / total) - round(before * clients / total)
         budget = cohort.model_dump(exclude={"clients", "backbone"}, exclude_none=True)
         if "batch_size" in budget:
             budget["batch_size"] = min(budget["batch_size"], CAPS["batch_size"])
