@@ -229,7 +229,7 @@ _FREE: dict[str, Any] = {
 def protocols() -> dict[str, Experiment]:
     """Return the experiments on embedded data: protocols such as ``base-to-new``, and ``ablations/*``."""
     folder = ASSETS / "protocols"
-    files = sorted((*folder.glob("*.toml"), *folder.glob("ablations/*.toml")))
+    files = (*sorted(folder.glob("*.toml")), *sorted(folder.glob("ablations/*.toml")))
     return {path.relative_to(folder).with_suffix("").as_posix(): load(path) for path in files}
 
 
