@@ -45,6 +45,8 @@ SHOWN = 12
 _EXPLAINED = 12
 """Images that are explained at once: their graph may reach through the whole image tower."""
 _CHUNK = 256
+_EMBEDDED = 8
+"""Fewest points of a t-SNE plot."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,76 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
         xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
         (points,) -1 except for images, sample (images,) pool row.
     """
-    from sklearn.manifold import TSNE
-
     yield Progress("reading features", 0, 2)
     rows = snapshot.test_rows(test_set)[:, :most]
-    inspected = snapshot.model(model)
+    images, classes, predicted = _compared(snapshot.model(model), rows)
+    labels = snapshot.federation.pool.y(rows)[0].cpu()
+    present = labels.unique()
+    centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
+    points = torch.cat([images, classes, centroids])
+    if len(points) < _EMBEDDED:
+        raise FedLensError(f"{len(points)} points are too few to embed; choose a larger test set")
+    yield Progress("embedding", 1, 2)
+    xy = _in_a_plane(points, snapshot)
+    kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
+    label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
+    predicted_or_none = np.full(len(points), -1)
+    predicted_or_none[: len(images)] = predicted.numpy()
+    return {
+        "xy": xy,
+        "kind": kind,
+        "label": label,
+        "predicted": predicted_or_none,
+        "sample": rows[0].numpy(),
+    }
+
+
+def class_spaces(snapshot: RunSnapshot, most: int = 600) -> Work[Arrays]:
+    """Embed each class apart: its feature by every client's model, and its images (FedDEAP, Figure 7).
+
+    The images are a client's own test images of the class. Classes with too few points are left out.
+
+    Args:
+        most: images of a class that are shown, at most.
+
+    Returns:
+        xy (points, 2), kind (points,) 0 image, 1 class feature, label (points,) the client's position, class
+        (points,), predicted (points,) -1 except for images.
+    """
+    clients = len(snapshot.federation.problem.clients)
+    read = []
+    for client in range(clients):
+        yield Progress("reading features", client, clients)
+        rows = snapshot.test_rows(client + 1)
+        labels = snapshot.federation.pool.y(rows)[0].cpu()
+        read.append((*_compared(snapshot.model(client + 1), rows), labels))
+    parts: list[Arrays] = []
+    number = len(snapshot.federation.problem.classes)
+    for c in range(number):
+        yield Progress("embedding", c, number)
+        of_class = [(labels == c).nonzero()[: most // clients, 0] for *_, labels in read]
+        images = torch.cat([features[i] for (features, *_), i in zip(read, of_class, strict=True)])
+        points = torch.cat([images, torch.stack([texts[c] for _, texts, *_ in read])])
+        if len(points) < _EMBEDDED:
+            continue
+        holders = np.repeat(np.arange(clients), list(map(len, of_class)))
+        predicted = torch.cat([guessed[i] for (_, _, guessed, _), i in zip(read, of_class, strict=True)])
+        parts.append(
+            {
+                "xy": _in_a_plane(points, snapshot),
+                "kind": np.repeat([0, 1], [len(images), clients]),
+                "label": np.concatenate([holders, np.arange(clients)]),
+                "class": np.full(len(points), c),
+                "predicted": np.concatenate([predicted.numpy(), np.full(clients, -1)]),
+            }
+        )
+    if not parts:
+        raise FedLensError(f"no class has the {_EMBEDDED} test images and clients that a plot takes")
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _compared(inspected: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``Model.features`` of some rows and the predicted classes. Shape: rows (1, samples)."""
     with torch.no_grad():
         pair = inspected.features(rows)
         if pair is None:
@@ -214,31 +281,18 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
                 f"{inspected.method.about.title} compares no image features with class features, so it has "
                 "no feature space to show"
             )
-        images, classes = pair
-        predicted = inspected.predict(rows)
-    labels = snapshot.federation.pool.y(rows)[0].cpu()
-    present = labels.unique()
-    centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
-    points = torch.cat([images, classes, centroids]).numpy()
-    if len(points) < 8:
-        raise FedLensError(f"{len(points)} points are too few to embed; choose a larger test set")
-    yield Progress("embedding", 1, 2)
+        return *pair, inspected.predict(rows)
+
+
+def _in_a_plane(points: Tensor, snapshot: RunSnapshot) -> np.ndarray:
+    """Return the t-SNE of points, seeded by the run. Shape: (points, d) -> (points, 2) float32."""
+    from sklearn.manifold import TSNE
+
     perplexity = min(30.0, (len(points) - 1) / 4)
     seed = snapshot.federation.problem.seed % 2**32
-    xy = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(
-        points.astype(np.float32)
-    )
-    kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
-    label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
-    predicted_or_none = np.full(len(points), -1)
-    predicted_or_none[: len(images)] = predicted.numpy()
-    return {
-        "xy": xy.astype(np.float32),
-        "kind": kind,
-        "label": label,
-        "predicted": predicted_or_none,
-        "sample": rows[0].numpy(),
-    }
+    embedding = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
+    xy: np.ndarray = embedding.fit_transform(points.numpy().astype(np.float32))
+    return xy.astype(np.float32)
 
 
 def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:

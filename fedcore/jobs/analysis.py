@@ -15,7 +15,7 @@ from fedcore.store import Store, TaskRow
 if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
-AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
+AnalysisKind = Literal["predictions", "feature_space", "class_spaces", "evidence", "nearest_words"]
 RoundPair = tuple[int | None, int | None]
 """The wanted rounds of two runs; None: the newest checkpoint."""
 
@@ -43,7 +43,8 @@ def submit(
     """Queue an analysis of a run's newest round, unless its result exists; return the task's id.
 
     Args:
-        model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
+        model, test_set: entity codes; ``predictions`` and ``class_spaces`` need neither, ``nearest_words`` no
+            test set.
         again: compute it even if its result exists.
     """
     args: dict[str, Any] = {"run": run_id, "what": what, "model": model, "test_set": test_set}
@@ -109,6 +110,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     analyses = {
         "predictions": lambda: inspect.predictions(snapshot),
         "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
+        "class_spaces": lambda: inspect.class_spaces(snapshot),
         "evidence": lambda: inspect.evidence(snapshot, model, test_set),
     }
     job.write_arrays(**(yield from analyses[what]()))

@@ -324,7 +324,7 @@ class SDFed(TwoPrompts):
             losses = self._loss(text, batch)
             if self.config.components in ("all", "pfhf+irdc"):
                 with torch.no_grad():
-                    (local,) = self._encode((state.local["local_prompt"], self.lengths))
+                    local = self._evaluated_text(state.local["local_prompt"], self.lengths)
                 losses = losses + separate(local, text, self.held, self.config.margin)
             return torch.autograd.grad(weights @ losses.double(), common)[0]
 

@@ -9,7 +9,7 @@ from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.base.presentation import FieldChart
-from fedcore.base.progress import counted
+from fedcore.base.progress import counted, listed
 from fedcore.results.analyses import Confusion, FieldRow, percent
 from fedcore.results.charts.theme import (
     ACCURACY_SCALE,
@@ -114,11 +114,16 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
 
-def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
-    """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses)."""
+def space_chart(
+    arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme, clients: Sequence[str] = ()
+) -> Chart:
+    """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses).
+
+    Colours are classes; with ``clients``, of one class, they are clients.
+    """
     figure = go.Figure()
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
-    for c, name in enumerate(classes):
+    for c, name in enumerate(clients or classes):
         colour = theme.classes[c % len(theme.classes)]
         for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
             at = (kind == k) & (label == c)
@@ -153,15 +158,19 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
-    few = len(classes) <= _FEW_CLASSES  # a short legend fits below the plot, a long one needs its side
+    few = (
+        len(clients or classes) <= _FEW_CLASSES
+    )  # a short legend fits below the plot, a long one needs its side
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
     figure.update_layout(
         height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=MARGIN
     )
     images = kind == 0
-    right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
-    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS)]
-    alt = f"t-SNE of {shown[0]}, {shown[1]} and {shown[2]}"
+    true = arrays["class"] if clients else label
+    right = 100 * float(np.mean(true[images] == predicted[images])) if images.any() else 0.0
+    alt = "t-SNE of " + listed(
+        [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS) if (kind == k).any()]
+    )
     return Chart(figure, f"{alt}; {right:.1f} % of these images are predicted correctly.")
 
 
