@@ -206,7 +206,10 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
     """
     yield Progress("reading features", 0, 2)
     rows = snapshot.test_rows(test_set)[:, :most]
-    images, classes, predicted = _compared(snapshot.model(model), rows)
+    inspected = snapshot.model(model)
+    images, classes = _compared(inspected, rows)
+    with torch.no_grad():
+        predicted = inspected.predict(rows)
     labels = snapshot.federation.pool.y(rows)[0].cpu()
     present = labels.unique()
     centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
@@ -229,59 +232,49 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
 
 
 def class_spaces(snapshot: RunSnapshot, most: int = 600) -> Work[Arrays]:
-    """Embed each class apart: its feature by every client's model, and its images (FedDEAP, Figure 7).
-
-    The images are a client's own test images of the class. Classes with too few points are left out.
+    """Embed each class apart: every client's feature of it and own test images of it (FedDEAP, Figure 7).
 
     Args:
-        most: images of a class that are shown, at most.
+        most: images of a class that are shown, at most. Classes with too few points are left out.
 
     Returns:
-        xy (points, 2), kind (points,) 0 image, 1 class feature, label (points,) the client's position, class
-        (points,), predicted (points,) -1 except for images.
+        xy (points, 2), kind (points,) 0 image, 1 class feature, label (points,) the client's position,
+        class (points,), predicted (points,) -1.
     """
-    clients = len(snapshot.federation.problem.clients)
-    read = []
+    problem, parts = snapshot.federation.problem, list[Arrays]()
+    clients, read = len(problem.clients), []
     for client in range(clients):
         yield Progress("reading features", client, clients)
         rows = snapshot.test_rows(client + 1)
         labels = snapshot.federation.pool.y(rows)[0].cpu()
-        read.append((*_compared(snapshot.model(client + 1), rows), labels))
-    parts: list[Arrays] = []
-    number = len(snapshot.federation.problem.classes)
-    for c in range(number):
-        yield Progress("embedding", c, number)
-        of_class = [(labels == c).nonzero()[: most // clients, 0] for *_, labels in read]
-        images = torch.cat([features[i] for (features, *_), i in zip(read, of_class, strict=True)])
-        points = torch.cat([images, torch.stack([texts[c] for _, texts, *_ in read])])
-        if len(points) < _EMBEDDED:
-            continue
-        holders = np.repeat(np.arange(clients), list(map(len, of_class)))
-        predicted = torch.cat([guessed[i] for (_, _, guessed, _), i in zip(read, of_class, strict=True)])
-        parts.append(
-            {
+        read.append((labels, *_compared(snapshot.model(client + 1), rows)))
+    for c in range(len(problem.classes)):
+        yield Progress("embedding", c, len(problem.classes))
+        images = [features[labels == c][: most // clients] for labels, features, _ in read]
+        points = torch.cat([*images, *(texts[c : c + 1] for *_, texts in read)])
+        if len(points) >= _EMBEDDED:
+            number = np.arange(clients)
+            part = {
                 "xy": _in_a_plane(points, snapshot),
-                "kind": np.repeat([0, 1], [len(images), clients]),
-                "label": np.concatenate([holders, np.arange(clients)]),
-                "class": np.full(len(points), c),
-                "predicted": np.concatenate([predicted.numpy(), np.full(clients, -1)]),
+                "kind": np.repeat([0, 1], [len(points) - clients, clients]),
+                "label": np.concatenate([np.repeat(number, list(map(len, images))), number]),
             }
-        )
+            parts.append(part | {n: np.full(len(points), v) for n, v in (("class", c), ("predicted", -1))})
     if not parts:
         raise FedLensError(f"no class has the {_EMBEDDED} test images and clients that a plot takes")
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _compared(inspected: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``Model.features`` of some rows and the predicted classes. Shape: rows (1, samples)."""
+def _compared(inspected: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the features of some samples and of the classes, which the method has to compare."""
     with torch.no_grad():
         pair = inspected.features(rows)
-        if pair is None:
-            raise FedLensError(
-                f"{inspected.method.about.title} compares no image features with class features, so it has "
-                "no feature space to show"
-            )
-        return *pair, inspected.predict(rows)
+    if pair is None:
+        raise FedLensError(
+            f"{inspected.method.about.title} compares no image features with class features, so it has "
+            "no feature space to show"
+        )
+    return pair
 
 
 def _in_a_plane(points: Tensor, snapshot: RunSnapshot) -> np.ndarray:

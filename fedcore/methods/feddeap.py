@@ -357,13 +357,6 @@ class FedDEAP(Method[FedDEAPConfig]):
                 "expects it below delta = sqrt(2 - sqrt((2K-4)/(K-1))) once images and texts are aligned.",
             ),
             DiagnosticChart(
-                "Share of images within delta of their class text",
-                {"within_bound": ""},
-                unit="%",
-                better="higher",
-                note="gamma of Eq. 14, which the paper takes to be near 1.",
-            ),
-            DiagnosticChart(
                 "Entropy of the class texts beside its bound (Section 2.8)",
                 {"text_entropy": "of softmax(cos(Phi_s(text), V))", "text_entropy_bound": "B(K)"},
                 unit="nats",
@@ -494,11 +487,9 @@ class FedDEAP(Method[FedDEAPConfig]):
             )
             own = texts.gather(1, batch.labels[..., None].expand(-1, -1, texts.shape[-1]))
             distance = torch.linalg.vector_norm(images - own, dim=-1)
-            near = (distance <= distance_bound(text.shape[1])).to(distance)
             log_p = (texts @ self.etf["phi_s"].T).log_softmax(-1)
             return {
                 "class_distance": masked_mean(distance, batch.mask),
-                "within_bound": masked_mean(near, batch.mask),
                 "text_entropy": -(log_p.exp() * log_p).sum(-1).mean(-1),
             }
 

@@ -259,36 +259,37 @@ def predictions(run: RunRow) -> None:
 
 
 def feature_space(run: RunRow) -> None:
-    """Draw the t-SNE plot of images, class features and centroids, or that of one class by all clients."""
-    views = {"model": "One model, all classes", "class": "All clients, one class"}
+    """Draw the t-SNE plot of images, class features and centroids, or of one class by all clients."""
+    views = {"model": "One model, all classes", "clients": "All clients, one class"}
     view = session.choose(st.segmented_control, "Points", views, "space_of", default="model", required=True)
 
     def draw(task: TaskRow) -> None:
-        arrays, classes = task.arrays(), (task.result or {})["classes"]
-        clients = []
-        if view == "class":
-            entities = session.store().cells.entities(run.id)
-            clients = [e.name for e in entities if e.kind == "client"]
-            present = [classes[c] for c in np.unique(arrays["class"])]
-            name = st.selectbox("Class", present, key="space_class", bind="query-params")
-            of_class = arrays["class"] == classes.index(name)
-            arrays = {key: values[of_class] for key, values in arrays.items()}
-        chart = analyses.space_chart(arrays, classes, session.theme(), clients)
-        charts.draw(chart, "space", space_table(arrays, classes, clients))
+        arrays, labels = task.arrays(), (task.result or {})["classes"]
+        text = "Dots: images. Stars: class features. Crosses: centroids of each class's images."
+        if view == "clients":
+            number = st.selectbox(
+                "Class",
+                np.unique(arrays["class"]).tolist(),
+                format_func=labels.__getitem__,
+                key="space_class",
+            )
+            arrays = {name: values[arrays["class"] == number] for name, values in arrays.items()}
+            labels = [e.name for e in session.store().cells.entities(run.id) if e.kind == "client"]
+            text = "Dots: each client's own test images. Stars: the class's feature by its model."
+        chart = analyses.space_chart(arrays, labels, session.theme())
+        charts.draw(chart, "space", space_table(arrays, labels, "client" if view == "clients" else "class"))
         st.caption(
-            "Dots: a client's own test images. Stars: its feature of the class."
-            if clients
-            else "Dots: images. Stars: class features. Crosses: centroids of each class's images.",
+            text,
             help="The model compares images with class features. t-SNE preserves neighbourhoods; distances "
             "between distant groups mean nothing.",
         )
 
-    if view == "class":
-        about = "One t-SNE plot per class: its feature by each client's model, and each client's test images."
+    if view == "clients":
+        about = "A t-SNE plot per class of its features by all clients' models, and of their own test images."
         analysed(run, "class_spaces", 0, 0, "Compute the t-SNE plots", about, draw)
-    else:
-        about = "A t-SNE plot of image features, class features and centroids as this model compares them."
-        analysed(run, "feature_space", *choose(run, "space"), "Compute the t-SNE plot", about, draw)
+        return
+    about = "A t-SNE plot of image features, class features and class centroids as this model compares them."
+    analysed(run, "feature_space", *choose(run, "space"), "Compute the t-SNE plot", about, draw)
 
 
 def evidence(run: RunRow) -> None:

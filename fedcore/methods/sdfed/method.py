@@ -303,37 +303,30 @@ class SDFed(TwoPrompts):
             refined = local @ self._make_projectors(before.shared["global_prompt"][None])
             values["energy_kept"] = refined.square().sum((1, 2)) / local.square().sum((1, 2))
         if len(data.clients) == len(self.problem.clients) and len(data.pool.values):
-            batch = Batch(data.x, data.labels, data.mask, data.clients.to(self.problem.device))
-            weights = uploads.weights(self.config.weighting).to(self.problem.device)
-            values["squared_gradient"] = self._gradient(before, batch, weights).double().square().sum()
-            if self.config.optimiser == "sgd":
-                steps = self.config.local_epochs * (data.rows.counts / self.config.batch_size).ceil()
-                moved = self.config.lr * uploads.round * float(weights.cpu() @ steps.double())
-                values["descent_bound"] = torch.tensor(2 * self._loss_at_first(data, batch, weights) / moved)
+            values |= self._stationarity(before, uploads, data)
         return values
 
-    def _gradient(self, state: State, batch: Batch, weights: Tensor) -> Tensor:
-        """Return the gradient of F = sum_l w_l f_l (Eq. 16) by G_s, in which all clients share one text pass.
-
-        Shape: -> (1, S_s, m).
-        """
-        common = state.shared["global_prompt"][None].clone().requires_grad_()
+    def _stationarity(self, before: State, uploads: Uploads, data: LocalData) -> Params:
+        """Return |grad F|^2 by G_s (Eq. 16, 20), for which all clients share one text pass, and its bound."""
+        batch = Batch(data.x, data.labels, data.mask, data.clients.to(self.problem.device))
+        weights = uploads.weights(self.config.weighting).to(self.problem.device)
+        common = before.shared["global_prompt"][None].clone().requires_grad_()
         with torch.enable_grad():
-            (text,) = self._encode((common, self._common_lengths(common)))
-            text = text.expand(len(batch.labels), -1, -1)
+            text = self._encode((common, self._common_lengths(common)))[0].expand(len(weights), -1, -1)
             losses = self._loss(text, batch)
             if self.config.components in ("all", "pfhf+irdc"):
                 with torch.no_grad():
-                    local = self._evaluated_text(state.local["local_prompt"], self.lengths)
+                    local = self._evaluated_text(before.local["local_prompt"], self.lengths)
                 losses = losses + separate(local, text, self.held, self.config.margin)
-            return torch.autograd.grad(weights @ losses.double(), common)[0]
-
-    def _loss_at_first(self, data: LocalData, batch: Batch, weights: Tensor) -> float:
-        """Return F_0, that of the first prompts. It is remembered, and after a resumption computed again."""
-        if self._first_loss is None:
+            (gradient,) = torch.autograd.grad(weights @ losses.double(), common)
+        if self._first_loss is None:  # in round 1, and again after a resumption
             first = self.init(self.problem.generator)
             params = {**self.repeat(first.shared), **first.local}
             step = self.train_step(params, self.round_constants(params, data), batch)
-            (losses,) = step.losses.values()
-            self._first_loss = float(weights @ losses.double())
-        return self._first_loss
+            self._first_loss = float(weights @ next(iter(step.losses.values())).double())
+        values = {"squared_gradient": gradient.double().square().sum()}
+        if self.config.optimiser == "sgd":
+            steps = self.config.local_epochs * (data.rows.counts / self.config.batch_size).ceil().double()
+            moved = self.config.lr * uploads.round * (weights.cpu() @ steps)
+            values["descent_bound"] = 2 * self._first_loss / moved
+        return values

@@ -114,16 +114,14 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
 
-def space_chart(
-    arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme, clients: Sequence[str] = ()
-) -> Chart:
+def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
     """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses).
 
-    Colours are classes; with ``clients``, of one class, they are clients.
+    One colour per label: a class, or of one class a client.
     """
     figure = go.Figure()
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
-    for c, name in enumerate(clients or classes):
+    for c, name in enumerate(classes):
         colour = theme.classes[c % len(theme.classes)]
         for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
             at = (kind == k) & (label == c)
@@ -158,20 +156,16 @@ def space_chart(
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
-    few = (
-        len(clients or classes) <= _FEW_CLASSES
-    )  # a short legend fits below the plot, a long one needs its side
+    few = len(classes) <= _FEW_CLASSES  # a short legend fits below the plot, a long one needs its side
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
     figure.update_layout(
         height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=MARGIN
     )
     images = kind == 0
-    true = arrays["class"] if clients else label
-    right = 100 * float(np.mean(true[images] == predicted[images])) if images.any() else 0.0
-    alt = "t-SNE of " + listed(
-        [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS) if (kind == k).any()]
-    )
-    return Chart(figure, f"{alt}; {right:.1f} % of these images are predicted correctly.")
+    right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
+    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS) if (kind == k).any()]
+    said = f"; {right:.1f} % of these images are predicted correctly" if (predicted >= 0).any() else ""
+    return Chart(figure, f"t-SNE of {listed(shown)}{said}.")
 
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:
