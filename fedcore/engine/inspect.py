@@ -45,8 +45,6 @@ SHOWN = 12
 _EXPLAINED = 12
 """Images that are explained at once: their graph may reach through the whole image tower."""
 _CHUNK = 256
-_EMBEDDED = 8
-"""Fewest points of a t-SNE plot."""
 
 
 @dataclass(frozen=True)
@@ -191,101 +189,65 @@ def predictions(snapshot: RunSnapshot) -> Work[Arrays]:
     return dict(zip(names, columns, strict=True))
 
 
-def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
+def feature_space(snapshot: RunSnapshot, model: int | None, test_set: int, most: int = 600) -> Work[Arrays]:
     """Embed one model's image features, class features and centroids in a plane by t-SNE (FedDEAP, Figure 4).
 
     Features are normalised, because the models compare cosines; a centroid is the mean of a class's images
     among those shown. Neighbourhoods are meaningful in the picture, distances between far points are not.
 
     Args:
+        model: None for those of all clients, each on its own test set and without centroids (Figure 7).
         most: images shown, at most.
 
     Returns:
         xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
-        (points,) -1 except for images, sample (images,) pool row.
+        (points,) -1 except for images, client (points,) their position or 0, sample (images,) pool row.
     """
-    yield Progress("reading features", 0, 2)
-    rows = snapshot.test_rows(test_set)[:, :most]
-    inspected = snapshot.model(model)
-    images, classes = _compared(inspected, rows)
-    with torch.no_grad():
-        predicted = inspected.predict(rows)
-    labels = snapshot.federation.pool.y(rows)[0].cpu()
-    present = labels.unique()
-    centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
-    points = torch.cat([images, classes, centroids])
-    if len(points) < _EMBEDDED:
+    from sklearn.manifold import TSNE
+
+    clients = range(1, len(snapshot.federation.problem.clients) + 1)
+    pairs = [(model, test_set)] if model is not None else [(client, client) for client in clients]
+    read = []
+    for done, (entity, of) in enumerate(pairs):
+        yield Progress("reading features", done, len(pairs) + 1)
+        rows = snapshot.test_rows(of)[:, : max(1, most // len(pairs))]
+        inspected = snapshot.model(entity)
+        with torch.no_grad():
+            pair = inspected.features(rows)
+            if pair is None:
+                raise FedLensError(
+                    f"{inspected.method.about.title} compares no image features with class features, so it "
+                    "has no feature space to show"
+                )
+            read.append((*pair, rows[0], snapshot.federation.pool.y(rows)[0].cpu(), inspected.predict(rows)))
+    if len({one[0].shape[1] for one in read}) > 1:
+        raise FedLensError("the clients' backbones have features of unequal width; choose one model")
+    images, classes, samples, labels, predicted = map(torch.cat, zip(*read, strict=True))
+    present = labels.unique() if model is not None else labels[:0]
+    centroids = [F.normalize(images[labels == c].mean(0), dim=-1)[None] for c in present]
+    points = torch.cat([images, classes, *centroids]).numpy()
+    if len(points) < 8:
         raise FedLensError(f"{len(points)} points are too few to embed; choose a larger test set")
-    yield Progress("embedding", 1, 2)
-    xy = _in_a_plane(points, snapshot)
+    yield Progress("embedding", len(pairs), len(pairs) + 1)
+    perplexity = min(30.0, (len(points) - 1) / 4)
+    seed = snapshot.federation.problem.seed % 2**32
+    xy = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(
+        points.astype(np.float32)
+    )
     kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
-    label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
+    number, sizes = len(classes) // len(pairs), [len(one[2]) for one in read]
+    label = np.concatenate([labels.numpy(), np.tile(np.arange(number), len(pairs)), present.numpy()])
+    client = [np.repeat(np.arange(len(pairs)), size) for size in (sizes, number)]
     predicted_or_none = np.full(len(points), -1)
     predicted_or_none[: len(images)] = predicted.numpy()
     return {
-        "xy": xy,
+        "xy": xy.astype(np.float32),
         "kind": kind,
         "label": label,
         "predicted": predicted_or_none,
-        "sample": rows[0].numpy(),
+        "client": np.concatenate([*client, np.zeros(len(centroids), dtype=int)]),
+        "sample": samples.numpy(),
     }
-
-
-def class_spaces(snapshot: RunSnapshot, most: int = 600) -> Work[Arrays]:
-    """Embed each class apart: every client's feature of it and own test images of it (FedDEAP, Figure 7).
-
-    Args:
-        most: images of a class that are shown, at most. Classes with too few points are left out.
-
-    Returns:
-        xy (points, 2), kind (points,) 0 image, 1 class feature, label (points,) the client's position,
-        class (points,), predicted (points,) -1.
-    """
-    problem, parts = snapshot.federation.problem, list[Arrays]()
-    clients, read = len(problem.clients), []
-    for client in range(clients):
-        yield Progress("reading features", client, clients)
-        rows = snapshot.test_rows(client + 1)
-        labels = snapshot.federation.pool.y(rows)[0].cpu()
-        read.append((labels, *_compared(snapshot.model(client + 1), rows)))
-    for c in range(len(problem.classes)):
-        yield Progress("embedding", c, len(problem.classes))
-        images = [features[labels == c][: most // clients] for labels, features, _ in read]
-        points = torch.cat([*images, *(texts[c : c + 1] for *_, texts in read)])
-        if len(points) >= _EMBEDDED:
-            number = np.arange(clients)
-            part = {
-                "xy": _in_a_plane(points, snapshot),
-                "kind": np.repeat([0, 1], [len(points) - clients, clients]),
-                "label": np.concatenate([np.repeat(number, list(map(len, images))), number]),
-            }
-            parts.append(part | {n: np.full(len(points), v) for n, v in (("class", c), ("predicted", -1))})
-    if not parts:
-        raise FedLensError(f"no class has the {_EMBEDDED} test images and clients that a plot takes")
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _compared(inspected: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the features of some samples and of the classes, which the method has to compare."""
-    with torch.no_grad():
-        pair = inspected.features(rows)
-    if pair is None:
-        raise FedLensError(
-            f"{inspected.method.about.title} compares no image features with class features, so it has "
-            "no feature space to show"
-        )
-    return pair
-
-
-def _in_a_plane(points: Tensor, snapshot: RunSnapshot) -> np.ndarray:
-    """Return the t-SNE of points, seeded by the run. Shape: (points, d) -> (points, 2) float32."""
-    from sklearn.manifold import TSNE
-
-    perplexity = min(30.0, (len(points) - 1) / 4)
-    seed = snapshot.federation.problem.seed % 2**32
-    embedding = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
-    xy: np.ndarray = embedding.fit_transform(points.numpy().astype(np.float32))
-    return xy.astype(np.float32)
 
 
 def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:

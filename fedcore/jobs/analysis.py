@@ -15,7 +15,7 @@ from fedcore.store import Store, TaskRow
 if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
-AnalysisKind = Literal["predictions", "feature_space", "class_spaces", "evidence", "nearest_words"]
+AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 RoundPair = tuple[int | None, int | None]
 """The wanted rounds of two runs; None: the newest checkpoint."""
 
@@ -35,7 +35,7 @@ def submit(
     store: Store,
     run_id: int,
     what: AnalysisKind | Against,
-    model: int = 0,
+    model: int | None = 0,
     test_set: int = 0,
     *,
     again: bool = False,
@@ -43,8 +43,8 @@ def submit(
     """Queue an analysis of a run's newest round, unless its result exists; return the task's id.
 
     Args:
-        model, test_set: entity codes; ``predictions`` and ``class_spaces`` need neither, ``nearest_words`` no
-            test set.
+        model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set, nor
+            ``feature_space`` of all clients' models (None).
         again: compute it even if its result exists.
     """
     args: dict[str, Any] = {"run": run_id, "what": what, "model": model, "test_set": test_set}
@@ -54,13 +54,13 @@ def submit(
 
 
 def find(
-    store: Store, run_id: int, what: AnalysisKind | Against, model: int = 0, test_set: int = 0
+    store: Store, run_id: int, what: AnalysisKind | Against, model: int | None = 0, test_set: int = 0
 ) -> TaskRow | None:
     """Return the task of an analysis, None if it was never submitted."""
     return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 
-def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int, test_set: int) -> str:
+def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int | None, test_set: int) -> str:
     """Return a key of everything on which an analysis depends; it changes when the run has new rounds."""
     if not isinstance(what, Against):
         (run,) = store.runs.get([run_id])
@@ -110,7 +110,6 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     analyses = {
         "predictions": lambda: inspect.predictions(snapshot),
         "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
-        "class_spaces": lambda: inspect.class_spaces(snapshot),
         "evidence": lambda: inspect.evidence(snapshot, model, test_set),
     }
     job.write_arrays(**(yield from analyses[what]()))

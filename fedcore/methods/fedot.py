@@ -75,12 +75,7 @@ class FedOTConfig(MethodConfig):
         "prompt: what is learned is a prompt of four tokens, whose class features are the classifier "
         "(Appendix E.3)",
         title="initial classifier",
-        words={
-            "text": "class prompts",
-            "random": "random unit rows",
-            "linear": "as a linear layer's",
-            "prompt": "a learned prompt's",
-        },
+        words={"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"},
     )
     tau: float | None = hyper(
         None,

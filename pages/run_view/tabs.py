@@ -165,7 +165,7 @@ def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
 def analysed(
     run: RunRow,
     what: analysis.AnalysisKind,
-    model: int,
+    model: int | None,
     test_set: int,
     button: str,
     description: str,
@@ -259,37 +259,38 @@ def predictions(run: RunRow) -> None:
 
 
 def feature_space(run: RunRow) -> None:
-    """Draw the t-SNE plot of images, class features and centroids, or of one class by all clients."""
+    """Draw the t-SNE plot of images, class features and centroids, or of one class by all clients' models."""
     views = {"model": "One model, all classes", "clients": "All clients, one class"}
     view = session.choose(st.segmented_control, "Points", views, "space_of", default="model", required=True)
+    everyone = view == "clients"
 
     def draw(task: TaskRow) -> None:
         arrays, labels = task.arrays(), (task.result or {})["classes"]
         text = "Dots: images. Stars: class features. Crosses: centroids of each class's images."
-        if view == "clients":
+        if everyone:
             number = st.selectbox(
-                "Class",
-                np.unique(arrays["class"]).tolist(),
-                format_func=labels.__getitem__,
-                key="space_class",
+                "Class", range(len(labels)), format_func=labels.__getitem__, key="space_class"
             )
-            arrays = {name: values[arrays["class"] == number] for name, values in arrays.items()}
+            chosen = arrays["label"] == number
+            arrays = {name: arrays[name][chosen] for name in ("xy", "kind", "client")}
+            arrays |= {"label": arrays["client"], "predicted": np.full(chosen.sum(), -1)}
             labels = [e.name for e in session.store().cells.entities(run.id) if e.kind == "client"]
-            text = "Dots: each client's own test images. Stars: the class's feature by its model."
+            text = (
+                "Dots: each client's own test images of the class. Stars: the class's feature by its model."
+            )
         chart = analyses.space_chart(arrays, labels, session.theme())
-        charts.draw(chart, "space", space_table(arrays, labels, "client" if view == "clients" else "class"))
+        charts.draw(chart, "space", space_table(arrays, labels, "client" if everyone else "class"))
         st.caption(
             text,
             help="The model compares images with class features. t-SNE preserves neighbourhoods; distances "
             "between distant groups mean nothing.",
         )
 
-    if view == "clients":
-        about = "A t-SNE plot per class of its features by all clients' models, and of their own test images."
-        analysed(run, "class_spaces", 0, 0, "Compute the t-SNE plots", about, draw)
-        return
+    model, test_set = (None, 0) if everyone else choose(run, "space")
     about = "A t-SNE plot of image features, class features and class centroids as this model compares them."
-    analysed(run, "feature_space", *choose(run, "space"), "Compute the t-SNE plot", about, draw)
+    if everyone:
+        about = "A t-SNE plot of all clients' test images and class features, of which one class is shown."
+    analysed(run, "feature_space", model, test_set, "Compute the t-SNE plot", about, draw)
 
 
 def evidence(run: RunRow) -> None:

@@ -182,10 +182,9 @@ class SDFed(TwoPrompts):
                 "Squared gradient norm of the global prompt (Theorem 2)",
                 {"squared_gradient": "of all samples", "descent_bound": "2 F_0 / (beta Z O)"},
                 better="lower",
-                note="Theorem 2 bounds the mean over the rounds so far, for plain SGD and with all clients "
-                "in each round. Only the first term of its bound is known, here with F* = 0, the least it "
-                "can be. The other two, 4 beta L' sigma^2 / M and 8 beta^2 L'^2 O^2 delta^2, need constants "
-                "that the paper does not give, so the norm may lie above the line.",
+                note="Theorem 2 bounds the mean over the rounds so far, for plain SGD. The line is the first "
+                "term of its bound, with F* = 0, the least it can be. The others, 4 beta L' sigma^2 / M and "
+                "8 beta^2 L'^2 O^2 delta^2, need constants that nobody knows: the norm may lie above it.",
             ),
         ),
     )
@@ -295,7 +294,7 @@ class SDFed(TwoPrompts):
         """Return the energy that R keeps of each G_c (Theorem 1) and what is known of Theorem 2.
 
         All are at the start of the round. Theorem 2 assumes that all clients take part; of clients of several
-        backbones there are no samples here. O is the clients' mean number of steps, weighted as in Eq. 5.
+        backbones there are no samples here. O is their mean number of steps, weighted as in Eq. 5.
         """
         values = super().diagnostics(before, trained, uploads, data)
         if self.config.components in ("all", "pfhf+srlp"):

@@ -304,8 +304,7 @@ class TwoPrompts(Method[Any]):
     def _evaluated_text(self, prompts: Tensor, lengths: Tensor) -> Tensor:
         """Encode prompts, unless one of the last two calls asked for the same.
 
-        Aggregation mostly leaves local prompts as they are, so both evaluations of a round do. Between them a
-        round's diagnostics ask for those of its start, which the former round evaluated.
+        Both evaluations of a round mostly do, and between them its diagnostics ask for those of its start.
         """
         if torch.is_grad_enabled():
             return self._encode((prompts, lengths))[0]

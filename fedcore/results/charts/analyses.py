@@ -115,10 +115,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
 
 
 def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
-    """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses).
-
-    One colour per label: a class, or of one class a client.
-    """
+    """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses)."""
     figure = go.Figure()
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
