@@ -140,13 +140,13 @@ def _take_apart(rows: Sequence[dict[str, FieldValue]], name: str) -> None:
     for client, column in enumerate(zip(*lists, strict=True), 1):
         clients.setdefault(column, []).append(client)
     everyone = len(lists[0]) == 1
-    for row in rows:
+    varying = {column: alike for column, alike in clients.items() if len(set(column)) > 1}
+    for row in rows if varying else ():
         del row[name]
-    for column, alike in clients.items():
-        if len(set(column)) > 1:
-            of_some = f"method.config.{field_phrase(name)} of client {number_ranges(alike)}"
-            for row, number in zip(rows, column, strict=True):
-                row[name if everyone else of_some] = int(number)
+    for column, alike in varying.items():
+        who = f"client{'s' * (len(alike) > 1)} {number_ranges(alike)}"
+        for row, number in zip(rows, column, strict=True):
+            row[name if everyone else f"method.config.{who}: {field_phrase(name)}"] = int(number)
 
 
 def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:

@@ -86,7 +86,7 @@ def test_lengths_of_clients_that_always_agree_are_one_axis(tmp_path: Path) -> No
     lists = tuple(",".join(map(str, [8, a, a, *[b] * (clients - 3)])) for a, b in both)
     family = lengths_sweep(tmp_path / "runs.db", lists)
     first, second = (
-        f"method.config.local prompt length of client {who}" for who in ("2 to 3", f"4 to {clients}")
+        f"method.config.clients {who}: local prompt length" for who in ("2 to 3", f"4 to {clients}")
     )
     assert family.fields == (first, second)
     grid = sweeps.sweep_grid(family, first, second, {})
