@@ -100,7 +100,7 @@ def test_all_clients_feature_space_shows_one_class_in_the_colours_of_clients(
         "sample": np.arange(3),
     }
     answer(filled, 1, "feature_space", arrays, model=None)
-    app = open_page("run", id="1", run_tab="Feature space", space_of="clients")
+    app = open_page("run", id="1", run_tab="Feature space", space_of="All clients, one class")
     assert [c["alt"] for c in charts(app)] == ["t-SNE of 1 image and 1 class feature."]
     app.session_state["as_tables"] = True
     next(box for box in app.selectbox if box.label == "Class").set_value(1).run()
