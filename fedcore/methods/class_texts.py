@@ -161,8 +161,8 @@ class Described(Method[Any]):
             if spoken(name) not in classes:
                 hint = did_you_mean(spoken(name), context.classes, f"it has {_listed(context.classes)}")
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
-        if context.spec.prompts is not None:
-            return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
+        if not context.spec.clip_tokens:
+            return  # a loaded backbone counts its tokens
         limit = context.spec.context_length
         for name, texts in descriptions_by_class(config, context.classes, context.descriptions).items():
             for text in texts:
