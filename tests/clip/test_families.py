@@ -22,6 +22,8 @@ from fedcore.clip.adapters import Adapters
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
+from fedcore.methods.feddeap import PromptedTexts
+from tests.support.tiny import run_rounds, tiny_federation
 
 open_clip = lazy.open_clip()
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -257,6 +259,8 @@ def test_prompts_in_other_text_towers_are_open_clips_texts_with_vectors_for_toke
         torch.testing.assert_close(own[c], expected(*((vectors,) for vectors in each[c])), **exact)
         torch.testing.assert_close(around[c], expected(*((one[c, :4], *s) for s in split)), **exact)
     assert not torch.allclose(shared[0], shared[1], atol=1e-3)
+    dual = PromptedTexts(model, suffix).encode(each[:, :, :1], each[:, :, 1:])
+    torch.testing.assert_close(dual, own, **exact)
 
     first = len(model.start_id)
     block = truth.text.transformer.resblocks[1]
@@ -342,3 +346,23 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
         odd = spec.vision != "vit" or spec.text == "hugging_face" or spec.embed_dim != spec.token_width
         assert odd or spec.context_length < 77, f"{name}: {message}"
         assert name in message or any(word in message for word in ("width", "tokens")), f"{name}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [
+        ("sdfed", {"global_length": 3, "local_length": "random:2-6"}),
+        ("feddeap", {"prompt_length": 2}),
+        ("cocoop", {"context_length": 4}),
+    ],
+)
+def test_methods_with_prompts_of_several_lengths_or_of_each_image_train_in_another_tower(
+    family, method, config
+):
+    model, cls = family("siglip2"), registry.get(method)
+    settings = registry.build_config(method, config | {"batch_size": 4, "local_epochs": 1, "lr": 0.5})
+    federation = tiny_federation(model, reads=cls.reads(settings, model.spec))
+    trained = cls(settings, federation.problem)
+    before = trained.init(federation.problem.generator).shared
+    after = run_rounds(trained, federation, 1).state.shared
+    assert any(not torch.equal(before[name], after[name]) for name in before)
