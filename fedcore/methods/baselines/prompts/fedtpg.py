@@ -11,12 +11,11 @@ All layers have a bias. Interpreted: a client's label space is the run's.
 
 from typing import Literal
 
-from fedcore.base.lazy import Tensor, torch
-from fedcore.base.lazy import functional as F
+from fedcore.base.lazy import Tensor
 from fedcore.base.presentation import About
 from fedcore.clip.prompts import class_features
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
-from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig, attention
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     BatchSize,
@@ -28,11 +27,6 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import draw_linear, linear
-
-HEADS = 4
-LAYERS = ("q", "k", "v", "out", "up", "down")
-NORMS = ("norm_query", "norm_names", "norm_feed")
 
 
 class FedTPGConfig(PromptedConfig):
@@ -75,36 +69,20 @@ class FedTPG(Prompted):
     )
     clients_use_global = True
     Config = FedTPGConfig
-    shared: tuple[str, ...] = (
-        "queries",
-        *(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "wb"),
-    )
+    shared: tuple[str, ...] = ("queries", *attention.PARTS)
 
     def __init__(self, config: FedTPGConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.names = class_features(problem.backbone, problem.classes, "{}").to(problem.backbone.dtype)
 
     def init(self, generator: Generators) -> State:
-        """Return queries from N(0, 0.02), layers as torch draws them, and norms that change nothing.
-
-        torch's MultiheadAttention has q, k and v in one matrix, of 3 m rows, where their widths are equal.
-
-        Shape: queries (M, m), weights (out, in), biases (out,).
-        """
-        spec = self.problem.backbone.spec
-        m, d = spec.token_width, spec.embed_dim
-        sizes = {"q": (m, m), "k": (m, d), "v": (m, d), "out": (m, m), "up": (8 * m, m)}
-        values: Params = {"queries": self._draw(generator("fedtpg", "queries"))}
-        for norm, width in zip(NORMS, (m, d, m), strict=True):
-            values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
-        for layer, (rows, columns) in (sizes | {"down": (m, 4 * m)}).items():
-            weight, bias = draw_linear(rows, columns, generator("fedtpg", layer))
-            if self.config.attention_init == "xavier" and layer in ("q", "k", "v", "out"):
-                bias = torch.zeros_like(bias)
-                if layer != "out":
-                    weight = weight * (6 * columns / (columns + (3 * m if m == d else m))) ** 0.5
-            values |= {f"{layer}_w": weight, f"{layer}_b": bias}
-        return State(shared=self.place(values))
+        """Return queries from N(0, 0.02), and layers and norms. Shape: queries (M, m)."""
+        spec, xavier = self.problem.backbone.spec, self.config.attention_init == "xavier"
+        queries = {"queries": self._draw(generator("fedtpg", "queries"))}
+        layers = attention.draw(
+            spec.token_width, spec.embed_dim, lambda layer: generator("fedtpg", layer), xavier
+        )
+        return State(shared=self.place(queries | layers))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: self.prediction_loss(params, batch)})
@@ -119,21 +97,5 @@ class FedTPG(Prompted):
 
     def _context(self, params: Params) -> Tensor:
         """Return P = a + FF(a). Shape: -> (models, M, m)."""
-
-        def layer(name: str, x: Tensor) -> Tensor:
-            return linear(x, params[f"{name}_w"], params[f"{name}_b"])
-
-        def norm(name: str, x: Tensor) -> Tensor:
-            scaled = F.layer_norm(x, x.shape[-1:]) * params[f"{name}_w"][:, None]
-            return scaled + params[f"{name}_b"][:, None]
-
         queries = params["queries"]
-        names = norm("norm_names", self.names.expand(len(queries), -1, -1))
-        q, k, v = (
-            layer(name, x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for name, x in (("q", norm("norm_query", queries)), ("k", names), ("v", names))
-        )
-        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        a = layer("out", attended)
-        plain, gate = layer("up", norm("norm_feed", a)).chunk(2, dim=-1)
-        return a + layer("down", plain * F.gelu(gate))
+        return attention.attend(params, queries, self.names.expand(len(queries), -1, -1))
