@@ -101,6 +101,7 @@ OTHER_TEXT = ("siglip", "siglip2", "clipa", "mobileclip2", "worldwide", "worldwi
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ("timm", "convnext") else n for n in FAMILIES]
 """Importing timm takes seconds."""
 CLASSES = ("cat", "snow owl", "fire engine")
+DESCRIBED = {name: [f"one {name}."] for name in CLASSES}
 
 
 class SmallTokenizer:
@@ -327,7 +328,9 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
     accepted, refused = set(), {}
     for name in config_files():
         spec = backbone_spec(name)
-        run_context = RunContext(spec, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
+        run_context = RunContext(
+            spec, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1), descriptions=DESCRIBED
+        )
         try:
             cls.check(config, run_context)
         except FedLensError as error:

@@ -75,6 +75,8 @@ def test_agrees_with_the_naive_implementation(p):
     loop, (naive, *_) = train_both(method, federation, loss, "uniform", still=STILL)
     for name, value in naive.items():
         torch.testing.assert_close(loop.state.shared[name], value, rtol=0, atol=1e-10)
+    w, d = 24, 16
+    assert loop.finished[1].scalars_up == 3 * (w * d + 16 * w**2 + 20 * w)
     assert_predictions(loop, torch.stack(scores(images(naive, federation.pool.values[:5]))))
 
 
