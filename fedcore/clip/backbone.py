@@ -79,16 +79,12 @@ class Backbone:
 
     @cached_property
     def end_id(self) -> int:
-        """The token id of [EOT], which is that of the padding in some tokenizers.
-
-        Raises:
-            FedLensError: for a tokenizer that does not write the padding behind the text.
-        """
+        """The id of [EOT], in some tokenizers that of the padding; refuse one that pads in front."""
         end, *padding = self.tokenizer([""])[0, len(self.start_id) :].tolist()
         if len(set(padding)) > 1:
             raise FedLensError(
                 f"the tokenizer of {self.spec.name} does not write [EOT] and the padding behind a text; "
-                "install another version of transformers",
+                "try another version of transformers",
                 "backbone.name",
             )
         return int(end)

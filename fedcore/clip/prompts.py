@@ -151,11 +151,7 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
 
 
 def tokens_read(backbone: Backbone, context: int, suffix: Suffix, per_class: bool = False) -> int:
-    """Return how many tokens the tower reads for a context of some length with all class names behind it.
-
-    Args:
-        per_class: whether each class has a context of its own.
-    """
+    """Return how many tokens the tower reads of a context, one for all or one per class, and all names."""
     classes = len(suffix.classes)
     if backbone.text.whole:
         return classes * backbone.text.context_length
@@ -225,17 +221,14 @@ class EnteredTexts:
     """Sentences as they enter layer ``start`` of the text tower; below it all clients compute the same.
 
     The tokens with which all sentences begin are stored once.
-
-    Shape: eot (texts,) index of [EOT] within the suffix.
     """
 
     sequences: Sequences
-    eot: Tensor
     start: int
 
     @cached_property
     def packing(self) -> Packing:
-        return Packing(self.eot, self.sequences.suffix.shape[2])
+        return Packing(self.sequences.pooled, self.sequences.suffix.shape[2])
 
 
 def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredTexts:
@@ -248,7 +241,7 @@ def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredText
         prefix = torch.cat([_sos(backbone)[0], backbone.text.embed(ids[0, :common])])
         suffix = backbone.text.embed(ids[:, common:])
         entered = backbone.text.activations(prefix[None], suffix[None], eot - common, start)
-    return EnteredTexts(entered, eot - common, start)
+    return EnteredTexts(entered, start)
 
 
 def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) -> Tensor:

@@ -241,10 +241,7 @@ def resnet_regions(visual: Any, feature_map: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences at the entry of a layer of the text tower.
-
-    Attributes:
-        length: the number of prefix tokens P, also if they are a part of the suffix.
+    """Sequences at the entry of a layer of the text tower; ``length`` is P also if the suffix has the prefix.
 
     Shape: prefix (clients, 1, P, m), suffix (clients, classes, S, m) or packed, pooled (classes,) index of
     the pooled token in the suffix, mask (clients or 1, 1, classes or 1, S, P + S) to add to scores.
@@ -277,7 +274,7 @@ class TextTower:
         self.whole = model.attn_mask is None
         self._class_token: Tensor | None = getattr(model, "cls_emb", None)
         pool_type = model.pool_type if hasattr(model, "pool_type") else model.text_pool_type
-        self._pools_last = pool_type == "last"
+        self._pools_last = pool_type == "last" or self._class_token is not None
         self.behind = self.context_length if self.whole else int(self._class_token is not None)
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -341,17 +338,16 @@ class TextTower:
         )
         if self._class_token is not None:
             places[:, -1] = self.context_length - 1
+        pooled = torch.full_like(eot, steps - 1) if self._pools_last else eot
         p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
         if self.whole:
             p = p.repeat(clients // len(p), 1, 1, 1)
             s = torch.cat([p.expand(-1, s.shape[1], -1, -1), s], 2)
-            pooled = torch.full_like(eot, s.shape[2] - 1) if self._pools_last else eot + width_p
-            return Sequences(p[:, :, :0], s, pooled, None, width_p)
+            return Sequences(p[:, :, :0], s, pooled + width_p, None, width_p)
         hidden = self._hidden(lengths, width_p, steps, eot)
         zero = torch.zeros((), dtype=p.dtype, device=lengths.device)
         mask = torch.where(hidden, torch.finfo(p.dtype).min, zero)[:, None]
-        pooled = eot if self._class_token is None else torch.full_like(eot, steps - 1)
         return Sequences(p, s, pooled, mask, width_p)
 
     def tail(
@@ -375,18 +371,17 @@ class TextTower:
             entered = replace(entered, suffix=packing.pack(entered.suffix))
         for layer in range(start, len(self.blocks)):
             if deep is not None and 0 < layer <= deep.shape[1]:
-                entered = self._replace(entered, deep[:, layer - 1, None])
+                entered = self._replaced(entered, deep[:, layer - 1, None])
             entered = self._layer(layer, entered, lora, packing, adapters)
         return self._pool(entered.suffix)
 
-    def _replace(self, x: Sequences, learned: Tensor) -> Sequences:
+    def _replaced(self, x: Sequences, learned: Tensor) -> Sequences:
         """Return the sequences with other tokens at the prefix's end. Shape: learned (clients, 1, L, m)."""
-        first = x.length - learned.shape[2]
+        first, s = x.length - learned.shape[2], x.suffix
         if not self.whole:
             return replace(x, prefix=torch.cat([x.prefix[:, :, :first], learned], 2))
-        s = x.suffix
-        learned = learned.expand(-1, s.shape[1], -1, -1)
-        return replace(x, suffix=torch.cat([s[:, :, :first], learned, s[:, :, x.length :]], 2))
+        each = learned.expand(-1, s.shape[1], -1, -1)
+        return replace(x, suffix=torch.cat([s[:, :, :first], each, s[:, :, x.length :]], 2))
 
     def _layer(
         self,
@@ -522,12 +517,10 @@ def _attend_at_once(
     clients, classes = q.shape[:2]
     pairs = zip(prefix, suffix, strict=True)
     k, v = (torch.cat([p.expand(-1, classes, -1, -1, -1), s], 2) for p, s in pairs)
-    if mask is None:
-        pass
-    elif mask.shape[0] == mask.shape[2] == 1:
-        mask = mask[0, 0, 0]
-    else:
-        mask = mask[:, 0].expand(clients, classes, -1, -1).flatten(0, 1)[:, None]
+    if mask is not None:
+        is_one = mask.shape[0] == mask.shape[2] == 1
+        each = mask[:, 0].expand(clients, classes, -1, -1)
+        mask = mask[0, 0, 0] if is_one else each.flatten(0, 1)[:, None]
     q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
     attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return attended.transpose(1, 2).unflatten(0, (clients, classes))

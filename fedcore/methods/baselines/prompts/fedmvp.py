@@ -11,6 +11,7 @@ Readings: f_0 is of the image itself, which the authors' code mirrors half of th
 attributes of all classes of the run; local training passes over all samples, where their code takes one step.
 """
 
+from functools import partial
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
@@ -21,7 +22,7 @@ from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import sentences
 from fedcore.clip.specs import BackboneSpec, spoken
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
-from fedcore.methods.baselines.prompts import attention
+from fedcore.methods.baselines.prompts.fedtpg import ATTENTION, attend, draw_attention
 from fedcore.methods.class_texts import ClassText, ClassTextConfig, WithClassTexts, descriptions_by_class
 from fedcore.methods.federation import Problem
 from fedcore.methods.hyperparameters import (
@@ -79,7 +80,7 @@ class FedMVP(WithClassTexts):
     )
     clients_use_global = True
     Config = FedMVPConfig
-    shared: tuple[str, ...] = ("text_w", "text_b", *attention.PARTS)
+    shared: tuple[str, ...] = ("text_w", "text_b", *ATTENTION)
 
     def __init__(self, config: FedMVPConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -120,8 +121,8 @@ class FedMVP(WithClassTexts):
         spec = self.problem.backbone.spec
         width = spec.vision_width
         text_w, text_b = draw_linear(width, spec.embed_dim, generator("fedmvp", "text"))
-        layers = attention.draw(width, width, lambda layer: generator("fedmvp", layer))
-        return State(shared=self.place({"text_w": text_w, "text_b": text_b} | layers))
+        parts = draw_attention(width, width, partial(generator, "fedmvp"))
+        return State(shared=self.place({"text_w": text_w, "text_b": text_b} | parts))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         with torch.no_grad():
@@ -135,7 +136,7 @@ class FedMVP(WithClassTexts):
         return Step({self.shared: terms["cross_entropy"] + self.config.alpha * distance}, terms=terms)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s mean_j cos(f, e_kj). Shape: x (models, samples, patches, width) -> (..., K)."""
+        """Return s mean_j cos(f, e_kj)."""
         return self._scores(self._prompted(params, x))
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,5 +160,5 @@ class FedMVP(WithClassTexts):
         tower = self.problem.backbone.image
         asked = linear(self.attributes.expand(len(x), -1, -1), params["text_w"], params["text_b"])
         z = (x + self.positions[1:]).flatten(1, 2)
-        made = self.pool @ attention.attend(params, z, asked, asked).view(x.shape)
+        made = self.pool @ attend(params, z, asked, asked).view(x.shape)
         return tower.tail(torch.cat([self._embedded(x), tower.visual.ln_pre(made)], 2), 0)
