@@ -64,8 +64,8 @@ def check_prompts(spec: BackboneSpec) -> None:
     """Refuse a backbone with a text tower that cannot take learned prompts."""
     if spec.text == "hugging_face":
         raise FedLensError(
-            f"{spec.name} takes no learned prompts: its text tower is a Hugging Face model, and prompts "
-            "are computed only in open_clip's own transformer; choose e.g. ViT-B-32 or ViT-B-16-SigLIP2",
+            f"{spec.name} takes no learned prompts or adapters: its text tower is a Hugging Face model, and "
+            "they are computed only in open_clip's own transformer; choose e.g. ViT-B-32 or ViT-B-16-SigLIP2",
             "backbone.name",
         )
 

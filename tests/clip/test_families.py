@@ -315,7 +315,7 @@ def test_only_a_hugging_face_text_tower_takes_no_prompts():
     assert {"roberta-ViT-B-32", "nllb-clip-base-siglip", "coca_roberta-ViT-B-32"} <= refused
     assert not any("SigLIP2" in n or "Mobile" in n or "worldwide" in n or "CLIPA" in n for n in refused)
     with pytest.raises(
-        FedLensError, match="takes no learned prompts: its text tower is a Hugging Face model"
+        FedLensError, match="takes no learned prompts or adapters: its text tower is a Hugging"
     ):
         prompts.check_prompts(backbone_spec("roberta-ViT-B-32"))
 
