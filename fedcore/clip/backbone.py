@@ -116,8 +116,10 @@ class Backbone:
         return needed and f"'{text[:60]}' needs {needed} tokens, {self.spec.name} reads {limit}"
 
     def word(self, token: int) -> str:
-        """Return the text of a token; ``~`` at its end marks a word that continues in the next token."""
-        text = getattr(self.tokenizer, "tokenizer", self.tokenizer).decode([token])
+        """Return the text of a token; ``~`` at the end marks a word that goes on, in CLIP's tokenizer only."""
+        if hasattr(self.tokenizer, "tokenizer"):  # Hugging Face's mark the beginning of a word instead
+            return str(self.tokenizer.tokenizer.decode([token]))
+        text = self.tokenizer.decode([token])
         return text.removesuffix(" ") if text.endswith(" ") else f"{text}~"
 
     def embed_images(self, pixels: Tensor) -> Tensor:

@@ -124,6 +124,9 @@ class SmallTokenizer:
     def from_pretrained(cls, name: str, cache_dir: str | None) -> Self:
         return cls(name)
 
+    def decode(self, ids: list[int]) -> str:
+        return f"word {ids[0]}"
+
     def __call__(self, texts, return_tensors, max_length, padding, truncation) -> SimpleNamespace:
         rows = []
         for text in texts:
@@ -297,6 +300,7 @@ def test_a_prompt_has_the_gradients_of_open_clips_text(family):
 
 def test_a_text_that_another_tokenizer_would_cut_is_refused(family):
     model = family("siglip")
+    assert model.word(7) == "word 7"
     assert not model.too_long("word " * 15)
     assert "needs more than 16 tokens" in model.too_long("word " * 16)
     with pytest.raises(FedLensError, match=r"class 'snow owl' \(14 \+ 3 tokens > 16\); use at most 13"):

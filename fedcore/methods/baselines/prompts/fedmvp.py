@@ -129,11 +129,9 @@ class FedMVP(WithClassTexts):
             own = self.problem.backbone.image.tail(self._embedded(batch.x), 0)
         f = self._prompted(params, batch.x)
         distance = masked_mean(1 - F.cosine_similarity(f, own, dim=-1), batch.mask)
-        terms = {
-            "cross_entropy": cross_entropy(self._scores(f), batch.labels, batch.mask),
-            "distance": distance,
-        }
-        return Step({self.shared: terms["cross_entropy"] + self.config.alpha * distance}, terms=terms)
+        ce = cross_entropy(self._scores(f), batch.labels, batch.mask)
+        terms = {"cross_entropy": ce, "distance": distance}
+        return Step({self.shared: ce + self.config.alpha * distance}, terms=terms)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s mean_j cos(f, e_kj)."""
