@@ -116,7 +116,7 @@ class Backbone:
         return needed and f"'{text[:60]}' needs {needed} tokens, {self.spec.name} reads {limit}"
 
     def word(self, token: int) -> str:
-        """Return the text of a token; ``~`` at the end marks a word that goes on, in CLIP's tokenizer only."""
+        """Return the text of a token; in CLIP's tokenizer ``~`` at its end marks a word that goes on."""
         if hasattr(self.tokenizer, "tokenizer"):  # Hugging Face's mark the beginning of a word instead
             return str(self.tokenizer.tokenizer.decode([token]))
         text = self.tokenizer.decode([token])

@@ -193,7 +193,7 @@ def test_the_demo_needs_nothing_from_elsewhere():
 @pytest.mark.parametrize(
     ("method", "title", "backbone", "why"),
     [
-        ("promptfl", "PromptFL", "coca_ViT-B-32", "its text tower pools at a class token"),
+        ("pfedmma", "pFedMMA", "coca_ViT-B-32", "open_clip's ViT, which coca_ViT-B-32 is not"),
         ("fedalign", "FedAlign", "convnext_base", "open_clip's ViT, which convnext_base is not"),
     ],
 )
