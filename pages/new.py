@@ -98,7 +98,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     values["transfer"] = dataset.transfer_field(draft, values["data"], key)
     errors.place("transfer")
     st.header("Model and methods")
-    values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", errors)
+    values["backbone"] = fields.backbone_fields(draft.backbone, values["data"], f"{key}.backbone", errors)
     errors.place("backbone")
     values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     values["methods"] = methods.method_fields(values["data"], key, errors)

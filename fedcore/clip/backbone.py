@@ -3,13 +3,14 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import numpy as np
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError, first_line
@@ -32,17 +33,20 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
+        class_vectors: the vector of each class that is known, where sentences cannot be encoded; None where
+            they can. Shape: (d,) each.
     """
 
     spec: BackboneSpec
-    model: Any  # open_clip has no types
+    model: Any  # open_clip has no types; of an encoder without towers it need only have logit_scale
     tokenizer: Any
-    preprocess: Callable[[Image.Image], Tensor]
+    preprocess: Any  # (image) -> pixels; None without images
     device: "torch.device"
     fingerprint: str
     encode_dtype: "torch.dtype"
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
+    class_vectors: Mapping[str, Tensor] | None = None
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -167,6 +171,25 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
+    )
+
+
+def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: str) -> Backbone:
+    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, 100, and class vectors.
+
+    Shape: class_vectors (d,) each.
+    """
+    model = torch.nn.Module()
+    model.logit_scale = torch.nn.Parameter(torch.tensor(math.log(100), device=device), requires_grad=False)
+    return Backbone(
+        spec,
+        model,
+        tokenizer=None,
+        preprocess=None,
+        device=torch.device(device),
+        fingerprint=f"{spec.name}:{spec.embed_dim}",
+        encode_dtype=torch.float32,
+        class_vectors={n: torch.from_numpy(v.copy()).to(device) for n, v in class_vectors.items()},
     )
 
 

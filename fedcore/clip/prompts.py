@@ -62,10 +62,11 @@ def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
 
 def check_prompts(spec: BackboneSpec) -> None:
     """Refuse a backbone with a text tower that cannot take learned prompts."""
-    if spec.text == "hugging_face":
+    if spec.text in ("hugging_face", "unknown"):
+        what = "not known" if spec.text == "unknown" else "a Hugging Face model"
         raise FedLensError(
-            f"{spec.name} takes no learned prompts or adapters: its text tower is a Hugging Face model, and "
-            "they are computed only in open_clip's own transformer; choose e.g. ViT-B-32 or ViT-B-16-SigLIP2",
+            f"{spec.name} takes no learned prompts or adapters: its text tower is {what}, and they are "
+            "computed only in open_clip's own transformer; choose e.g. ViT-B-32 or ViT-B-16-SigLIP2",
             "backbone.name",
         )
 
@@ -251,7 +252,14 @@ def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) 
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Return normalised text features of a template filled with each class name. Shape: -> (classes, d)."""
+    """Return normalised text features of a template filled with each class name, or the given class vectors.
+
+    Shape: -> (classes, d).
+    """
+    if (known := backbone.class_vectors) is not None:
+        if unknown := [name for name in classes if name not in known]:
+            raise FedLensError(f"{backbone.spec.name} has no vector of class '{unknown[0]}'", "backbone.name")
+        return F.normalize(torch.stack([known[name] for name in classes]), dim=-1)
     return sentences(backbone, [template.format(spoken(name)) for name in classes])
 
 

@@ -21,6 +21,9 @@ from fedcore.clip import tags
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
+GIVEN = "given"
+"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
+ClassTexts = Literal["encoded", "given", "none"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class BackboneSpec:
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
         text: family of the text tower; "clip" is causal, pooled at [EOT] and has CLIP's tokenizer,
-            "open_clip" is this transformer in another layout; "hugging_face" takes no learned prompts.
+            "open_clip" is this transformer in another layout; the others take no learned prompts.
         clip_tokens: whether the tokenizer is CLIP's, whose tokens can be counted before a model is loaded.
         patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
+        class_texts: where class vectors come from: any text can be "encoded", one of each class is "given",
+            or there are "none".
     """
 
     name: str
@@ -52,14 +57,26 @@ class BackboneSpec:
     text_layers: int
     vision_width: int
     image_size: int
-    text: Literal["clip", "open_clip", "hugging_face"] = "clip"
+    text: Literal["clip", "open_clip", "hugging_face", "unknown"] = "clip"
     clip_tokens: bool = True
     patches: int = 0
+    class_texts: ClassTexts = "encoded"
+
+    @classmethod
+    def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
+        """Return the sizes of an encoder of which only embeddings are known; 0 px if there are no images."""
+        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, "unknown", False, 0, class_texts)
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether only embeddings are known, so that no method can learn inside of an encoder."""
+        return self.vision == "other" and not self.text_layers
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
-    backbone_spec(name)  # refuses unknown names
+    if backbone_spec(name).name == GIVEN:  # unknown names are refused
+        return ()
     text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
     if needed and importlib.util.find_spec("transformers") is None:
@@ -138,6 +155,8 @@ def config_files() -> dict[str, Path]:
 def backbone_spec(name: str) -> BackboneSpec:
     """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
     files = config_files()
+    if name == GIVEN:
+        return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
     if name not in files:
         hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")

@@ -35,7 +35,7 @@ class DataConfig(Part):
     name: str = Field(
         "rotated-digits",
         title="data set",
-        description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
+        description="Name of the data set in the catalog, or folder, manifest, hf-dataset or embeddings",
     )
     root: Folder = None
     domains: tuple[str, ...] | None = Field(
@@ -254,7 +254,7 @@ class BackboneConfig(Part):
     name: str = Field(
         "mini-vit",
         title="CLIP backbone",
-        description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn",
+        description="open_clip model name (ViT-B-32, RN50...), mini-vit or mini-rn; given for embeddings",
     )
     pretrained: PathText | None = Field(
         None,

@@ -263,8 +263,8 @@ def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str)
         return
     if resolved["tf32"]:
         yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
-    if run.method.config.get("arithmetic") == "bf16":
-        specs = [backbone_spec(b.name) for b in backbones(run)]
+    specs = [spec for b in backbones(run) if not (spec := backbone_spec(b.name)).is_black_box]
+    if specs and run.method.config.get("arithmetic") == "bf16":
         width = max(max(spec.token_width, spec.vision_width) for spec in specs)
         gain, found = bf16_gain(width), bf16_instructions()
         has = f"the processor has {found}" if found else "no instructions for it were found here"

@@ -20,6 +20,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, encodings, prompts
 from fedcore.clip.adapters import Adapters
 from fedcore.clip.specs import backbone_spec, config_files
+from fedcore.engine.prepare import check_method
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 from fedcore.methods.feddeap import PromptedTexts
@@ -336,7 +337,7 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
             spec, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1), descriptions=DESCRIBED
         )
         try:
-            cls.check(config, run_context)
+            check_method(cls, config, run_context)
         except FedLensError as error:
             refused[name] = str(error)
         else:

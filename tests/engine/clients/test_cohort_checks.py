@@ -123,7 +123,7 @@ def clip(name: str, tag: str = "openai") -> str:
             f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n",
             "pfedmma",
             "cohorts.0.backbone.name",
-            "adapts the attention layers of open_clip's ViT",
+            "has no ViT tokens to encode",
         ),
         (
             "[[cohorts]]\nclients = 4\n[[cohorts]]\nclients = 1\nbatch_size = 1\n",

@@ -18,7 +18,6 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About
-from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import sentences
 from fedcore.clip.specs import BackboneSpec, spoken
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
@@ -97,8 +96,7 @@ class FedMVP(WithClassTexts):
 
     @classmethod
     def check(cls, config: FedMVPConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers, and classes without attributes."""
-        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+        """Refuse classes without attributes."""
         super().check(config, context)
         if config.class_text == "template":
             return
