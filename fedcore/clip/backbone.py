@@ -1,9 +1,8 @@
-"""A frozen CLIP: any open_clip model by name, tag or file, or one of the miniature models."""
+"""A frozen encoder: an open_clip model by name, tag or file, a miniature model, or one without towers."""
 
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -115,7 +114,9 @@ class Backbone:
         if hasattr(self.tokenizer, "encode"):
             tokens = len(self.tokenizer.encode(text)) + 2
             needed = str(tokens) if tokens > limit else ""
-        elif not self.tokenizer([text], limit).equal(self.tokenizer([text], limit + 1)[:, :limit]):
+        elif self.tokenizer and not self.tokenizer([text], limit).equal(
+            self.tokenizer([text], limit + 1)[:, :limit]
+        ):
             needed = f"more than {limit}"  # with more room it goes on in another way
         return needed and f"'{text[:60]}' needs {needed} tokens, {self.spec.name} reads {limit}"
 
@@ -141,31 +142,43 @@ class Backbone:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
+    """Load a frozen encoder; a tag's weights are downloaded unless the Hugging Face cache has them."""
     open_clip = lazy.open_clip()
     source, files = weights_source(name, pretrained), WeightsFiles.of(name, pretrained)
     # Weights are identified by the name of a tag, or by the content of files.
     identity = source if isinstance(source, str) else _content(source)
-    model = _create(name, pretrained).to(device).eval().requires_grad_(False)
+    spec = backbone_spec(name, pretrained)
+    if spec.is_black_box:
+        from fedcore.clip import encoders
+
+        if name in tags.timm_models():
+            model, preprocess, settings = encoders.of_timm(spec, source)
+        else:
+            model, preprocess, settings = encoders.of_file(spec, files.paths[0], precision)
+        tokenizer, activation = None, "own"
+    else:
+        model = _create(name, pretrained)
+        settings = model.visual.preprocess_cfg
+        transform = open_clip.transform
+        preprocess = transform.image_transform_v2(transform.PreprocessCfg(**settings), is_train=False)
+        # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
+        tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
+        tokenizer = open_clip.get_tokenizer(name) if tokenizer is None else tokenizer
+        activation = "own"  # of models whose text tower is a separate module
+        if hasattr(model, "transformer"):
+            activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
+    model = model.to(device).eval().requires_grad_(False)
     if not files.paths:
         files = WeightsFiles.of(name, pretrained)  # downloaded just now
     elif files.changed():
         raise FedLensError(
             f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
         )
-    settings = model.visual.preprocess_cfg
-    # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
-    tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
-    activation = "own"  # of models whose text tower is a separate module
-    if hasattr(model, "transformer"):
-        activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
     return Backbone(
-        spec=backbone_spec(name),
+        spec=spec,
         model=model,
-        tokenizer=open_clip.get_tokenizer(name) if tokenizer is None else tokenizer,
-        preprocess=open_clip.transform.image_transform_v2(
-            open_clip.transform.PreprocessCfg(**settings), is_train=False
-        ),
+        tokenizer=tokenizer,
+        preprocess=preprocess,
         device=torch.device(device),
         fingerprint=f"{name}:{identity}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
@@ -179,11 +192,11 @@ def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: s
 
     Shape: class_vectors (d,) each.
     """
-    model = torch.nn.Module()
-    model.logit_scale = torch.nn.Parameter(torch.tensor(math.log(100), device=device), requires_grad=False)
+    from fedcore.clip.encoders import Encoder
+
     return Backbone(
         spec,
-        model,
+        Encoder().to(device),
         tokenizer=None,
         preprocess=None,
         device=torch.device(device),

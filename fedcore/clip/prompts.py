@@ -266,7 +266,9 @@ def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
-        if backbone.spec.text != "clip":
+        if backbone.spec.is_black_box:
+            features = backbone.model.encode_text(texts).to(backbone.device)
+        elif backbone.spec.text != "clip":
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)

@@ -3,6 +3,7 @@
 Token counts are those of CLIP's tokenizer; they refuse class names that are too long early.
 """
 
+import ast
 import gzip
 import html
 import importlib.util
@@ -15,6 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
@@ -23,6 +25,8 @@ from fedcore.data.integrity import file_digest, stat_identity
 MINI_MODELS = ("mini-vit", "mini-rn")
 GIVEN = "given"
 """Backbone of a data set of embeddings: they came from an encoder that is not here."""
+CALLABLE = "callable"
+"""Backbone that a Python file of the user's own defines, whose path is in place of the weights."""
 ClassTexts = Literal["encoded", "given", "none"]
 
 
@@ -74,10 +78,15 @@ class BackboneSpec:
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
-    if backbone_spec(name).name == GIVEN:  # unknown names are refused
+    """Return the files of a backbone's weights on this machine, or else its tag; raises ``NotAgreed``."""
+    if backbone_spec(name, pretrained).name == GIVEN:  # unknown names are refused
         return ()
-    text = json.loads(config_files()[name].read_text())["text_cfg"]
+    if name == CALLABLE and pretrained is not None:
+        return (consent.agreed(pretrained, field="backbone.pretrained")[0],)
+    if name in tags.timm_models():
+        text, pretrained = {}, pretrained or tags.tags(name)[0]
+    else:
+        text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
     if needed and importlib.util.find_spec("transformers") is None:
         part = "text tower" if "hf_model_name" in needed else "tokenizer"
@@ -151,14 +160,53 @@ def config_files() -> dict[str, Path]:
     return files | {path.stem: path for path in listed}
 
 
-@cache
-def backbone_spec(name: str) -> BackboneSpec:
-    """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
-    files = config_files()
+def known_names() -> list[str]:
+    """Return the names of all backbones that encode images: the embedded ones, open_clip's, then others."""
+    return [*config_files(), CALLABLE, *tags.timm_models()]
+
+
+def backbone_spec(name: str, pretrained: str | None = None) -> BackboneSpec:
+    """Return the sizes of a backbone (of one without towers, by file or tag); refuse an unknown name."""
     if name == GIVEN:
         return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
+    if name == CALLABLE:
+        return _own_spec(pretrained)
+    if name in tags.timm_models():
+        width, sides = tags.timm_models()[name]
+        of_tag = sides.get(pretrained or "") or next(iter(sides.values()))
+        return BackboneSpec.black_box(name, width, "none", of_tag[0])
+    return _clip_spec(name)
+
+
+def _own_spec(pretrained: str | None) -> BackboneSpec:
+    """Return what the file of an encoder says of itself; it is read here, and does not run."""
+    field = "backbone.pretrained"
+    if pretrained is None:
+        raise FedLensError("give the Python file that defines encode(images)", field)
+    file, content = consent.read(pretrained, field)
+    with consent.faults_named(file, "cannot be read:", field):
+        body = ast.parse(content, file).body
+    functions = {part.name for part in body if isinstance(part, ast.FunctionDef)}
+    numbers = {
+        ast.unparse(part.targets[0]): part.value.value
+        for part in body
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant)
+    }
+    width, side = numbers.get("embed_dim"), numbers.get("image_size", 224)
+    if "encode" not in functions or not (isinstance(width, int) and isinstance(side, int)):
+        raise FedLensError(
+            f"{file} is not an encoder: write def encode(images), and outside of it two whole numbers, "
+            "embed_dim = the width of what it returns and image_size = the side of its images (default 224)",
+            field,
+        )
+    return BackboneSpec.black_box(CALLABLE, width, "encoded" if "encode_text" in functions else "none", side)
+
+
+@cache
+def _clip_spec(name: str) -> BackboneSpec:
+    files = config_files()
     if name not in files:
-        hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
+        hint = did_you_mean(name, known_names(), "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]

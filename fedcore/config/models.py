@@ -254,12 +254,12 @@ class BackboneConfig(Part):
     name: str = Field(
         "mini-vit",
         title="CLIP backbone",
-        description="open_clip model name (ViT-B-32, RN50...), mini-vit or mini-rn; given for embeddings",
+        description="open_clip model (ViT-B-32, RN50...), timm:MODEL, mini-vit, mini-rn, callable or given",
     )
     pretrained: PathText | None = Field(
         None,
         title="weights",
-        description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
+        description="Tag (openai, laion2b_s34b_b79k...), or path of a .pt/.safetensors file or of a callable",
         json_schema_extra={"empty": "built in"},
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")

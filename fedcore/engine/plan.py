@@ -20,7 +20,7 @@ from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import NotPrepared, defer_slow_work
 from fedcore.clip import encodings, specs, tags
-from fedcore.clip.specs import MINI_MODELS, BackboneSpec, weights_source
+from fedcore.clip.specs import CALLABLE, MINI_MODELS, BackboneSpec, weights_source
 from fedcore.config import (
     BackboneConfig,
     DataConfig,
@@ -177,7 +177,10 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
 
 
 def _check_names(experiment: Experiment) -> None:
-    """Load the methods' files, and refuse names that are empty or repeated."""
+    """Load the methods' files, ask for consent to encoders', and refuse names that are empty or repeated."""
+    for backbone in backbones(experiment):
+        if backbone.name == CALLABLE:
+            weights_source(CALLABLE, backbone.pretrained)
     for i, entry in enumerate(experiment.methods):
         if entry.file:
             registry.load_agreed(entry.file)

@@ -77,7 +77,7 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     if run.data.training_classes != "own":
         side = 0
         if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
-            side = max(backbone_spec(b.name).image_size for b in backbones(run))
+            side = max(backbone_spec(b.name, b.pretrained).image_size for b in backbones(run))
         return (read or read_images)(run.data, side)
     # Clients have classes of several data sets, which are joined to one.
     parts, lines = [], []
@@ -386,12 +386,12 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
                 weights_source(cohort.backbone.name, cohort.backbone.pretrained)
     first = backbones(run)[0]
     weights_source(first.name, first.pretrained)
-    return backbone_spec(first.name)
+    return backbone_spec(first.name, first.pretrained)
 
 
 def spec_of(backbone: BackboneConfig, known: BackboneSpec) -> BackboneSpec:
-    """Return the sizes of a backbone of a run; those of one are ``known`` already."""
-    return known if backbone.name == known.name else backbone_spec(backbone.name)
+    """Return the sizes of a backbone of a run; those of given embeddings are ``known``."""
+    return known if backbone.name == GIVEN else backbone_spec(backbone.name, backbone.pretrained)
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:

@@ -146,7 +146,9 @@ def encode_data(
     from fedcore.engine.prepare import read_images
 
     yield Progress(f"reading {data.name}", 0, 0)
-    images, left_out = yield from prepare_then(lambda: read_images(data, backbone_spec(model[0]).image_size))
+    images, left_out = yield from prepare_then(
+        lambda: read_images(data, backbone_spec(*model[:2]).image_size)
+    )
     for line in left_out:
         note(line)
     if images.given is not None:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
-from fedcore.clip.specs import GIVEN, MINI_MODELS, config_files
+from fedcore.clip.specs import GIVEN, MINI_MODELS, known_names
 from fedcore.config import (
     PARTITION_FIELDS,
     BackboneConfig,
@@ -107,10 +107,8 @@ def partition_fields(
 
 
 def backbone_names() -> list[str]:
-    """Return the names of all CLIP models: built-in, common, then all others."""
-    files = config_files()
-    ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
-    return [*ordered, *(n for n in files if n not in ordered)]
+    """Return the names of all encoders of images: built-in, common, then all others."""
+    return list(dict.fromkeys([*MINI_MODELS, *COMMON_BACKBONES, *known_names()]))
 
 
 def backbone_fields(
@@ -124,7 +122,7 @@ def backbone_fields(
         draft = BackboneConfig()
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        help_ = "mini-vit and mini-rn come with FedLens; the others are open_clip models, which need weights"
+        help_ = "mini-vit and mini-rn come with FedLens; models of open_clip and timm need weights"
         titles = {name: name for name in backbone_names()}
         name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
-from fedcore.clip import backbone, encodings, prompts
+from fedcore.clip import backbone, encodings, prompts, specs
 from fedcore.clip.adapters import Adapters
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.engine.prepare import check_method
@@ -162,7 +162,7 @@ def family(tmp_path_factory):
         patch.setattr("fedcore.clip.specs.config_files", lambda: files)
         patch.setitem(sys.modules, "transformers", library)
         yield load
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
