@@ -66,7 +66,9 @@ class Backbone:
         return ImageTower(self.model.visual)
 
     def tokenize(self, texts: list[str]) -> Tensor:
-        """Return CLIP token ids, [SOS] ... [EOT] 0 ...; refuse a text that CLIP would truncate.
+        """Return token ids, [SOS] ... [EOT] and padding; refuse a text that would be truncated.
+
+        SigLIP's and other tokenizers of sentence pieces have no [SOS].
 
         Shape: -> (texts, context_length).
         """
@@ -74,8 +76,26 @@ class Backbone:
 
     @cached_property
     def start_id(self) -> Tensor:
-        """The token id of [SOS] on the device, where every step needs it. Shape: (1,)."""
-        return self.tokenize([""])[0, :1].to(self.device)
+        """The id of [SOS], if there is one, on the device, where every step needs it. Shape: (1 or 0,)."""
+        blank, letter = self.tokenizer(["", "a"])
+        return blank[: int(blank[0] == letter[0])].to(self.device)
+
+    @cached_property
+    def end_id(self) -> int:
+        """The id of [EOT], in some tokenizers that of the padding; refuse one that pads in front."""
+        end, *padding = self.tokenizer([""])[0, len(self.start_id) :].tolist()
+        if len(set(padding)) > 1:
+            raise FedLensError(
+                f"the tokenizer of {self.spec.name} does not write [EOT] and the padding behind a text; "
+                "try another version of transformers",
+                "backbone.name",
+            )
+        return int(end)
+
+    def after_start(self, texts: list[str]) -> tuple[Tensor, Tensor]:
+        """Return token ids after [SOS] and the index of [EOT] among them. Shape: (texts, S), (texts,)."""
+        end, ids = self.end_id, self.tokenize(texts)[:, len(self.start_id) :]
+        return ids, (ids == end).int().argmax(-1)
 
     @cached_property
     def _tokenized(self) -> Callable[[tuple[str, ...]], Tensor]:
@@ -89,16 +109,21 @@ class Backbone:
         return lru_cache(maxsize=64)(tokenized)
 
     def too_long(self, text: str) -> str:
-        """Return why CLIP would truncate a text; empty if it fits, or if the tokenizer cannot tell."""
-        if not hasattr(self.tokenizer, "encode"):
-            return ""
-        tokens = len(self.tokenizer.encode(text)) + 2
-        if tokens <= self.spec.context_length:
-            return ""
-        return f"'{text[:60]}' needs {tokens} tokens, {self.spec.name} reads {self.spec.context_length}"
+        """Return why a text would be truncated; empty if it fits."""
+        limit, needed = self.spec.context_length, ""
+        if hasattr(self.tokenizer, "encode"):
+            tokens = len(self.tokenizer.encode(text)) + 2
+            needed = str(tokens) if tokens > limit else ""
+        elif self.tokenizer and not self.tokenizer([text], limit).equal(
+            self.tokenizer([text], limit + 1)[:, :limit]
+        ):
+            needed = f"more than {limit}"  # with more room it goes on in another way
+        return needed and f"'{text[:60]}' needs {needed} tokens, {self.spec.name} reads {limit}"
 
     def word(self, token: int) -> str:
-        """Return the text of a token; ``~`` at its end marks a word that continues in the next token."""
+        """Return the text of a token; in CLIP's tokenizer ``~`` at its end marks a word that goes on."""
+        if hasattr(self.tokenizer, "tokenizer"):  # Hugging Face's mark the beginning of a word instead
+            return str(self.tokenizer.tokenizer.decode([token]))
         text = self.tokenizer.decode([token])
         return text.removesuffix(" ") if text.endswith(" ") else f"{text}~"
 

@@ -67,7 +67,8 @@ class TokenOrder:
 def pays(text: TextTower, order: TokenOrder, prefix: Tensor) -> bool:
     """Return whether this is faster than one batch of all clients, and supports the tower's modules."""
     many = (order.tokens + prefix.shape[1]) * prefix.shape[2] >= _FEWEST_NUMBERS
-    return many and prefix.device.type == "cpu" and all(map(_is_supported, text.blocks))
+    plain = not text.behind and all(map(_is_supported, text.blocks))
+    return many and prefix.device.type == "cpu" and plain
 
 
 def _is_supported(block: Any) -> bool:

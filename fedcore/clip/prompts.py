@@ -12,14 +12,15 @@ from fedcore.clip.adapters import Adapters, Lora
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prefixed import TokenOrder
 from fedcore.clip.specs import BackboneSpec, no_room, spoken
-from fedcore.clip.towers import Packing
+from fedcore.clip.towers import Packing, Sequences
 
 
 @dataclass(frozen=True)
 class Suffix:
-    """Frozen token embeddings of the text after a context, cut at the longest [EOT].
+    """Frozen token embeddings of the text after a context, cut behind the last token that the tower reads.
 
-    The cut is exact: the causal mask hides later tokens.
+    Attributes:
+        start: the number of tokens before the context, 1 if the tokenizer has [SOS].
 
     Shape: embeddings (classes, S, m), eot (classes,) index of [EOT] within the suffix.
     """
@@ -27,6 +28,7 @@ class Suffix:
     embeddings: Tensor
     eot: Tensor
     classes: tuple[str, ...]
+    start: int = 1
     _packings: dict[int, Packing] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -37,7 +39,7 @@ class Suffix:
     @cached_property
     def longest(self) -> tuple[str, int]:
         """The class with the most tokens in its name, and their number with [SOS] and [EOT]."""
-        used = self.eot + 2
+        used = self.eot + 1 + self.start
         worst = int(used.argmax())
         return self.classes[worst], int(used[worst])
 
@@ -53,17 +55,19 @@ def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
 
     Shape: -> ids (texts, S), eot (texts,).
     """
-    with torch.no_grad():
-        ids = backbone.tokenize(texts)
-    eot = ids.argmax(-1)  # [EOT] is the highest id of CLIP's vocabulary
-    return ids[:, 1 : int(eot.max()) + 1].to(backbone.device), (eot - 1).to(backbone.device)
+    ids, eot = backbone.after_start(texts)
+    read = int(eot.max()) + 1 + backbone.text.behind
+    return ids[:, :read].to(backbone.device), eot.to(backbone.device)
 
 
 def check_prompts(spec: BackboneSpec) -> None:
     """Refuse a backbone with a text tower that cannot take learned prompts."""
-    if spec.prompts:
+    if spec.text in ("hugging_face", "unknown"):
+        what = "not known" if spec.text == "unknown" else "a Hugging Face model"
         raise FedLensError(
-            f"{spec.name} takes no learned prompts: {spec.prompts}; choose e.g. ViT-B-32", "backbone.name"
+            f"{spec.name} takes no learned prompts or adapters: its text tower is {what}, and they are "
+            "computed only in open_clip's own transformer; choose e.g. ViT-B-32 or ViT-B-16-SigLIP2",
+            "backbone.name",
         )
 
 
@@ -88,7 +92,7 @@ def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{
     check_prompts(backbone.spec)
     ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
     with torch.no_grad():
-        return Suffix(backbone.text.embed(ids), eot, tuple(classes))
+        return Suffix(backbone.text.embed(ids), eot, tuple(classes), len(backbone.start_id))
 
 
 def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> None:
@@ -117,12 +121,15 @@ def encode_context(
     deep (clients, layers, L, m) -> (clients, classes, d).
     """
     longest = context.shape[1]
+    if lengths is not None and backbone.text.whole:  # no two lengths share a part of the computation
+        each = zip(context.split(1), lengths.tolist(), strict=True)
+        return torch.cat([encode_context(backbone, one[:, :used], suffix) for one, used in each])
     if lengths is not None and longest + suffix.longest[1] > backbone.spec.context_length:
         longest = int(lengths.max())  # waits for the device, so only if the allocated length does not fit
     check_room(backbone, longest, suffix, "context")
-    prefix = torch.cat([_sos(backbone).expand(context.shape[0], 1, -1), context], 1)
+    prefix = torch.cat([_sos(backbone, len(context)), context], 1)
     if lengths is not None:
-        lengths = lengths.to(context.device) + 1
+        lengths = lengths.to(context.device) + suffix.start
     if not packed and deep is None and prefixed.pays(backbone.text, suffix.order, prefix):
         return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.order, lengths)
     packing = suffix.packing() if packed else suffix.packing().if_it_pays(len(context))
@@ -138,10 +145,18 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     """
     clients, _, length, _ = context.shape
     check_room(backbone, length, suffix, "context")
-    sos = _sos(backbone).expand(clients, 1, -1)
+    sos = _sos(backbone, clients)
     after = torch.cat([context, suffix.embeddings.expand(clients, -1, -1, -1)], dim=2)
     packing = suffix.packing(length).if_it_pays(clients)
     return backbone.text.encode(sos, after, suffix.eot + length, packing=packing)
+
+
+def tokens_read(backbone: Backbone, context: int, suffix: Suffix, per_class: bool = False) -> int:
+    """Return how many tokens the tower reads of a context, one for all or one per class, and all names."""
+    classes = len(suffix.classes)
+    if backbone.text.whole:
+        return classes * backbone.text.context_length
+    return (context + 1) * (classes if per_class else 1) + int((suffix.eot + 1).sum())
 
 
 def name_tokens(backbone: Backbone, classes: tuple[str, ...]) -> Tensor:
@@ -173,7 +188,7 @@ def encode_around(backbone: Backbone, context: Tensor, suffix: Suffix, names: Te
         * is_context[..., None]
     )
     after = rest + (chosen @ context[:, None, before:] if behind else 0)
-    prefix = torch.cat([_sos(backbone).expand(clients, 1, -1), context[:, :before]], 1)
+    prefix = torch.cat([_sos(backbone, clients), context[:, :before]], 1)
     packing = suffix.packing(behind).if_it_pays(clients)
     return backbone.text.encode(
         prefix, after.expand(clients, -1, -1, -1), suffix.eot + behind, packing=packing
@@ -207,37 +222,33 @@ class EnteredTexts:
     """Sentences as they enter layer ``start`` of the text tower; below it all clients compute the same.
 
     The tokens with which all sentences begin are stored once.
-
-    Shape: prefix (1, 1, P, m), suffix (1, texts, S, m), eot (texts,) index of [EOT] within the suffix.
     """
 
-    prefix: Tensor
-    suffix: Tensor
-    eot: Tensor
+    sequences: Sequences
     start: int
 
     @cached_property
     def packing(self) -> Packing:
-        return Packing(self.eot, self.suffix.shape[2])
+        return Packing(self.sequences.pooled, self.sequences.suffix.shape[2])
 
 
 def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredTexts:
     """Return plain sentences as they enter layer ``start`` of the text tower."""
-    found = backbone.tokenize(texts)[:, 1:]  # not yet on the device, which need not be waited for
+    found, ends = backbone.after_start(texts)  # not yet on the device, which need not be waited for
     alike = (found == found[:1]).all(0).long().cumprod(0).sum()
-    common = min(int(alike), int(found.argmax(-1).min()))
+    common = min(int(alike), int(ends.min()))
     ids, eot = _tokens(backbone, texts)
     with torch.no_grad():
-        prefix = torch.cat([_sos(backbone), backbone.text.embed(ids[0, :common])])
+        prefix = torch.cat([_sos(backbone)[0], backbone.text.embed(ids[0, :common])])
         suffix = backbone.text.embed(ids[:, common:])
-        entered = backbone.text.activations(prefix[None], suffix[None], start)
-    return EnteredTexts(*entered, eot - common, start)
+        entered = backbone.text.activations(prefix[None], suffix[None], eot - common, start)
+    return EnteredTexts(entered, start)
 
 
 def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) -> Tensor:
     """Return unnormalised text features of each client's adapters. Shape: -> (clients, texts, d)."""
     packing = texts.packing.if_it_pays(len(adapters.up[0]))
-    return backbone.text.tail((texts.prefix, texts.suffix), texts.eot, texts.start, adapters, packing)
+    return backbone.text.tail(texts.sequences, texts.start, adapters, packing)
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
@@ -257,13 +268,14 @@ def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     with torch.no_grad():
         if backbone.spec.is_black_box:
             features = backbone.model.encode_text(texts).to(backbone.device)
-        elif backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
+        elif backbone.spec.text != "clip":
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)
         return F.normalize(features, dim=-1)
 
 
-def _sos(backbone: Backbone) -> Tensor:
+def _sos(backbone: Backbone, clients: int = 1) -> Tensor:
+    """Return the embedding of [SOS], if the tokenizer has it. Shape: -> (clients, 1 or 0, m)."""
     with torch.no_grad():
-        return backbone.text.embed(backbone.start_id)
+        return backbone.text.embed(backbone.start_id).expand(clients, -1, -1)

@@ -44,7 +44,9 @@ class BackboneSpec:
         text_layers: layers of the text tower.
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
-        prompts: None, or why learned prompts do not fit this text tower.
+        text: family of the text tower; "clip" is causal, pooled at [EOT] and has CLIP's tokenizer,
+            "open_clip" is this transformer in another layout; the others take no learned prompts.
+        clip_tokens: whether the tokenizer is CLIP's, whose tokens can be counted before a model is loaded.
         patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
         class_texts: where class vectors come from: any text can be "encoded", one of each class is "given",
             or there are "none".
@@ -59,15 +61,15 @@ class BackboneSpec:
     text_layers: int
     vision_width: int
     image_size: int
-    prompts: str | None = None
+    text: Literal["clip", "open_clip", "hugging_face", "unknown"] = "clip"
+    clip_tokens: bool = True
     patches: int = 0
     class_texts: ClassTexts = "encoded"
 
     @classmethod
     def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
         """Return the sizes of an encoder of which only embeddings are known; 0 px if there are no images."""
-        obstacle = "its text tower is not known"
-        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, obstacle, class_texts=class_texts)
+        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, "unknown", False, 0, class_texts)
 
     @property
     def is_black_box(self) -> bool:
@@ -221,7 +223,8 @@ def _clip_spec(name: str) -> BackboneSpec:
         text_layers=text.get("layers", 12),
         vision_width=vision.get("width", 768) if family != "other" else 0,
         image_size=side,
-        prompts=_prompt_obstacle(config),
+        text=_text_family(text),
+        clip_tokens="hf_tokenizer_name" not in text,
         patches=(side // steps[family]) ** 2 if family in steps else 0,
     )
 
@@ -234,17 +237,11 @@ def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:
     return "other" if "timm_model_name" in vision or pooled_elsewhere else "vit"
 
 
-def _prompt_obstacle(config: dict[str, Any]) -> str | None:
-    text = config["text_cfg"]
+def _text_family(text: dict[str, Any]) -> Literal["clip", "open_clip", "hugging_face"]:
     if "hf_model_name" in text:
-        return "its text tower is not CLIP's own transformer"
-    if text.get("no_causal_mask") or text.get("pool_type", "argmax") not in ("argmax", "eos"):
-        return "its text tower does not pool at [EOT] under a causal mask"
-    if text.get("embed_cls"):
-        return "its text tower pools at a class token, not at [EOT]"
-    if "hf_tokenizer_name" in text:
-        return "its tokenizer is not CLIP's"
-    return None
+        return "hugging_face"
+    other = text.get("no_causal_mask") or text.get("embed_cls") or "hf_tokenizer_name" in text
+    return "open_clip" if other else "clip"
 
 
 _MERGES = slice(1, 49_152 - 256 - 2 + 1)
@@ -261,7 +258,7 @@ def check_room(
     """
     room = spec.context_length - longest - 2  # [SOS] and [EOT]
     worst, need = _longest(tuple(classes), pattern, room)
-    if need > room and spec.prompts is None:
+    if need > room and spec.clip_tokens:
         raise no_room(longest, worst, need + 2, spec.context_length, field)
 
 
@@ -277,7 +274,7 @@ def no_room(longest: int, name: str, used: int, limit: int, field: str) -> FedLe
 def template_note(spec: BackboneSpec, classes: Sequence[str], template: str) -> list[str]:
     """Return a warning if the data set's prompt is too long; not an error, since some methods ignore it."""
     worst, need = _longest(tuple(classes), template, spec.context_length - 2)
-    if need + 2 <= spec.context_length or spec.prompts is not None:
+    if need + 2 <= spec.context_length or not spec.clip_tokens:
         return []
     return [
         f"class '{worst}' in the prompt '{template}' needs {need + 2} tokens, {spec.name} reads "

@@ -8,6 +8,7 @@ clients run once for an image that all clients share.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcore.base.errors import FedLensError
@@ -238,13 +239,43 @@ def resnet_regions(visual: Any, feature_map: Tensor) -> Tensor:
     return pool.c_proj(attended.transpose(1, 2).flatten(2))
 
 
+@dataclass(frozen=True)
+class Sequences:
+    """Sequences at the entry of a layer of the text tower; ``length`` is P also if the suffix has the prefix.
+
+    Shape: prefix (clients, 1, P, m), suffix (clients, classes, S, m) or packed, pooled (classes,) index of
+    the pooled token in the suffix, mask (clients or 1, 1, classes or 1, S, P + S) to add to scores.
+    """
+
+    prefix: Tensor
+    suffix: Tensor
+    pooled: Tensor
+    mask: Tensor | None
+    length: int
+
+
 class TextTower:
-    """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""
+    """The text transformer of an open_clip model on token embeddings, so that contexts can be learned.
+
+    CLIP's is causal and pooled at [EOT]. CoCa's is causal too, and pooled at a class token behind all
+    others, which reads the text and one token of padding, as open_clip masks it. Without a causal mask
+    (SigLIP, CLIPA, MobileCLIP) every token reads all others, padding included, and [EOT] or the last token
+    is pooled.
+
+    Attributes:
+        whole: whether all ``context_length`` tokens are read, so that no prefix can be computed once.
+        behind: the number of tokens behind [EOT] that the tower reads.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model = getattr(model, "text", model)  # some models have a separate text module
         self.blocks = model.transformer.resblocks
         self.context_length: int = model.positional_embedding.shape[0]
+        self.whole = model.attn_mask is None
+        self._class_token: Tensor | None = getattr(model, "cls_emb", None)
+        pool_type = model.pool_type if hasattr(model, "pool_type") else model.text_pool_type
+        self._pools_last = pool_type == "last" or self._class_token is not None
+        self.behind = self.context_length if self.whole else int(self._class_token is not None)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return token embeddings without positions. Shape: ids (...) -> (..., m)."""
@@ -261,20 +292,43 @@ class TextTower:
         packing: "Packing | None" = None,
         deep: Tensor | None = None,
     ) -> Tensor:
-        """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
+        """Return unnormalised text features of the sequences prefix[c] + suffix[c, k].
 
-        All classes of a client share its prefix, which the causal mask allows to be computed once.
+        All classes of a client share its prefix, which a causal mask allows to be computed once.
         Position embeddings count each client's actual prefix length; prefix rows from lengths[c] on get
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
         any sequence. ``packing`` leaves out the padding after shorter class names, except in attention.
         ``deep`` replaces the prefix after [SOS] with learned tokens at the entry of layers 1, 2, ....
         If there are fewer prefixes than clients, these take them in turn.
 
-        Shape: prefix (clients or fewer, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
-        of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions (context_length, m)
-        instead of CLIP's, deep (clients, layers, P - 1, m) -> (clients, classes, d).
+        Shape: prefix (clients or fewer, P, m), suffix (clients or 1, classes, S, m) with the tokens that the
+        tower reads ``behind`` [EOT], eot (classes,) index of [EOT] in the suffix, lengths (clients,) with
+        1 <= length <= P, for a causal tower only, positions (positions, m) instead of the tower's, deep
+        (clients, layers, ..., m) -> (clients, classes, d).
         """
+        return self.tail(self._enter(prefix, suffix, eot, lengths, positions), 0, None, packing, lora, deep)
+
+    def activations(self, prefix: Tensor, suffix: Tensor, eot: Tensor, start: int) -> Sequences:
+        """Return the input of layer ``start``. Shape: prefix (1, P, m), suffix (1, classes, S, m)."""
+        entered = self._enter(prefix, suffix, eot)
+        for layer in range(start):
+            entered = self._layer(layer, entered)
+        return entered
+
+    def _enter(
+        self,
+        prefix: Tensor,
+        suffix: Tensor,
+        eot: Tensor,
+        lengths: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Sequences:
+        """Return what enters layer 0; of a tower without a causal mask the prefix is a part of the suffix."""
         clients, width_p = max(len(prefix), len(suffix)), prefix.shape[1]
+        if self.whole:
+            suffix = suffix[:, :, : self.context_length - width_p]
+        elif self._class_token is not None:
+            suffix = torch.cat([suffix, self._class_token.expand(*suffix.shape[:2], 1, -1)], 2)
         steps = suffix.shape[2]
         if lengths is None:
             lengths = torch.full((1,), width_p, device=prefix.device)
@@ -282,108 +336,115 @@ class TextTower:
         places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(
             max=self.context_length - 1
         )
+        if self._class_token is not None:
+            places[:, -1] = self.context_length - 1
+        pooled = torch.full_like(eot, steps - 1) if self._pools_last else eot
         p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
-        mask = self._mask(lengths, width_p, steps, p.dtype)
-        s = packing.pack(s) if packing else s
-        for layer in range(len(self.blocks)):
-            if deep is not None and 0 < layer <= deep.shape[1]:
-                p = torch.cat([p[:, :, :1], deep[:, layer - 1, None]], 2)
-            p, s = self._layer(layer, p, s, eot, mask, lora, packing)
-        return self._pool(s)
-
-    def activations(self, prefix: Tensor, suffix: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """Return the input of layer ``start``, of the prefix and of the suffixes.
-
-        Shape: prefix (1, P, m), suffix (1, classes, S, m) -> (1, 1, P, m), (1, classes, S, m).
-        """
-        length, steps = prefix.shape[1], suffix.shape[2]
-        positions = self.model.positional_embedding
-        p, s = (prefix + positions[:length])[:, None], suffix + positions[length : length + steps]
-        mask = self._mask(torch.full((1,), length, device=p.device), length, steps, p.dtype)
-        eot = torch.zeros(suffix.shape[1], dtype=torch.int64, device=p.device)  # read by the last layer only
-        for layer in range(start):
-            p, s = self._layer(layer, p, s, eot, mask)
-        return p, s
+        if self.whole:
+            p = p.repeat(clients // len(p), 1, 1, 1)
+            s = torch.cat([p.expand(-1, s.shape[1], -1, -1), s], 2)
+            return Sequences(p[:, :, :0], s, pooled + width_p, None, width_p)
+        hidden = self._hidden(lengths, width_p, steps, eot)
+        zero = torch.zeros((), dtype=p.dtype, device=lengths.device)
+        mask = torch.where(hidden, torch.finfo(p.dtype).min, zero)[:, None]
+        return Sequences(p, s, pooled, mask, width_p)
 
     def tail(
         self,
-        entered: tuple[Tensor, Tensor],
-        eot: Tensor,
+        entered: Sequences,
         start: int,
         adapters: Adapters | None = None,
         packing: "Packing | None" = None,
         lora: Lora | None = None,
+        deep: Tensor | None = None,
     ) -> Tensor:
         """Return unnormalised text features, computed from the activations entering layer ``start``.
 
-        Clients share the activations, and so the first layer but for its adapter. ``lora`` has one client.
+        Clients may share the activations, and so the first layer but for its adapter.
 
-        Shape: entered (1, 1, P, m), (1, classes, S, m); eot (classes,) -> (clients, classes, d).
+        Shape: -> (clients, classes, d).
         """
-        p, s = entered
-        length, steps = p.shape[2], s.shape[2]
-        mask = self._mask(torch.full((1,), length, device=p.device), length, steps, p.dtype)
-        s = packing.pack(s) if packing else s
+        if self.behind:
+            packing = None  # packing is made for towers that read nothing behind [EOT]
+        if packing:
+            entered = replace(entered, suffix=packing.pack(entered.suffix))
         for layer in range(start, len(self.blocks)):
-            p, s = self._layer(layer, p, s, eot, mask, lora, packing, adapters)
-        return self._pool(s)
+            if deep is not None and 0 < layer <= deep.shape[1]:
+                entered = self._replaced(entered, deep[:, layer - 1, None])
+            entered = self._layer(layer, entered, lora, packing, adapters)
+        return self._pool(entered.suffix)
+
+    def _replaced(self, x: Sequences, learned: Tensor) -> Sequences:
+        """Return the sequences with other tokens at the prefix's end. Shape: learned (clients, 1, L, m)."""
+        first, s = x.length - learned.shape[2], x.suffix
+        if not self.whole:
+            return replace(x, prefix=torch.cat([x.prefix[:, :, :first], learned], 2))
+        each = learned.expand(-1, s.shape[1], -1, -1)
+        return replace(x, suffix=torch.cat([s[:, :, :first], each, s[:, :, x.length :]], 2))
 
     def _layer(
         self,
         layer: int,
-        p: Tensor,
-        s: Tensor,
-        eot: Tensor,
-        mask: Tensor,
+        x: Sequences,
         lora: Lora | None = None,
         packing: "Packing | None" = None,
         adapters: Adapters | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the outputs of a layer for prefix and suffix; the last layer gives only the [EOT] tokens.
-
-        Shape: p (clients, 1, P, m), s (clients, classes, S, m) or packed -> the same, or s with S = 1.
-        """
-        block, rows = self.blocks[layer], torch.arange(len(eot), device=eot.device)
+    ) -> Sequences:
+        """Return the outputs of a layer; the last layer gives only the pooled tokens, with S = 1."""
+        block, (p, s, mask) = self.blocks[layer], (x.prefix, x.suffix, x.mask)
         normalised_p, normalised_s = block.ln_1(p), block.ln_1(s)
         qp, kp, vp = _project(block, layer, normalised_p, lora)
         qs, ks, vs = _project(block, layer, normalised_s, lora, packing)
-        if layer == len(self.blocks) - 1:  # only [EOT] is pooled
+        if layer == len(self.blocks) - 1:
+            rows = torch.arange(len(x.pooled), device=x.pooled.device)
             s = packing.unpack(s) if packing else s
-            qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
-            mask, packing = mask[:, :, 0, eot, None], None
+            qs, s = qs[:, rows, x.pooled][:, :, None], s[:, rows, x.pooled][:, :, None]
+            if mask is not None:
+                mask = mask.expand(-1, -1, len(rows), -1, -1)[:, :, rows, x.pooled, None]
+            packing = None
             normalised_s = s if adapters is None else block.ln_1(s)
-        else:
+        elif p.shape[2]:
             q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
             within = _attention(q, k, v, causal=True)
             p = _finish(block, p, within.transpose(1, 2)[:, None])
             p = p if adapters is None else p + adapters.delta(layer, normalised_p)
         if len(kp) < len(ks):
             kp, vp = (t.repeat(len(ks) // len(t), 1, 1, 1, 1) for t in (kp, vp))
-        attend = _attend if qs.device.type == "cpu" else _attend_at_once
-        attended = attend(qs, (kp, vp), (ks, vs), mask)
+        if mask is None or qs.device.type != "cpu":
+            attended = _attend_at_once(qs, (kp, vp), (ks, vs), mask)
+        else:
+            attended = _attend(qs, (kp, vp), (ks, vs), mask)
         s = _finish(block, s, packing.pack(attended) if packing else attended)
-        return p, s if adapters is None else s + adapters.delta(layer, normalised_s)
+        s = s if adapters is None else s + adapters.delta(layer, normalised_s)
+        return replace(x, prefix=p, suffix=s)
 
     def _pool(self, s: Tensor) -> Tensor:
-        """Return the features of [EOT] tokens. Shape: s (clients, classes, 1, m) -> (clients, classes, d)."""
+        """Return the pooled tokens' features. Shape: s (clients, classes, 1, m) -> (clients, classes, d)."""
         pooled = self.model.ln_final(s[:, :, 0])
         projection = self.model.text_projection
         if projection is None:
             return pooled
         return projection(pooled) if isinstance(projection, torch.nn.Linear) else pooled @ projection
 
-    @staticmethod
-    def _mask(lengths: Tensor, width_p: int, steps: int, dtype: "torch.dtype") -> Tensor:
-        """Return an additive mask of prefix rows beyond a client's length, and of later suffix tokens.
+    def _hidden(self, lengths: Tensor, width_p: int, steps: int, eot: Tensor) -> Tensor:
+        """Return which tokens are hidden: prefix rows beyond a client's length, and later suffix tokens.
 
-        Shape: lengths (clients or 1,) -> (clients or 1, 1, 1, steps, P + steps).
+        Shape: lengths (clients or 1,) -> (clients or 1, classes or 1, steps, P + steps).
         """
         beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]
         later = torch.ones(steps, steps, device=lengths.device, dtype=torch.bool).triu(1)
         hidden = torch.cat([beyond[:, None].expand(-1, steps, -1), later.expand(len(lengths), -1, -1)], -1)
-        zero = torch.zeros((), dtype=dtype, device=lengths.device)
-        return torch.where(hidden, torch.finfo(dtype).min, zero)[:, None, None]
+        if self._class_token is None:
+            return hidden[:, None]
+        # open_clip shifts the mask of padding by one place: the class token reads one token of padding in
+        # place of itself, unless the text leaves no room for padding.
+        full = lengths[:, None] + eot + 2 == self.context_length
+        place = torch.arange(steps, device=lengths.device)
+        read = torch.where(place == steps - 1, full[..., None], place <= (eot + ~full)[..., None])
+        hidden = hidden[:, None].repeat(1, len(eot), 1, 1)
+        hidden[:, :, -1, width_p:] = ~read
+        return hidden
 
 
 class Packing:
@@ -445,7 +506,7 @@ def _attend(q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tens
 
 
 def _attend_at_once(
-    q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], mask: Tensor
+    q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], mask: Tensor | None
 ) -> Tensor:
     """Return ``_attend`` with torch's own attention, which is one kernel of a GPU where that has 14.
 
@@ -456,10 +517,10 @@ def _attend_at_once(
     clients, classes = q.shape[:2]
     pairs = zip(prefix, suffix, strict=True)
     k, v = (torch.cat([p.expand(-1, classes, -1, -1, -1), s], 2) for p, s in pairs)
-    if mask.shape[0] == mask.shape[2] == 1:
-        mask = mask[0, 0, 0]
-    else:
-        mask = mask[:, 0].expand(clients, classes, -1, -1).flatten(0, 1)[:, None]
+    if mask is not None:
+        is_one = mask.shape[0] == mask.shape[2] == 1
+        each = mask[:, 0].expand(clients, classes, -1, -1)
+        mask = mask[0, 0, 0] if is_one else each.flatten(0, 1)[:, None]
     q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
     attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return attended.transpose(1, 2).unflatten(0, (clients, classes))

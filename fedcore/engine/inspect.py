@@ -345,8 +345,7 @@ def nearest_words(snapshot: RunSnapshot, model: int, top: int = 5) -> list[dict[
     if not prompts:
         raise FedLensError(f"{inspected.method.about.title} learns no prompts; there are no words near them")
     backbone = inspected.federation.problem.backbone
-    clip: Any = backbone.model
-    table = clip.token_embedding.weight.detach().double().cpu()
+    table = backbone.text.model.token_embedding.weight.detach().double().cpu()
     rows: list[dict[str, object]] = []
     for name, value in prompts.items():
         vectors = value.values[0, : int(value.lengths[0])] if isinstance(value, Ragged) else value[0]

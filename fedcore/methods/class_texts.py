@@ -1,6 +1,7 @@
-"""Written descriptions can replace the prompt of a class; they are stored with a run, one drawn by seed.
+"""Written descriptions can replace the prompt of a class; they are stored with a run.
 
-A method that uses them derives from ``Described``, and its config from ``ClassTextConfig``.
+A method that uses one for each class derives from ``Described``, one that uses all of them from
+``WithClassTexts``; its config derives from ``ClassTextConfig``.
 """
 
 import hashlib
@@ -67,16 +68,16 @@ class ClassTextConfig(BaseModel):
 
     class_text: ClassText = hyper(
         "template",
-        "Class texts: template, the data set's prompt, or description, written ones (the prompt "
-        "if a class has none)",
+        "Class texts: template, the data set's prompt, or description, a written one that is drawn by seed "
+        "(the prompt if a class has none)",
         title="class texts",
         words={"description": "written descriptions", "template": "from the prompt"},
     )
     descriptions: Descriptions = Field(
         None,
         title="written descriptions",
-        description="Written descriptions of each class for class_text = description, one drawn by seed; "
-        "default: those of the data set, stored with the run when it is planned",
+        description="Written descriptions of each class for class_text = description; default: those of the "
+        "data set, stored with the run when it is planned",
         json_schema_extra={
             "editor": EDITOR,
             "when": {"class_text": "description"},
@@ -137,19 +138,22 @@ def with_texts(config: ConfigT, context: RunContext) -> ConfigT:
     return config.model_copy(update={"descriptions": written})
 
 
-class Described(Method[Any]):
+class WithClassTexts(Method[Any]):
     """Base of methods with a ``ClassTextConfig``.
 
     Attributes:
-        texts: the text of every class, in their order: a description drawn by seed, or the prompt.
+        written: the descriptions of every class, in their order; () for a class that uses the prompt.
     """
 
     def __init__(self, config: Any, problem: Problem) -> None:
+        """Refuse a description that is too long for the text tower, whether or not it is used."""
         super().__init__(config, problem)
-        self.texts = [
-            _draw_text(name, written, problem)
-            for name, written in descriptions_by_class(config, problem.classes, problem.descriptions).items()
-        ]
+        self.written = descriptions_by_class(config, problem.classes, problem.descriptions)
+        for name, texts in self.written.items():
+            for too_long in filter(None, map(problem.backbone.too_long, texts)):
+                raise FedLensError(
+                    f"class '{name}': the description {too_long}; shorten it", "method.config.descriptions"
+                )
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
@@ -165,8 +169,8 @@ class Described(Method[Any]):
             if spoken(name) not in classes:
                 hint = did_you_mean(spoken(name), context.classes, f"it has {_listed(context.classes)}")
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
-        if context.spec.prompts is not None:
-            return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
+        if not context.spec.clip_tokens:
+            return  # a loaded backbone counts its tokens
         limit = context.spec.context_length
         for name, texts in descriptions_by_class(config, context.classes, context.descriptions).items():
             for text in texts:
@@ -222,19 +226,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def _draw_text(name: str, written: Sequence[str], problem: Problem) -> str:
-    """Draw one of a class's descriptions by seed; the prompt if it has none.
+class Described(WithClassTexts):
+    """Base of methods with one text for each class.
 
-    Raises:
-        FedLensError: for a description that is too long for the text tower, drawn or not: the seed must not
-            decide whether a run fails.
+    Attributes:
+        texts: the text of every class, in their order: a description drawn by seed, or the prompt.
     """
-    for text in written:
-        too_long = problem.backbone.too_long(text)
-        if too_long:
-            raise FedLensError(
-                f"class '{name}': the description {too_long}; shorten it", "method.config.descriptions"
-            )
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.texts = [_draw_text(name, written, problem) for name, written in self.written.items()]
+
+
+def _draw_text(name: str, written: Sequence[str], problem: Problem) -> str:
+    """Draw one of a class's descriptions by seed; the prompt if it has none."""
     if not written:
         return problem.template.format(spoken(name))
     index = torch.randint(len(written), (), generator=problem.generator("description", name))

@@ -265,7 +265,7 @@ def entropy_bound(classes: int) -> float:
 class PromptedTexts:
     """The sequences [SOS] p_s[c, k] p_d[c, k] suffix[k], with classes of equally long names together.
 
-    Under the causal mask [SOS] p_s is the same whatever follows it. It is a separate sequence in the text
+    Under a causal mask [SOS] p_s is the same whatever follows it. It is a separate sequence in the text
     tower, so that the backward pass of p_d's loss does not enter it.
     """
 
@@ -277,7 +277,6 @@ class PromptedTexts:
         self.groups = [torch.tensor(classes, device=device) for classes in members]
         self.ends = sorted(set(ends))
         self.place = torch.cat(self.groups).argsort()
-        self.sos = backbone.tokenize([""])[0, :1].to(device)
 
     def encode(self, shared: Tensor, private: Tensor) -> Tensor:
         """Return unnormalised text features.
@@ -288,12 +287,12 @@ class PromptedTexts:
         if not torch.is_grad_enabled() and torch.equal(shared, shared[:1].expand_as(shared)):
             shared = shared[:1]  # as evaluated after a broadcast
         with torch.no_grad():
-            sos = text.embed(self.sos)
+            sos = text.embed(self.backbone.start_id)
         features = []
         for classes, end in zip(self.groups, self.ends, strict=True):
             first, second = (prompt[:, classes].flatten(0, 1) for prompt in (shared, private))
-            after = self.suffix.embeddings[classes, : end + 1].repeat(clients, 1, 1)
-            prefix = torch.cat([sos.expand(len(first), 1, -1), first], 1)
+            after = self.suffix.embeddings[classes, : end + 1 + text.behind].repeat(clients, 1, 1)
+            prefix = torch.cat([sos.expand(len(first), -1, -1), first], 1)
             pooled = torch.full((1,), private.shape[2] + end, device=private.device)
             out = text.encode(prefix, torch.cat([second, after], 1)[:, None], pooled)
             features.append(out.view(clients, len(classes), -1))

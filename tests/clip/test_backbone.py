@@ -101,7 +101,7 @@ def test_facts_are_open_clips_own_numbers():
     found = backbone_spec("ViT-B-32")
     assert (found.embed_dim, found.token_width, found.vision_width) == (512, 512, 768)
     assert (found.vision, found.vision_layers, found.text_layers) == ("vit", 12, 12)
-    assert found.image_size == 224 and found.prompts is None
+    assert found.image_size == 224 and found.text == "clip"
     assert backbone_spec("RN50").vision == "resnet" and backbone_spec("RN50").vision_layers == 0
     assert backbone_spec("RN50").token_width == 512 and backbone_spec("RN50").embed_dim == 1024
 

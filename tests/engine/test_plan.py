@@ -196,7 +196,7 @@ def test_the_demo_needs_nothing_from_elsewhere():
 @pytest.mark.parametrize(
     ("method", "title", "backbone", "why"),
     [
-        ("promptfl", "PromptFL", "coca_ViT-B-32", "its text tower pools at a class token"),
+        ("pfedmma", "pFedMMA", "coca_ViT-B-32", "coca_ViT-B-32 has no ViT tokens to encode"),
         ("fedalign", "FedAlign", "convnext_base", "convnext_base has no ViT tokens to encode"),
     ],
 )

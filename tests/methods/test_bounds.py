@@ -23,6 +23,7 @@ WORDS = {
     ("fedalign", "scale"): "own",
     ("fedalign", "descriptions"): {"dog": "no list"},
     ("zero-shot", "descriptions"): {"dog": ["", "a dog"]},
+    ("fedmvp", "descriptions"): {"dog": "no list"},
 }
 """Fields whose range is in a validator -> a value that it must refuse."""
 
@@ -105,7 +106,7 @@ def context(name: str = "ViT-B-32", clients: int = 3, **changes: object) -> RunC
 
 
 RESNET = context("RN50")
-FOREIGN = context(prompts="its text tower is not CLIP's own transformer")
+FOREIGN = context(text="hugging_face")
 LONG_NAME = context(classes=("a", "x" * 80))
 DOMAINS = context(client_domain=(0, 1, 0))
 REFUSED = [
@@ -113,7 +114,9 @@ REFUSED = [
     ("fedot", {"blocks": 600}, DOMAINS, "blocks", "embedding width 512; use 512"),
     ("fedot", {"blocks": 1000}, RESNET, "blocks", "embedding width 1024; use 512 or 1024"),
     ("fedalign", {}, RESNET, "backbone.name", "RN50 has no ViT tokens to encode; choose a ViT"),
-    ("fedalign", {}, FOREIGN, "backbone.name", "cannot adapt the text tower of ViT-B-32"),
+    ("fedalign", {}, FOREIGN, "backbone.name", "no learned prompts or adapters: its text tower is a Hugging"),
+    ("fedmvp", {}, DOMAINS, "descriptions", "every class, and class 'a' has none"),
+    ("fedmvp", {"class_text": "template"}, RESNET, "backbone.name", "RN50 has no ViT tokens to encode"),
     ("fedalign", {"rank": 128}, context(token_width=100), "rank", "rank 128 is more than the width of"),
     ("feddeap", {}, context("RN50", client_domain=(0, 1, 0)), "personal_prompt", "(width 1024) with prompt"),
     ("feddeap", {}, replace(DOMAINS, classes=("a",)), "semantic_alignment", "two or more classes, not 1;"),

@@ -34,6 +34,7 @@ SMALL = {
     "fedmgp": {"groups": 3, "lr": 0.05, "local_epochs": 1},
     "pfedmma": {"width": 4, "alpha": 0.3},
     "fedtpg": {"context_length": 2, "lr": 0.05},
+    "fedmvp": {"class_text": "template", "prompt_length": 3},
     "fedavg-lora": {"rank": 2, "lr": 0.01},
     "fedavg-vision": {"network": "vit_tiny"},
     "fedprox-lora": {"rank": 2, "lr": 0.01},
@@ -197,7 +198,7 @@ VARIANTS = {
 """Settings that give a method other entries by class than its defaults."""
 CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())
 NEW = ("green lamp", "dog")
-READ_ALL_NAMES = {"fedtpg"}
+READ_ALL_NAMES = {"fedtpg", "fedmvp"}
 """Methods whose prompt depends on the set of names, so that a name scores otherwise beside others."""
 
 

@@ -29,7 +29,12 @@ def build(name: str, federation: Federation, **config: object) -> Method:
 def run_context(federation: Federation) -> RunContext:
     problem = federation.problem
     return RunContext(
-        problem.backbone.spec, problem.classes, len(problem.clients), problem.domains, problem.template
+        problem.backbone.spec,
+        problem.classes,
+        len(problem.clients),
+        problem.domains,
+        problem.template,
+        descriptions=problem.descriptions,
     )
 
 

@@ -38,7 +38,8 @@ IMAGE = names("image_a image_b")
 TABLE4 = IMAGE | names("image_class image_positions image_projection")
 EVIDENCE = names("prototypes counts features labels")
 PHI = {f"phi_{net}_{part}" for net in "sd" for part in NETWORK}
-FEDTPG = names("queries") | layers("norm_query norm_names norm_feed q k v out up down")
+ATTENTION = layers("norm_query norm_names norm_feed q k v out up down")
+FEDTPG = names("queries") | ATTENTION
 FACMIC = NETWORK | names("gamma beta running_mean running_var")
 BLOCK = names("ln_1. self_attention.in_proj_ self_attention.out_proj. ln_2. mlp.0. mlp.3.")
 TINY_VIT = names("class_token encoder.pos_embedding") | {
@@ -93,6 +94,7 @@ CASES: dict[str, Case] = {
     "fedakt": case("fedakt", layers("down up"), keeps=layers("head")),
     "fedgh": case("fedgh", "labels means", down="bias weight"),
     "fedtpg": case("fedtpg", FEDTPG, context_length=3),
+    "fedmvp": case("fedmvp", ATTENTION | layers("text"), class_text="template"),
     "fedotp": case("fedotp", "context", keeps="own", context_length=3),
     "fedpgp": case("fedpgp", "context", keeps="u v", context_length=9, rank=9, local_epochs=1),
     "feddeap": case("feddeap", PHI | names("p_s"), keeps="p_d", prompt_length=3),

@@ -21,6 +21,7 @@ from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About, DiagnosticChart, MatrixChart
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
+from fedcore.clip.prompts import check_prompts
 from fedcore.clip.specs import BackboneSpec
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
@@ -122,10 +123,7 @@ class FedAlign(Described):
     def check(cls, config: Any, context: RunContext) -> None:
         """Refuse text towers that cannot be adapted, and ranks and descriptions that do not fit."""
         spec = context.spec
-        if spec.prompts:
-            raise FedLensError(
-                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "backbone.name"
-            )
+        check_prompts(spec)
         widest = min(spec.vision_width, spec.token_width)
         if config.rank > widest:
             raise FedLensError(

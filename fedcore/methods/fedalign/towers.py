@@ -148,7 +148,7 @@ class Towers:
             if self._entered is None or self._entered[0] != texts:
                 self._entered = texts, enter_texts(self.backbone, texts, self.text_start)
             of = self._entered[1]
-            out = tower.tail((of.prefix, of.suffix), of.eot, of.start, lora=lora)
+            out = tower.tail(of.sequences, of.start, lora=lora)
             return F.normalize(out[0], dim=-1)
 
         def adapted(ids: Tensor) -> Tensor:

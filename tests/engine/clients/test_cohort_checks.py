@@ -121,9 +121,9 @@ def clip(name: str, tag: str = "openai") -> str:
         (MIXED.replace("mini-rn", "RN50"), "sdfed", "cohorts.1.backbone.pretrained", "RN50 needs weights"),
         (
             f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n",
-            "promptfl",
+            "pfedmma",
             "cohorts.0.backbone.name",
-            "takes no learned prompts",
+            "has no ViT tokens to encode",
         ),
         (
             "[[cohorts]]\nclients = 4\n[[cohorts]]\nclients = 1\nbatch_size = 1\n",

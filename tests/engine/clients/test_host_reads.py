@@ -46,6 +46,7 @@ LAUNCHES = {
     "fedgh": 40,
     "fedmaple": 289,
     "fedmgp": 344,
+    "fedmvp": 432,
     "fedotp": 1592,
     "fedpgp": 221,
     "fedpha": 305,

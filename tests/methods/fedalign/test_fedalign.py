@@ -5,6 +5,7 @@ from fedcore.base.lazy import functional as F
 from fedcore.base.seeds import torch_generator
 from fedcore.clip.adapters import Lora
 from fedcore.clip.prompts import encode_texts
+from fedcore.clip.towers import Sequences
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality, parts_of
@@ -321,9 +322,9 @@ def test_the_text_tower_is_computed_once_below_its_first_adapted_layer(monkeypat
     whole = F.normalize(encode_texts(federation.problem.backbone, method.texts, lora), dim=-1)
     seen, layer = [], text._layer
 
-    def counted(index: int, prefix: torch.Tensor, *given: object) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.append((index, prefix.shape[2]))
-        return layer(index, prefix, *given)
+    def counted(index: int, x: Sequences, *given: object) -> Sequences:
+        seen.append((index, x.prefix.shape[2]))
+        return layer(index, x, *given)
 
     monkeypatch.setattr(text, "_layer", counted)
     ours = method.towers.text(parts, method.texts)

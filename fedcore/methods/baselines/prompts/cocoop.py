@@ -13,7 +13,7 @@ from typing import Literal
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About
-from fedcore.clip.prompts import encode_context
+from fedcore.clip.prompts import encode_context, tokens_read
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, WordedConfig
 from fedcore.methods.federation import LocalData, Problem
@@ -133,7 +133,7 @@ class CoCoOp(Prompted):
 
     def numbers_per_sample(self) -> int:
         """Return the numbers of a pass of the text tower over one image's prefix and all class names."""
-        length: int = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
+        length = tokens_read(self.problem.backbone, self.config.context_length, self.suffix)
         return HELD_PER_TOKEN * length * self.problem.backbone.spec.token_width
 
     def _contexts(self, params: Params, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.presentation import About, DiagnosticChart
-from fedcore.clip.prompts import draw_context, encode_class_context
+from fedcore.clip.prompts import draw_context, encode_class_context, tokens_read
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
 from fedcore.methods.federation import LocalData, Problem
@@ -190,7 +190,7 @@ class FedAPT(Prompted):
 
     def numbers_per_sample(self) -> int:
         """Return the numbers of a pass of the text tower over all classes, each with its prompt."""
-        length = int((self.suffix.eot + 2 + self.config.context_length).sum())
+        length = tokens_read(self.problem.backbone, self.config.context_length, self.suffix, per_class=True)
         return HELD_PER_TOKEN * length * self.problem.backbone.spec.token_width
 
     @staticmethod

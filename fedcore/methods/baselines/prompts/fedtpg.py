@@ -9,9 +9,11 @@ One P serves all classes whose names are in E; other names get another P from th
 All layers have a bias. Interpreted: a client's label space is the run's.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
-from fedcore.base.lazy import Tensor, torch
+from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About
 from fedcore.clip.prompts import class_features
@@ -33,6 +35,8 @@ from fedcore.methods.tensors import draw_linear, linear
 HEADS = 4
 LAYERS = ("q", "k", "v", "out", "up", "down")
 NORMS = ("norm_query", "norm_names", "norm_feed")
+ATTENTION = tuple(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "wb")
+"""The parts of the attention and of the gated layer behind it, which FedMVP has too."""
 
 
 class FedTPGConfig(PromptedConfig):
@@ -57,6 +61,51 @@ class FedTPGConfig(PromptedConfig):
     )
 
 
+def draw_attention(m: int, d: int, generator: Callable[[str], Generator], xavier: bool = True) -> Params:
+    """Return layers as torch draws them, and norms that change nothing.
+
+    torch's MultiheadAttention has q, k and v in one matrix, of 3 m rows, where their widths are equal.
+
+    Args:
+        m, d: widths of the queries and of what they read.
+
+    Shape: weights (out, in), biases (out,).
+    """
+    values: Params = {}
+    for norm, width in zip(NORMS, (m, d, m), strict=True):
+        values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
+    sizes = {"q": (m, m), "k": (m, d), "v": (m, d), "out": (m, m), "up": (8 * m, m), "down": (m, 4 * m)}
+    for layer, (rows, columns) in sizes.items():
+        weight, bias = draw_linear(rows, columns, generator(layer))
+        if xavier and layer in ("q", "k", "v", "out"):
+            bias = torch.zeros_like(bias)
+            if layer != "out":
+                weight = weight * (6 * columns / (columns + (3 * m if m == d else m))) ** 0.5
+        values |= {f"{layer}_w": weight, f"{layer}_b": bias}
+    return values
+
+
+def attend(params: Params, queries: Tensor, names: Tensor, values: Tensor | None = None) -> Tensor:
+    """Return P = a + FF(a). Args: values: what is mixed; default: LN(names).
+
+    Shape: queries (models, M, m), names and values (models, t, d) -> (models, M, m).
+    """
+
+    def layer(name: str, x: Tensor) -> Tensor:
+        return linear(x, params[f"{name}_w"], params[f"{name}_b"])
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        scaled = F.layer_norm(x, x.shape[-1:]) * params[f"{name}_w"][:, None]
+        return scaled + params[f"{name}_b"][:, None]
+
+    keys = norm("norm_names", names)
+    read = {"q": norm("norm_query", queries), "k": keys, "v": keys if values is None else values}
+    q, k, v = (layer(name, x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for name, x in read.items())
+    a = layer("out", F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+    plain, gate = layer("up", norm("norm_feed", a)).chunk(2, dim=-1)
+    return a + layer("down", plain * F.gelu(gate))
+
+
 @method
 class FedTPG(Prompted):
     """[SOS] P class name . [EOT] with a context P that a shared network makes from all class names."""
@@ -75,36 +124,18 @@ class FedTPG(Prompted):
     )
     clients_use_global = True
     Config = FedTPGConfig
-    shared: tuple[str, ...] = (
-        "queries",
-        *(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "wb"),
-    )
+    shared: tuple[str, ...] = ("queries", *ATTENTION)
 
     def __init__(self, config: FedTPGConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.names = class_features(problem.backbone, problem.classes, "{}").to(problem.backbone.dtype)
 
     def init(self, generator: Generators) -> State:
-        """Return queries from N(0, 0.02), layers as torch draws them, and norms that change nothing.
-
-        torch's MultiheadAttention has q, k and v in one matrix, of 3 m rows, where their widths are equal.
-
-        Shape: queries (M, m), weights (out, in), biases (out,).
-        """
-        spec = self.problem.backbone.spec
-        m, d = spec.token_width, spec.embed_dim
-        sizes = {"q": (m, m), "k": (m, d), "v": (m, d), "out": (m, m), "up": (8 * m, m)}
-        values: Params = {"queries": self._draw(generator("fedtpg", "queries"))}
-        for norm, width in zip(NORMS, (m, d, m), strict=True):
-            values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
-        for layer, (rows, columns) in (sizes | {"down": (m, 4 * m)}).items():
-            weight, bias = draw_linear(rows, columns, generator("fedtpg", layer))
-            if self.config.attention_init == "xavier" and layer in ("q", "k", "v", "out"):
-                bias = torch.zeros_like(bias)
-                if layer != "out":
-                    weight = weight * (6 * columns / (columns + (3 * m if m == d else m))) ** 0.5
-            values |= {f"{layer}_w": weight, f"{layer}_b": bias}
-        return State(shared=self.place(values))
+        """Return queries from N(0, 0.02), and the attention's parts. Shape: queries (M, m)."""
+        spec, xavier = self.problem.backbone.spec, self.config.attention_init == "xavier"
+        queries = {"queries": self._draw(generator("fedtpg", "queries"))}
+        parts = draw_attention(spec.token_width, spec.embed_dim, partial(generator, "fedtpg"), xavier)
+        return State(shared=self.place(queries | parts))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: self.prediction_loss(params, batch)})
@@ -119,21 +150,5 @@ class FedTPG(Prompted):
 
     def _context(self, params: Params) -> Tensor:
         """Return P = a + FF(a). Shape: -> (models, M, m)."""
-
-        def layer(name: str, x: Tensor) -> Tensor:
-            return linear(x, params[f"{name}_w"], params[f"{name}_b"])
-
-        def norm(name: str, x: Tensor) -> Tensor:
-            scaled = F.layer_norm(x, x.shape[-1:]) * params[f"{name}_w"][:, None]
-            return scaled + params[f"{name}_b"][:, None]
-
         queries = params["queries"]
-        names = norm("norm_names", self.names.expand(len(queries), -1, -1))
-        q, k, v = (
-            layer(name, x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for name, x in (("q", norm("norm_query", queries)), ("k", names), ("v", names))
-        )
-        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        a = layer("out", attended)
-        plain, gate = layer("up", norm("norm_feed", a)).chunk(2, dim=-1)
-        return a + layer("down", plain * F.gelu(gate))
+        return attend(params, queries, self.names.expand(len(queries), -1, -1))
