@@ -190,8 +190,9 @@ def _fail(job: Job, error: Exception, queues_again: bool) -> str:
             others = job.store.runs.stop_others_of_method(job.id, job.claim.owner)
             job.log(f"runs stopped because of this fault: {', '.join(map(str, others)) or 'none'}")
         return outcome
-    if isinstance(error, FedLensError):  # a user error: one line explains it, the log has the traceback
-        return _end(job, "failed", error.line())
+    known = fault or error
+    if isinstance(known, FedLensError):  # one line explains it, the log has the traceback
+        return _end(job, "failed", known.line())
     return _end(job, "failed", first_line(error), text)
 
 
