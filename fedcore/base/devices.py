@@ -35,7 +35,7 @@ class Device:
         load: between 0 and 1, None if it cannot be read.
         capability: of CUDA; the higher, the newer is the GPU.
         index: the GPU's number in ``nvidia-smi``.
-        fault: why torch cannot use it, "" if it can; None if ``try_gpus`` does not know yet.
+        fault: why torch cannot use it, or why it rests; "" if it can; None if nobody has tried it.
     """
 
     id: str
@@ -60,10 +60,12 @@ def list_devices() -> list[Device]:
 
 
 def refused_gpus() -> list[str]:
-    """Return a sentence for each GPU that torch cannot use, as ``try_gpus`` has found."""
+    """Return a sentence for each GPU that torch cannot use, and for each that rests."""
     return [
-        f"{gpu.name} cannot be used ({gpu.fault}); install a driver that fits torch {version('torch')}, or a "
-        "torch that fits the driver"
+        f"{gpu.name} {gpu.fault}; it is tried again by itself"
+        if gpu.fault.startswith(RESTS)
+        else f"{gpu.name} cannot be used ({gpu.fault}); install a driver that fits torch "
+        f"{version('torch')}, or a torch that fits the driver"
         for gpu in _gpus()
         if gpu.fault
     ]
@@ -76,31 +78,62 @@ def try_gpus() -> None:
     some seconds a GPU; the result is kept in the state folder.
     """
     for gpu in _gpus():
-        if gpu.fault == "":
+        if gpu.fault == "" or (fault := trial(gpu.id)) is None:
             continue
+        _note_trial({f"{gpu.id} {_software()}": fault, gpu.id: ""})
+
+
+def trial(device: str) -> str | None:
+    """Compute something on a device in a child process; returns how that failed, "" if it did not.
+
+    None: other programs fill its memory, so it is not known.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", TRIAL, torch_name(device)],
+            env={**os.environ, **environment_for(device)},
+            stderr=subprocess.PIPE,
+            timeout=TRIAL_SECONDS,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"it did not answer for {TRIAL_SECONDS} seconds"
+    lines = done.stderr.strip().splitlines() or [f"the trial ended with status {done.returncode}"]
+    fault = lines[-1][:300] if done.returncode else ""
+    return None if "out of memory" in fault else fault
+
+
+def let_rest(gpu: str, why: str) -> None:
+    """Start no runs on a GPU after a fault; a supervisor tries it after a while ("": it has rested)."""
+    _note_trial({gpu: why and f"{RESTS} {why}"})
+
+
+def rest_of(gpu: str) -> str:
+    """Return why a GPU rests; "" if it does not."""
+    return read_texts(state_folder() / TRIALS).get(gpu, "")
+
+
+def is_lost(device: str) -> bool:
+    """Return whether this process cannot use its GPU any more: CUDA repeats some errors until it ends."""
+    torch = sys.modules.get("torch")
+    if device != CPU and torch is not None and torch.cuda.is_initialized():
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", TRIAL],
-                env={**os.environ, **environment_for(gpu.id)},
-                stderr=subprocess.PIPE,
-                timeout=TRIAL_SECONDS,
-                text=True,
-                errors="replace",
-            )
-        except subprocess.TimeoutExpired:
-            fault = f"it did not answer for {TRIAL_SECONDS} seconds"
-        else:
-            lines = done.stderr.strip().splitlines() or [f"the trial ended with status {done.returncode}"]
-            fault = lines[-1][:300] if done.returncode else ""
-            if "out of memory" in fault:  # other programs fill it, but torch can use it
-                continue
-        file = state_folder() / TRIALS
-        write_texts(file, {**read_texts(file), f"{gpu.id} {_software()}": fault})
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+    return device != CPU and bool(rest_of(device))
 
 
-TRIAL = "import torch; assert torch.ones(8, device='cuda').add(1).sum().item() == 16"
+def _note_trial(results: Mapping[str, str]) -> None:
+    file = state_folder() / TRIALS
+    write_texts(file, {**read_texts(file), **results})
+
+
+TRIAL = "import sys, torch; assert torch.ones(8, device=sys.argv[1]).add(1).sum().item() == 16"
 TRIAL_SECONDS = 120
 TRIALS = "gpus.json"
+RESTS = "rests after a fault:"
 
 
 def named(text: str) -> Device:
@@ -228,7 +261,8 @@ def _gpu(
         total = total_memory()
         used = max(0, total - available_memory())
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Device(uuid, name, total, used, load, capability, index, tried.get(f"{uuid} {software}"))
+    fault = tried.get(uuid) or tried.get(f"{uuid} {software}")
+    return Device(uuid, name, total, used, load, capability, index, fault)
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:

@@ -225,9 +225,10 @@ _QUOTED_TEXTS = {
 _OF_A_GPU = re.compile(
     r"\b(?:CUDA|cuDNN|cuSOLVER|cuSPARSE|cuFFT|cuRAND|NCCL|nvrtc)\b[^\n]{0,12} error\b|nvrtc: error|"
     r"CU[A-Z]+_STATUS_|NVIDIA driver|CUDA driver|CUDA GPUs|CUDA-capable|cudaGetDeviceCount|GPU is lost|"
-    r"CUDA unknown error|compiled with CUDA|CUDA out of memory",
+    r"CUDA unknown error|CUDA out of memory",
     re.IGNORECASE,
 )
+_GPU_ERRORS = "OutOfMemoryError", "AcceleratorError"
 _BY_GPU_TEXT = {
     kind: re.compile(words, re.IGNORECASE)
     for kind, words in {
@@ -237,8 +238,7 @@ _BY_GPU_TEXT = {
         r"driver|unsupported display driver|forward compatibility|stub library|incompatible.(CUDA.)?driver|"
         r"unsupported toolchain",
         "other GPU": r"no kernel image|kernel image is invalid|invalid device function|PTX|nvrtc|"
-        r"ARCH_MISMATCH|VERSION_MISMATCH|SUBLIBRARY|INCOMPATIBLE_CUDART|Dynamic Parallelism|with "
-        r"CUDA enabled",
+        r"ARCH_MISMATCH|VERSION_MISMATCH|SUBLIBRARY|INCOMPATIBLE_CUDART|Dynamic Parallelism",
         "hardware": r"ECC|nvlink|hardware (error|stack)|GPU is lost|integrity checks",
         "taken": r"busy or unavailable|already in use|\bMPS\b|resources required to",
         "display": r"launch timed out",
@@ -308,7 +308,8 @@ def _kind(error: BaseException, place: object) -> str | None:
     if isinstance(error, FedLensError):
         return None  # its own cause says more than words that it quotes
     text = str(error)
-    if _OF_A_GPU.search(text) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError"):
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""  # from a run on the CPU, whose method asked for one
+    if not hidden and (_OF_A_GPU.search(text) or type(error).__name__ in _GPU_ERRORS):
         return next(kind for kind, words in _BY_GPU_TEXT.items() if words.search(text.partition("\n")[0]))
     quoted = _QUOTED_NUMBER.search(text)
     if quoted is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -20,10 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fedcore.base import devices
 from fedcore.base.devices import CPU, peak_memory, torch_name
 from fedcore.base.errors import (
     DiskFull,
     Elsewhere,
+    FaultyDevice,
     FedLensError,
     Locked,
     SystemFault,
@@ -175,6 +178,8 @@ def _fail(job: Job, error: Exception, queues_again: bool) -> str:
     if isinstance(fault, DiskFull):
         give_up_reserve(job.claim.db, job.claim.owner)  # its bytes let SQLite write the end of this run
         return _end(job, "stopped", str(fault))
+    if isinstance(fault, FaultyDevice) and (gpu := os.environ.get("CUDA_VISIBLE_DEVICES")):
+        devices.let_rest(gpu, fault.reason)
     if isinstance(fault, Elsewhere) and queues_again:
         try:
             if job.claim.queue_again(fault.reason):

@@ -95,6 +95,7 @@ def work(
                 outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
                 logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
                 ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
+                ends = ends or (outcome != "done" and devices.is_lost(device))
                 claim = None if ends or not continues else _following(store, first, device)
     finally:
         let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
@@ -179,6 +180,11 @@ def run_local(
                         raise SystemFault(
                             f"torch could not be imported (the log of run {claim.id} says why), so this "
                             "process ends; fix that, then resume the runs"
+                        )
+                    if outcomes[claim.id] == "interrupted" and devices.is_lost(device):
+                        raise SystemFault(
+                            f"the GPU failed (the log of run {claim.id} says how), so this process ends; "
+                            "resume the runs, with --device on another one if it fails again"
                         )
                     if outcomes[claim.id] == "unrecorded":
                         raise SystemFault(

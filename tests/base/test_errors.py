@@ -112,7 +112,6 @@ OF_ITS_LIBRARIES = {
     "Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on non "
     "supported HW": "old driver",
     "No CUDA GPUs are available": "driver",
-    "Torch not compiled with CUDA enabled": "other GPU",
 }
 
 
