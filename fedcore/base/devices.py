@@ -9,20 +9,21 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from fedcore.base.errors import FedLensError
+from fedcore.base.errors import FedLensError, is_gpu_memory
 from fedcore.base.files import read_texts, state_folder, write_texts
 
 CPU = "cpu"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -363,6 +364,23 @@ def peak_memory(device: str) -> int:
 
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
+
+
+def fitting(compute: Callable[[int], Result], size: int) -> tuple[Result, int]:
+    """Compute with ``size`` things at once, and with half as many whenever a GPU's memory is used up.
+
+    What cannot be divided is given as 2, and is then tried again with the memory that earlier work has kept.
+
+    Returns: the result, and the size that fitted.
+    """
+    while True:
+        try:
+            return compute(size), size
+        except RuntimeError as error:
+            if size == 1 or not is_gpu_memory(error):
+                raise
+        size //= 2  # only here: an error holds the frames, and with them the tensors, of what failed
+        sys.modules["torch"].cuda.empty_cache()
 
 
 def reset_peak_memory(device: str) -> None:

@@ -284,6 +284,11 @@ def explain(error: BaseException, place: object) -> FedLensError | None:
     return None
 
 
+def is_gpu_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a GPU is used up."""
+    return _kind(error, None) == "GPU memory"
+
+
 def explain_file(error: OSError, place: object) -> FedLensError:
     """Return the error of a file or folder that cannot be used, for any reason."""
     return explain(error, place) or SystemFault(

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.devices import usable_cpus
+from fedcore.base.devices import fitting, usable_cpus
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import Pace, Progress, Work
@@ -199,7 +199,7 @@ def encode(
 
     Args:
         workers: decoding threads, see ``batches``. They do not change a bit.
-        note: called with a sentence if the cached file is damaged.
+        note: called with a sentence if the cached file is damaged, or if a GPU's memory is used up.
     """
     if not len(images):
         raise FedLensError(f"{images.name} has no images to encode", "data.name")
@@ -234,7 +234,7 @@ def encode(
                 if checked.state == "damaged":
                     note(f"the encoding {path.stem} was damaged ({checked.damage}) and is made again")
                     path.unlink()
-                yield from map(progress, _write(backbone, images, reads, path, workers))
+                yield from map(progress, _write(backbone, images, reads, path, workers, note))
                 made = True
                 continue
         yield progress(arrays.rows_on_disk(path))
@@ -242,7 +242,12 @@ def encode(
 
 
 def _write(
-    backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
+    backbone: Backbone,
+    images: ImageSet,
+    reads: str,
+    path: Path,
+    workers: int | None,
+    note: Callable[[str], None],
 ) -> Iterator[int]:
     """Write an encoding whose lock is held; yields the number of finished images after every batch."""
     encode_pixels, total = _encoder(backbone, reads), len(images)
@@ -257,9 +262,18 @@ def _write(
     try:
         if writer.done:
             yield writer.done
+        at_once = BATCH
         for count, pixels in _decoded(backbone, images, writer.done, workers):
-            with torch.no_grad():
-                values = encode_pixels(pixels.to(backbone.device))
+
+            def compute(size: int, pixels: Tensor = pixels) -> Tensor:
+                with torch.no_grad():
+                    parts = [encode_pixels(part.to(backbone.device)) for part in pixels.split(size)]
+                return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+            values, fitted = fitting(compute, at_once)
+            if fitted < at_once:
+                note(f"out of memory: now {fitted} images are encoded at once")
+            at_once = fitted
             writer.write(to_stored(values[:count].cpu().numpy(), dtype, path.name))
             yield writer.done
     finally:

@@ -74,6 +74,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
+        **({"passes_halved": int(earlier["passes_halved"])} if earlier.get("passes_halved") else {}),
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": run.method.config.get("arithmetic") == "tf32",
         "device": device,

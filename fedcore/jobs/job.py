@@ -243,7 +243,7 @@ class EventWriter:
             facts = ", ".join(f"{name} {value}" for name, value in event.environment.items())
             self._log(f"started: {facts}")
         elif isinstance(event, Notice):
-            self._run.notice(event.message, event.repeats_exactly)
+            self._run.notice(event.message, event.repeats_exactly, event.fitted)
             self._log(event.message + event.detail)
 
 
