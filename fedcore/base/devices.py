@@ -307,6 +307,8 @@ def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **PATIENT_THREADS,
     }
+    if device != CPU and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # blocks of unequal sizes fit
     if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
         variables["FEDLENS_THREADS"] = variables["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
     if device == CPU and sharers > 1 and MEMORY_SHARE not in os.environ:

@@ -71,6 +71,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         # deterministic ones, and reads this variable when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
