@@ -1,7 +1,6 @@
 """The devices and the memory of this machine, and what a process may use of them, without loading torch."""
 
 import ctypes
-import gc
 import importlib.util
 import os
 import platform
@@ -113,17 +112,6 @@ def let_rest(gpu: str, why: str) -> None:
 def rest_of(gpu: str) -> str:
     """Return why a GPU rests; "" if it does not."""
     return read_texts(state_folder() / TRIALS).get(gpu, "")
-
-
-def is_lost(device: str) -> bool:
-    """Return whether this process cannot use its GPU any more: CUDA repeats some errors until it ends."""
-    torch = sys.modules.get("torch")
-    if device != CPU and torch is not None and torch.cuda.is_initialized():
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:
-            return True
-    return device != CPU and bool(rest_of(device))
 
 
 def _note_trial(results: Mapping[str, str]) -> None:
@@ -385,16 +373,37 @@ def fitting(compute: Callable[[int], Result], size: int) -> tuple[Result, int]:
         sys.modules["torch"].cuda.empty_cache()
 
 
+def used_memory(device: str) -> int:
+    """Return the bytes of memory that this process uses now, of a GPU or of the machine."""
+    torch = sys.modules.get("torch")
+    if device != CPU and torch is not None:
+        return int(torch.cuda.memory_reserved()) + CUDA_CONTEXT
+    return int(psutil.Process().memory_info().rss)
+
+
+def answers(device: str) -> bool:
+    """Return whether this process can go on with its device, as some errors of CUDA last until its end.
+
+    It ends too if the device rests.
+    """
+    torch = sys.modules.get("torch")
+    try:
+        if device != CPU and torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return device == CPU or not rest_of(device)
+
+
 def reset_peak_memory(device: str) -> None:
     """Let ``peak_memory`` begin anew in a process that has worked before.
 
     Memory that the earlier work has not freed still counts. For the machine's memory this needs Linux.
     """
     torch = sys.modules.get("torch")
-    if device != CPU and torch is not None:
+    if device != CPU and torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    gc.collect()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

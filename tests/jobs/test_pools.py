@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -225,7 +226,7 @@ def test_a_faulty_gpu_rests_and_the_other_goes_on(db, queued, monkeypatch, tmp_p
 
     for fault, seconds in (("it fell off the bus", 2 * launcher.FIRST_REST), ("", None)):
         monkeypatch.setattr(devices, "trial", lambda gpu, fault=fault: fault)
-        machine._rests["GPU-a"] = before = replace(machine._rests["GPU-a"], until=0.0)
+        machine._rests["GPU-a"] = before = replace(machine._rests["GPU-a"], until=time.monotonic())
         assert machine.names() == ("GPU-b", "tasks")  # is being tried
         wait_for(lambda before=before: machine._rests["GPU-a"].reason != before.reason)
         assert devices.rest_of("GPU-a") == (f"rests after a fault: {fault}" if fault else "")
