@@ -62,13 +62,13 @@ def _examine_gpu(page: Path = Path("fedlens-gpu.md")) -> int:
     os.environ.update(devices.environment_for(device))
     from fedcore.share.gpu import report
 
-    lines = []
-    for line in report(devices.torch_name(device)):
-        print(line)
-        lines.append(f"{line}\n")
-    page.write_text("".join(lines), encoding="utf-8")
+    bad = False
+    with page.open("w", encoding="utf-8") as file:  # line by line: what there is helps if the rest fails
+        for line in report(devices.torch_name(device)):
+            print(line)
+            print(line, file=file, flush=True)
+            bad = bad or "**differs" in line or "| | | |" in line
     print(f"written to {page}; attach it to an issue if something fails or differs")
-    bad = any("differs by" in line or "| | | |" in line for line in lines)
     return common.NOT_DONE if bad else common.DONE
 
 

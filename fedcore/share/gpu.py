@@ -3,6 +3,7 @@
 Nothing is downloaded: methods are compared on embedded data, and what is measured has random weights.
 """
 
+import math
 import platform
 import tempfile
 import time
@@ -102,15 +103,16 @@ def report(device: str, backbone: str = "ViT-B-32", methods: tuple[str, ...] = (
         for run in runs:
             if "batch_size" in run.method.config:
                 run.method.config["batch_size"] = 4  # else a client has one step only
+            off = {"losses": 0.0, "uploads": 0.0, "logits": 0.0}
             try:
                 (_, ours, _), (_, theirs, _) = (trained(run, folder, where) for where in (device, "cpu"))
+                for name, b in theirs.items():
+                    a, b, kind = ours[name].detach().cpu().double(), b.detach().double(), name.split()[0]
+                    gap = torch.where(a == b, 0.0, a - b).norm() / b[b.isfinite()].norm().clamp(min=1e-6)
+                    off[kind] = max(off[kind], math.inf if gap.isnan() else float(gap))
             except Exception as error:  # noqa: BLE001 - an error is a result
                 yield f"| {run.method.name} | | | | {first_line(error)[:200]} |"
                 continue
-            off = {"losses": 0.0, "uploads": 0.0, "logits": 0.0}
-            for name, b in theirs.items():
-                a, b, kind = ours[name].detach().cpu().double(), b.detach().double(), name.split()[0]
-                off[kind] = max(off[kind], float((a - b).norm() / b.norm().clamp(min=1e-6)))
             agrees = max(off.values()) <= BOUND
             agree += agrees
             verdict = "agrees" if agrees else f"**differs by more than {BOUND:g}**"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedcore.cli import main as cli
 from fedcore.engine import train
 from fedcore.methods.registry import load_all
 from fedcore.share import gpu
@@ -58,3 +59,16 @@ def test_a_method_that_computes_something_else_or_fails_is_named(counting, monke
     lines = list(gpu.report(device.DEVICE.type, "mini-vit", ("clip-fc", "taskres")))
     assert any("| clip-fc |" in line and "differs by more than" in line for line in lines)
     assert "| taskres | | | | RuntimeError: CUDA error: misaligned address |" in lines
+
+
+def test_the_command_writes_the_page_and_needs_a_gpu(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu.devices, "try_gpus", lambda: None)
+    assert cli.main(["doctor", "--gpu"]) == 2
+    assert "this machine has no GPU that torch can use" in capsys.readouterr().err
+    monkeypatch.setattr(gpu.devices, "default_device", lambda: "GPU-1")
+    monkeypatch.setattr(gpu.devices, "environment_for", lambda device: {})
+    for lines, status in ((["| fedot | agrees |"], 0), (["| fedot | | | | RuntimeError: x |"], 1)):
+        monkeypatch.setattr(gpu, "report", lambda device, lines=lines: iter([device, *lines]))
+        assert cli.main(["doctor", "--gpu"]) == status
+        assert (tmp_path / "fedlens-gpu.md").read_text().splitlines() == ["cuda", *lines]
