@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shar
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, mean_or_none, spread
+from fedcore.results.statistics import Stat, ValuesBySeed, mean_or_none, spread
 from fedcore.results.summary import Comparability
 from fedcore.store import RunRow, Store
 
@@ -66,6 +66,7 @@ class Measurement:
 
     Attributes:
         stat: mean over seeds in the value's unit; None if the runs do not measure it.
+        by_seed: the values of the seeds.
         runs: the runs that it was read from.
         reason: why the runs gave no value; else empty.
     """
@@ -74,6 +75,7 @@ class Measurement:
     runs: tuple[int, ...]
     comparability: Comparability
     reason: str = ""
+    by_seed: ValuesBySeed = field(default_factory=dict, hash=False)
 
 
 class RecordedRuns:
@@ -254,7 +256,8 @@ class RecordedRuns:
         results = self.results(key, value.rule)
         exact = [r for r in results if not self._caveats[r.run.id]]
         for chosen in (exact, results):
-            stat = spread(self.by_seed(value, chosen, held_out, domains).values())
+            by_seed = self.by_seed(value, chosen, held_out, domains)
+            stat = spread(by_seed.values())
             if stat is not None:
                 break
         if not chosen:
@@ -264,7 +267,8 @@ class RecordedRuns:
         caveats = [self._caveats[r.run.id] for r in read]
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
         elsewhere = stat is None and value.metric == "local" and not rehearsal
-        return Measurement(stat, tuple(r.run.id for r in read), against, OTHER_TEST_SET if elsewhere else "")
+        reason = OTHER_TEST_SET if elsewhere else ""
+        return Measurement(stat, tuple(r.run.id for r in read), against, reason, by_seed)
 
 
 def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:
