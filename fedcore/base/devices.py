@@ -8,20 +8,21 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from fedcore.base.errors import FedLensError
+from fedcore.base.errors import FedLensError, is_gpu_memory
 from fedcore.base.files import read_texts, state_folder, write_texts
 
 CPU = "cpu"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Device:
         load: between 0 and 1, None if it cannot be read.
         capability: of CUDA; the higher, the newer is the GPU.
         index: the GPU's number in ``nvidia-smi``.
-        fault: why torch cannot use it, "" if it can; None if ``try_gpus`` does not know yet.
+        fault: why torch cannot use it, or why it rests; "" if it can; None if nobody has tried it.
     """
 
     id: str
@@ -59,10 +60,12 @@ def list_devices() -> list[Device]:
 
 
 def refused_gpus() -> list[str]:
-    """Return a sentence for each GPU that torch cannot use, as ``try_gpus`` has found."""
+    """Return a sentence for each GPU that torch cannot use, and for each that rests."""
     return [
-        f"{gpu.name} cannot be used ({gpu.fault}); install a driver that fits torch {version('torch')}, or a "
-        "torch that fits the driver"
+        f"{gpu.name} {gpu.fault}; it is tried again by itself"
+        if gpu.fault.startswith(RESTS)
+        else f"{gpu.name} cannot be used ({gpu.fault}); install a driver that fits torch "
+        f"{version('torch')}, or a torch that fits the driver"
         for gpu in _gpus()
         if gpu.fault
     ]
@@ -75,31 +78,51 @@ def try_gpus() -> None:
     some seconds a GPU; the result is kept in the state folder.
     """
     for gpu in _gpus():
-        if gpu.fault == "":
+        if gpu.fault == "" or (fault := trial(gpu.id)) is None:
             continue
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", TRIAL],
-                env={**os.environ, **environment_for(gpu.id)},
-                stderr=subprocess.PIPE,
-                timeout=TRIAL_SECONDS,
-                text=True,
-                errors="replace",
-            )
-        except subprocess.TimeoutExpired:
-            fault = f"it did not answer for {TRIAL_SECONDS} seconds"
-        else:
-            lines = done.stderr.strip().splitlines() or [f"the trial ended with status {done.returncode}"]
-            fault = lines[-1][:300] if done.returncode else ""
-            if "out of memory" in fault:  # other programs fill it, but torch can use it
-                continue
-        file = state_folder() / TRIALS
-        write_texts(file, {**read_texts(file), f"{gpu.id} {_software()}": fault})
+        _note_trial({f"{gpu.id} {_software()}": fault, gpu.id: ""})
 
 
-TRIAL = "import torch; assert torch.ones(8, device='cuda').add(1).sum().item() == 16"
+def trial(device: str) -> str | None:
+    """Compute something on a device in a child process; returns how that failed, "" if it did not.
+
+    None: other programs fill its memory, so it is not known.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", TRIAL, torch_name(device)],
+            env={**os.environ, **environment_for(device)},
+            stderr=subprocess.PIPE,
+            timeout=TRIAL_SECONDS,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"it did not answer for {TRIAL_SECONDS} seconds"
+    lines = done.stderr.strip().splitlines() or [f"the trial ended with status {done.returncode}"]
+    fault = lines[-1][:300] if done.returncode else ""
+    return None if "out of memory" in fault else fault
+
+
+def let_rest(gpu: str, why: str) -> None:
+    """Start no runs on a GPU after a fault; a supervisor tries it after a while ("": it has rested)."""
+    _note_trial({gpu: why and f"{RESTS} {why}"})
+
+
+def rest_of(gpu: str) -> str:
+    """Return why a GPU rests; "" if it does not."""
+    return read_texts(state_folder() / TRIALS).get(gpu, "")
+
+
+def _note_trial(results: Mapping[str, str]) -> None:
+    file = state_folder() / TRIALS
+    write_texts(file, {**read_texts(file), **results})
+
+
+TRIAL = "import sys, torch; assert torch.ones(8, device=sys.argv[1]).add(1).sum().item() == 16"
 TRIAL_SECONDS = 120
 TRIALS = "gpus.json"
+RESTS = "rests after a fault:"
 
 
 def named(text: str) -> Device:
@@ -227,7 +250,8 @@ def _gpu(
         total = total_memory()
         used = max(0, total - available_memory())
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Device(uuid, name, total, used, load, capability, index, tried.get(f"{uuid} {software}"))
+    fault = tried.get(uuid) or tried.get(f"{uuid} {software}")
+    return Device(uuid, name, total, used, load, capability, index, fault)
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
@@ -271,6 +295,8 @@ def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **PATIENT_THREADS,
     }
+    if device != CPU and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # blocks of unequal sizes fit
     if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
         variables["FEDLENS_THREADS"] = variables["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
     if device == CPU and sharers > 1 and MEMORY_SHARE not in os.environ:
@@ -330,6 +356,23 @@ def peak_memory(device: str) -> int:
     return size if sys.platform == "darwin" else size * 1024
 
 
+def fitting(compute: Callable[[int], Result], size: int) -> tuple[Result, int]:
+    """Compute with ``size`` things at once, and with half as many whenever a GPU's memory is used up.
+
+    What cannot be divided is given as 2, and is then tried again with the memory that earlier work has kept.
+
+    Returns: the result, and the size that fitted.
+    """
+    while True:
+        try:
+            return compute(size), size
+        except RuntimeError as error:
+            if size == 1 or not is_gpu_memory(error):
+                raise
+        size //= 2  # only here: an error holds the frames, and with them the tensors, of what failed
+        sys.modules["torch"].cuda.empty_cache()
+
+
 def used_memory(device: str) -> int:
     """Return the bytes of memory that this process uses now, of a GPU or of the machine."""
     torch = sys.modules.get("torch")
@@ -339,14 +382,17 @@ def used_memory(device: str) -> int:
 
 
 def answers(device: str) -> bool:
-    """Return whether this process can go on with its device; some errors of CUDA last until its end."""
+    """Return whether this process can go on with its device, as some errors of CUDA last until its end.
+
+    It ends too if the device rests.
+    """
     torch = sys.modules.get("torch")
     try:
-        if device != CPU and torch is not None:
+        if device != CPU and torch is not None and torch.cuda.is_initialized():
             torch.cuda.synchronize()
     except RuntimeError:
         return False
-    return True
+    return device == CPU or not rest_of(device)
 
 
 def reset_peak_memory(device: str) -> None:
@@ -355,7 +401,7 @@ def reset_peak_memory(device: str) -> None:
     Memory that the earlier work has not freed still counts. For the machine's memory this needs Linux.
     """
     torch = sys.modules.get("torch")
-    if device != CPU and torch is not None:
+    if device != CPU and torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):

@@ -119,6 +119,10 @@ class Elsewhere(SystemFault):
         return re.split(r"[;,] (?:then )?resume\b", str(self))[0]
 
 
+class FaultyDevice(Elsewhere):
+    """A GPU that does not compute; it rests, and another one can continue the run."""
+
+
 class Transient(SystemFault):
     """A failure that may pass by itself, so that the work is tried again after a pause.
 
@@ -153,8 +157,27 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
             "once, then resume",
             "network": "the connection broke off at {}; check the network, then start it again",
         },
+        FaultyDevice: {
+            "driver": "the GPU or its driver does not answer at {} ({}); check it (nvidia-smi, dmesg), then "
+            "resume",
+            "old driver": "the driver of the GPU does not fit the installed torch at {} ({}); install a "
+            "newer driver, or a torch for the CUDA version that nvidia-smi shows, then resume",
+            "other GPU": "the installed torch has no code for the GPU at {} ({}); install a torch that is "
+            "built for it, or choose another device (--device), then resume",
+            "hardware": "the hardware of the GPU reports a fault at {} ({}); look for Xid in dmesg, and "
+            "reset the GPU (nvidia-smi --gpu-reset) or restart the machine, then resume",
+            "taken": "other programs have the GPU for themselves at {} ({}); end them, or let several use it "
+            "(nvidia-smi -c 0), then resume",
+            "crash": "a computation crashed on the GPU at {} ({}); look for Xid in dmesg, and if it crashes "
+            "again, update the driver or choose another device (--device), then resume",
+        },
         SystemFault: {
-            "driver": "the GPU or its driver does not answer at {}; check it (nvidia-smi, dmesg), then resume"
+            "display": "the GPU broke off a long computation at {}, since it also draws a display ({}); "
+            "choose another device (--device) or a smaller batch_size, then resume",
+            "NCCL": "the GPUs could not exchange data at {} ({}); set NCCL_DEBUG=INFO to read why in the "
+            "log, then resume",
+            "GPU": "a library of the GPU refused a computation at {} ({}); update the driver and torch, or "
+            "choose a smaller batch_size or another device (--device), then resume",
         },
         Locked: {
             "locked": "{} stays locked by another program; close it (a database browser?) and try again"
@@ -167,11 +190,13 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
             "damaged": "{} is damaged or not an SQLite file; restore it or choose another",
             "changed": "{} lacks a column: it is damaged, or another program changed it; restore a backup",
             "empty": "{} holds no tables of FedLens; start the app or run an experiment first",
+            "index": "a computation on the GPU at {} read outside of a tensor ({}); train it with --device "
+            "cpu, where the error names the line",
         },
     }.items()
     for kind, sentence in sentences.items()
 }
-"""Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
+"""Kind of failure -> the type of its error and the sentence; {} is the place, then what a library said."""
 _BY_ERRNO = {
     errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "too large", errno.EIO: "disk",
     errno.EMFILE: "files", errno.ENFILE: "files", errno.EAGAIN: "processes", errno.ENOMEM: "memory",
@@ -190,21 +215,6 @@ _BY_SQLITE_TEXT = {
 }
 _QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
 _QUOTED_TEXTS = {
-    "CUDA out of memory": "GPU memory",
-    "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
-    **dict.fromkeys(
-        (
-            "Found no NVIDIA driver",
-            "CUDA driver initialization failed",
-            "No CUDA GPUs are available",
-            "no CUDA-capable device",
-            "CUDA driver version is insufficient",
-            "uncorrectable ECC error",
-            "CUDA unknown error",
-            "GPU is lost",
-        ),
-        "driver",
-    ),
     "can't start new thread": "processes",
     "can't allocate memory": "memory",
     "std::bad_alloc": "memory",
@@ -212,6 +222,38 @@ _QUOTED_TEXTS = {
     **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
 }
 """An error of the operating system as libraries in other languages (safetensors, torch) quote it."""
+_OF_A_GPU = re.compile(
+    r"\b(?:CUDA|cuDNN|cuSOLVER|cuSPARSE|cuFFT|cuRAND|NCCL|nvrtc)\b[^\n]{0,12} error\b|nvrtc: error|"
+    r"CU[A-Z]+_STATUS_|NVIDIA driver|CUDA driver|CUDA GPUs|CUDA-capable|cudaGetDeviceCount|GPU is lost|"
+    r"CUDA unknown error|CUDA out of memory",
+    re.IGNORECASE,
+)
+_GPU_ERRORS = "OutOfMemoryError", "AcceleratorError"
+_BY_GPU_TEXT = {
+    kind: re.compile(words, re.IGNORECASE)
+    for kind, words in {
+        "NCCL": r"NCCL",
+        "GPU memory": r"out of memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED",
+        "old driver": r"driver version is insufficient|driver on your system is too old|installed CUDA "
+        r"driver|unsupported display driver|forward compatibility|stub library|incompatible.(CUDA.)?driver|"
+        r"unsupported toolchain",
+        "other GPU": r"no kernel image|kernel image is invalid|invalid device function|PTX|nvrtc|"
+        r"ARCH_MISMATCH|VERSION_MISMATCH|SUBLIBRARY|INCOMPATIBLE_CUDART|Dynamic Parallelism",
+        "hardware": r"ECC|nvlink|hardware (error|stack)|GPU is lost|integrity checks",
+        "taken": r"busy or unavailable|already in use|\bMPS\b|resources required to",
+        "display": r"launch timed out",
+        "index": r"device-side assert",
+        "crash": r"illegal|misaligned|launch failure|program counter|address space|context is destroyed|"
+        r"invalid device context|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|shutting down|"
+        r"tensor memory|external entity|CUFFT_EXEC",
+        "driver": r"driver|NVIDIA|CUDA GPUs|CUDA-capable|cudaGetDeviceCount|device ordinal|initiali|startup|"
+        r"licen[sc]e|unknown error|not ready|OS call failed|not permitted$|wait operation",
+        "GPU": r"",
+    }.items()
+}
+"""Kind of a GPU's failure -> words in the first line of what torch says of it; the first kind counts.
+
+CUBLAS_STATUS_NOT_INITIALIZED is lack of memory: torch makes the handle of cuBLAS when it is first used."""
 RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
 SOME_MEMORY = 64 * 2**20
@@ -236,9 +278,15 @@ def explain(error: BaseException, place: object) -> FedLensError | None:
         if kind is not None:
             type_, sentence = SENTENCES[kind]
             where = getattr(cause, "filename", None) or place
-            return type_(sentence.format(where), "db" if isinstance(cause, sqlite3.Error) else None)
+            said = (str(cause).splitlines() or [""])[0][:200]
+            return type_(sentence.format(where, said), "db" if isinstance(cause, sqlite3.Error) else None)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
+
+
+def is_gpu_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a GPU is used up."""
+    return _kind(error, None) == "GPU memory"
 
 
 def explain_file(error: OSError, place: object) -> FedLensError:
@@ -265,6 +313,9 @@ def _kind(error: BaseException, place: object) -> str | None:
     if isinstance(error, FedLensError):
         return None  # its own cause says more than words that it quotes
     text = str(error)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""  # from a run on the CPU, whose method asked for one
+    if not hidden and (_OF_A_GPU.search(text) or type(error).__name__ in _GPU_ERRORS):
+        return next(kind for kind, words in _BY_GPU_TEXT.items() if words.search(text.partition("\n")[0]))
     quoted = _QUOTED_NUMBER.search(text)
     if quoted is not None:
         return _BY_ERRNO.get(int(quoted[1]))

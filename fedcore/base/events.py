@@ -4,7 +4,8 @@ A job writes events to SQLite, the command line prints them, a test collects the
 need no torch, so that pages and the store can import them.
 """
 
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Literal, NamedTuple
 
 from fedcore.base.progress import Progress
@@ -163,11 +164,14 @@ class Notice:
     Attributes:
         repeats_exactly: False if the cause may change the run's bits.
         detail: further text for the log only.
+        fitted: what is computed at once since a GPU's memory was used up; it becomes part of the run's
+            environment, which a resumed run and the next seed of the same setting reuse.
     """
 
     message: str
     repeats_exactly: bool = True
     detail: str = ""
+    fitted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """``doctor``, ``backup``, ``restore``, ``vacuum``, ``checkpoints``: the database and the files beside it."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import counted
@@ -24,13 +26,19 @@ def doctor(
         bool,
         Option("--mend", help="Delete leftovers and files that are damaged beyond use, and end dead jobs"),
     ] = False,
+    gpu: Annotated[
+        bool, Option("--gpu", help="Compare the GPU with the CPU instead, and write a page for an issue")
+    ] = False,
     db: common.Database = None,
 ) -> int:
-    """Check the database and the files beside it.
+    """Check the database and the files beside it, or the GPU.
 
     It lists damage, leftovers, and jobs that are marked as running without a process. Recorded results are
-    never changed. The exit status is 1 while something remains to be done.
+    never changed. With --gpu, each method is trained for two steps on the GPU and on the CPU, and rounds are
+    measured, in some minutes. The exit status is 1 while something remains to be done.
     """
+    if gpu:
+        return _examine_gpu()
     from fedcore.jobs.doctor import examine
 
     remaining = 0
@@ -44,6 +52,24 @@ def doctor(
         advice = "" if mend else "; `fedlens doctor --mend` deletes leftovers and ends dead jobs"
         print(f"{counted(remaining, 'finding')}{advice}")
     return common.NOT_DONE if remaining else common.DONE
+
+
+def _examine_gpu(page: Path = Path("fedlens-gpu.md")) -> int:
+    devices.try_gpus()
+    device = devices.default_device()
+    none = "; ".join(devices.refused_gpus()) or "this machine has no GPU that torch can use"
+    common.refuse_if(device == devices.CPU, none, "gpu")
+    os.environ.update(devices.environment_for(device))
+    from fedcore.share.gpu import report
+
+    bad = False
+    with page.open("w", encoding="utf-8") as file:  # line by line: what there is helps if the rest fails
+        for line in report(devices.torch_name(device)):
+            print(line)
+            print(line, file=file, flush=True)
+            bad = bad or "**differs" in line or "| | | |" in line
+    print(f"written to {page}; attach it to an issue if something fails or differs")
+    return common.NOT_DONE if bad else common.DONE
 
 
 @common.command("backup")

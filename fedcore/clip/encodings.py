@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.devices import usable_cpus
+from fedcore.base.devices import fitting, usable_cpus
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import Pace, Progress, Work
@@ -201,7 +202,7 @@ def encode(
 
     Args:
         workers: decoding threads, see ``batches``. They do not change a bit.
-        note: called with a sentence if the cached file is damaged.
+        note: called with a sentence if the cached file is damaged, or if a GPU's memory is used up.
     """
     if not len(images):
         raise FedLensError(f"{images.name} has no images to encode", "data.name")
@@ -236,7 +237,7 @@ def encode(
                 if checked.state == "damaged":
                     note(f"the encoding {path.stem} was damaged ({checked.damage}) and is made again")
                     path.unlink()
-                yield from map(progress, _write(backbone, images, reads, path, workers))
+                yield from map(progress, _write(backbone, images, reads, path, workers, note))
                 made = True
                 continue
         yield progress(arrays.rows_on_disk(path))
@@ -244,7 +245,12 @@ def encode(
 
 
 def _write(
-    backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
+    backbone: Backbone,
+    images: ImageSet,
+    reads: str,
+    path: Path,
+    workers: int | None,
+    note: Callable[[str], None],
 ) -> Iterator[int]:
     """Write an encoding whose lock is held; yields the number of finished images after every batch."""
     encode_pixels, total = _encoder(backbone, reads), len(images)
@@ -265,9 +271,19 @@ def _write(
                 writer.write(rows[writer.done : writer.done + _GIVEN_AT_ONCE])
                 yield writer.done
             return
+        at_once = BATCH if backbone.device.type == "cpu" else GPU_BATCH
         for count, pixels in _decoded(backbone, images, writer.done, workers):
-            with torch.no_grad():
-                values = encode_pixels(pixels.to(backbone.device))
+
+            def compute(size: int, pixels: Tensor = pixels) -> Tensor:
+                with torch.no_grad():
+                    there = pixels.to(backbone.device, non_blocking=True)
+                    parts = [encode_pixels(part) for part in there.split(size)]
+                return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+            values, fitted = fitting(compute, at_once)
+            if fitted < at_once:
+                note(f"out of memory: now {fitted} images are encoded at once")
+            at_once = fitted
             writer.write(to_stored(values[:count].cpu().numpy(), dtype, path.name))
             yield writer.done
     finally:
@@ -284,12 +300,13 @@ def _decoded(
     backbone: Backbone, images: ImageSet, first: int, workers: int | None
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield what ``batches`` does; a small data set is decoded once for all encodings of a process."""
-    key = images.fingerprint, len(images), backbone.preprocess
+    key = images.fingerprint, len(images), backbone.preprocess, backbone.device
     if not first and (batches_before := _decoded_before.get(key)):
         yield from batches_before
         return
     found: list[tuple[int, Tensor]] = []
-    for count, pixels in batches(images.read, backbone.preprocess, len(images), first, workers):
+    size = BATCH if backbone.device.type == "cpu" else GPU_BATCH
+    for count, pixels in batches(images.read, backbone.preprocess, len(images), first, workers, size):
         if not first and len(images) * pixels[0].nbytes <= _KEPT_BYTES:
             found.append((count, pixels.clone()))
         yield count, pixels
@@ -333,7 +350,8 @@ def _encoder(backbone: Backbone, reads: str) -> Callable[[Tensor], Tensor]:
         return lambda pixels: frozen_pass(backbone, pixels.to(dtype)).float()
 
     def encode_pixels(pixels: Tensor) -> Tensor:
-        with torch.autocast(backbone.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        is_cast = dtype != torch.float32
+        with torch.autocast(backbone.device.type, dtype=dtype) if is_cast else nullcontext():
             return frozen_pass(backbone, pixels).float()
 
     return encode_pixels
@@ -342,12 +360,13 @@ def _encoder(backbone: Backbone, reads: str) -> Callable[[Tensor], Tensor]:
 BATCH = 64
 """Images in every batch; the last one is filled up with zeros. Kernels choose their order of summation by the
 shape of a batch, so one shape gives an image the same bits at every position, also after a resumed start."""
+GPU_BATCH = 256
+"""The same on a GPU, whose batches are pinned and copied aside; it takes fewer at once if they do not fit."""
 
 _AHEAD = 2
 """Batches that are decoded while one is encoded."""
 _PIECE = 8
 """Images that a thread decodes at a time."""
-_MAX_THREADS = 16
 
 
 def batches(
@@ -356,6 +375,7 @@ def batches(
     images: int,
     first: int = 0,
     workers: int | None = None,
+    size: int = BATCH,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield preprocessed pixels of rows ``first`` to ``images``, in order.
 
@@ -368,7 +388,7 @@ def batches(
         read: safe to be called from several threads.
         workers: decoding threads, at least one; None: one per core.
 
-    Shape: -> (number of images in the batch, (BATCH, 3, side, side)).
+    Shape: -> (number of images in the batch, (size, 3, side, side)).
     """
     if first >= images:
         return
@@ -380,17 +400,18 @@ def batches(
             buffer[slot] = preprocess(read(row + slot).convert("RGB"))
 
     def begin(start: int, pixels: Tensor) -> None:
-        count = min(BATCH, images - start)
+        count = min(size, images - start)
         pixels[count:] = 0
         pieces = [range(i, min(i + _PIECE, count)) for i in range(0, count, _PIECE)]
         waiting.append((count, pixels, [pool.submit(decode, pixels, piece, start) for piece in pieces]))
 
-    threads = min(usable_cpus(), _MAX_THREADS) if workers is None else max(1, workers)
+    threads = usable_cpus() if workers is None else max(1, workers)
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        left = iter(range(first, images, BATCH))
+        left = iter(range(first, images, size))
         try:
             for _, start in zip(range(_AHEAD + 1), left, strict=False):
-                begin(start, torch.zeros((BATCH, *sample.shape), dtype=sample.dtype))
+                pinned = size > BATCH and torch.cuda.is_available()
+                begin(start, torch.zeros((size, *sample.shape), dtype=sample.dtype, pin_memory=pinned))
             while waiting:
                 count, pixels, pieces = waiting.popleft()
                 for piece in pieces:

@@ -72,9 +72,11 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         # deterministic ones, and reads this variable when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
+        **({"passes_halved": int(earlier["passes_halved"])} if earlier.get("passes_halved") else {}),
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": run.method.config.get("arithmetic") == "tf32",
         "device": device,

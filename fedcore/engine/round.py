@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fedcore.base.devices import fitting
 from fedcore.base.events import ClientRound, Event, Finished, Notice, RoundFinished
 from fedcore.base.lazy import Tensor
 from fedcore.engine.clients.contract import run
@@ -35,8 +36,16 @@ def all_rounds(server: Server) -> Iterator[Event]:
             f"{evaluated} of the {clients:,} clients are evaluated, drawn once for all rounds; "
             "means over clients are means over these"
         )
+    recorded = server.at_once
     for round_ in range(server.run_state.done + 1, server.rounds + 1):
-        yield from train_round(server, round_) if round_ else before_training(server)
+        for event in train_round(server, round_) if round_ else before_training(server):
+            if server.at_once != recorded:
+                recorded = server.at_once
+                text = f"out of memory: now {server.chunk} clients at once"
+                if halved := recorded["passes_halved"]:
+                    text += f", and passes with 1/{2**halved} of the samples"
+                yield Notice(text, repeats_exactly=False, fitted=recorded)
+            yield event
     yield Finished(server.rounds)
 
 
@@ -71,14 +80,14 @@ def train_round(server: Server, round_: int) -> Iterator[Event]:
     before = server.state
     received = server.transport.down(run(method, "sends", before.server_side(), clients))
     # Train locally, in chunks of clients.
-    gathered = yield from server.train(received, clients, round_)
+    gathered = server.train(received, clients, round_)
     trained, up = gathered.trained, gathered.traffic
     gathered_at = time.perf_counter()
     # Aggregate the uploads.
     uploads = replace(gathered.uploads, round=round_, rounds=server.rounds)
-    after = server.aggregate(before, uploads)
+    after, _ = fitting(lambda _: server.aggregate(before, uploads), 2)
     aggregated_at = time.perf_counter()
-    diagnostics = server.diagnostics(before, trained, uploads)
+    diagnostics, _ = fitting(lambda _: server.diagnostics(before, trained, uploads), 2)
     # Apply in place what the server and the clients made: the former rows in ``before`` are lost.
     server.run_state.advance(round_, after, clients, trained.params if method.trains else {})
     # Evaluate all models, and in the last round those that unseen clients adapt.
@@ -86,9 +95,8 @@ def train_round(server: Server, round_: int) -> Iterator[Event]:
     if server.is_evaluated(round_):
         cells = [*server.evaluate(round_), *cells]
     if round_ == server.rounds:
-        cells += adapted_cells(
-            method, server.federation, server.state, cells, server.chunk, server.should_stop
-        )
+        given, stop = (method, server.federation, server.state, cells), server.should_stop
+        cells += fitting(lambda chunk: adapted_cells(*given, chunk, stop), server.chunk)[0]
     # Record.
     checkpoint = server.save()
     saved_at = time.perf_counter()

@@ -1,14 +1,15 @@
 """The server of a run: the steps of a round, of which ``round`` shows the order, and the clients' uploads."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from fedcore.base.events import FULL_MATRIX_CLIENTS, Cell, Diagnostic, Notice
+from fedcore.base.devices import fitting
+from fedcore.base.events import FULL_MATRIX_CLIENTS, Cell, Diagnostic
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.seeds import draw_names
 from fedcore.engine.checkpoint import RunState
@@ -240,17 +241,19 @@ class Server:
         chosen = draw_names(self._clients, count, self.federation.problem.seed, "participants", round_)
         return torch.tensor(chosen, dtype=torch.int64)
 
-    def train(self, received: Params, clients: Tensor, round_: int) -> Generator[Notice, None, Gathered]:
-        """Train, and halve the chunk whenever the device runs out of memory."""
-        while True:
-            try:
-                return self._train(received, clients, round_)
-            except torch.OutOfMemoryError:
-                if self.chunk == 1:
-                    raise
-                self.chunk = max(1, self.chunk // 2)
-                torch.cuda.empty_cache()
-                yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
+    def train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
+        """Train, and halve the chunk whenever the memory of a GPU is used up."""
+
+        def attempt(chunk: int) -> Gathered:
+            self.chunk = chunk
+            return self._train(received, clients, round_)
+
+        return fitting(attempt, self.chunk)[0]
+
+    @property
+    def at_once(self) -> dict[str, int]:
+        """What is computed at once, as ``Notice.fitted`` records it."""
+        return {"chunk": self.chunk, "passes_halved": self.worker.fit.halved}
 
     def _train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
         """Train in chunks of a cohort; the clients' uploads are joined in client order.

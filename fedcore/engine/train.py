@@ -143,6 +143,7 @@ def train(
         before = environment if resume_from is not None else None
         setup = yield from set_up(run, artifacts, device, should_stop, before)
         server = make_server(run, setup, int(resolved["chunk"]), folder, should_stop, whole_checkpoints)
+        server.worker.fit.halved = resolved.get("passes_halved", 0)
         if resume_from is not None:
             server.resume(resume_from)
         if not (environment or {}).get("chunk"):

@@ -224,7 +224,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         folder=job.folder,
         device=job.device,
         resume_from=str(checkpoint[1]) if checkpoint else None,
-        environment=runs.environment(job.id) or None,
+        environment=runs.environment(job.id) or runs.fitted(job.id) or None,
         should_stop=job.should_stop,
     ):
         if isinstance(event, Started):

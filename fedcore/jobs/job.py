@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -20,10 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fedcore.base import devices
 from fedcore.base.devices import CPU, peak_memory, torch_name
 from fedcore.base.errors import (
     DiskFull,
     Elsewhere,
+    FaultyDevice,
     FedLensError,
     Locked,
     SystemFault,
@@ -212,6 +215,8 @@ def _fail(job: Job, error: Exception, queues_again: bool) -> str:
     if isinstance(fault, DiskFull):
         give_up_reserve(job.claim.db, job.claim.owner)  # its bytes let SQLite write the end of this run
         return _end(job, "stopped", str(fault))
+    if isinstance(fault, FaultyDevice) and (gpu := os.environ.get("CUDA_VISIBLE_DEVICES")):
+        devices.let_rest(gpu, fault.reason)
     if isinstance(fault, Elsewhere) and queues_again:
         try:
             if job.claim.queue_again(fault.reason):
@@ -227,8 +232,9 @@ def _fail(job: Job, error: Exception, queues_again: bool) -> str:
             others = job.store.runs.stop_others_of_method(job.id, job.claim.owner)
             job.log(f"runs stopped because of this fault: {', '.join(map(str, others)) or 'none'}")
         return outcome
-    if isinstance(error, FedLensError):  # a user error: one line explains it, the log has the traceback
-        return _end(job, "failed", error.line())
+    known = fault or error
+    if isinstance(known, FedLensError):  # one line explains it, the log has the traceback
+        return _end(job, "failed", known.line())
     return _end(job, "failed", first_line(error), text)
 
 
@@ -274,7 +280,7 @@ class EventWriter:
             facts = ", ".join(f"{name} {value}" for name, value in event.environment.items())
             self._log(f"started: {facts}")
         elif isinstance(event, Notice):
-            self._run.notice(event.message, event.repeats_exactly)
+            self._run.notice(event.message, event.repeats_exactly, event.fitted)
             self._log(event.message + event.detail)
 
 

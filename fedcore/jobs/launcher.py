@@ -9,13 +9,17 @@ does; nothing here imports it by name.
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -36,6 +40,7 @@ from fedcore.store.liveness import INHERITED, hold, let_go, new_owner, process_o
 if TYPE_CHECKING:
     from fedcore.engine.train import Spread
 
+logger = logging.getLogger(__name__)
 HOW_TO_INSTALL = "pip install ./fedlens-ray"
 TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
@@ -136,6 +141,8 @@ PROCESS_LOG = "process.log"
 KILL_SECONDS = 5.0
 UNRECORDED_STATUS = 74
 """Exit status of a process that could not record the end of its job (EX_IOERR of sysexits.h)."""
+_CRASHES = -signal.SIGABRT, -signal.SIGSEGV
+"""Exit statuses of a process that its GPU's driver may have ended."""
 ENVIRONMENT_BEFORE = "FEDLENS_ENVIRONMENT_BEFORE"
 """Variable of a job's process with JSON: the original values of the variables that its device changed."""
 
@@ -213,6 +220,30 @@ def environment_before() -> dict[str, str | None]:
     return {**before, ENVIRONMENT_BEFORE: None} if before else {}
 
 
+FIRST_REST, LONGEST_REST = 60.0, 3600.0
+"""Seconds that a device, or a node of a cluster, rests after a fault before it is tried."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The rest of a device after a fault until a trial at a monotonic time; ``reason`` is None afterwards.
+
+    After another fault within an hour it rests for twice as many ``seconds``.
+    """
+
+    until: float
+    seconds: float
+    reason: str | None
+
+    @classmethod
+    def after(cls, before: Rest | None, reason: str) -> Rest:
+        """Begin a rest; ``before`` is the last one of the same device."""
+        now = time.monotonic()
+        again = before is not None and now < before.until + LONGEST_REST
+        seconds = min(2 * before.seconds, LONGEST_REST) if before is not None and again else FIRST_REST
+        return cls(now + seconds, seconds, f"{devices.RESTS} {reason}")
+
+
 class ThisMachine:
     """The devices of this machine, the pool of its tasks, and the processes that do their jobs.
 
@@ -231,6 +262,7 @@ class ThisMachine:
         gpus = [d for d in found if d != devices.CPU]
         self.device_ids, self._start, self._over = tuple(found), start, over
         self._gpu = gpus[0] if gpus else None
+        self._rests: dict[str, Rest] = {}
         if over is not None:
             if 0 < len(gpus) < over:
                 has = f"this machine has {counted(len(gpus), 'GPU')}, not {over}"
@@ -240,7 +272,25 @@ class ThisMachine:
             self._start = partial(start_process, more=["--over", str(over)])
 
     def names(self) -> Sequence[str]:
-        return (*self.device_ids, TASK_POOL)
+        return (*(d for d in self.device_ids if d == devices.CPU or not self._is_resting(d)), TASK_POOL)
+
+    def _is_resting(self, gpu: str) -> bool:
+        """Return whether a GPU rests; when it has rested, a thread tries it."""
+        rest, why = self._rests.get(gpu), devices.rest_of(gpu)
+        if why and (rest is None or rest.reason is None):  # a run has met a fault
+            rest = self._rests[gpu] = Rest.after(rest, why.removeprefix(devices.RESTS).strip())
+            logger.warning("%s %s; it is tried in %.0f s", gpu, rest.reason, rest.seconds)
+        elif why and rest is not None and time.monotonic() >= rest.until:
+            self._rests[gpu] = replace(rest, until=math.inf)
+            threading.Thread(target=self._try, args=(gpu, rest), daemon=True).start()
+        return bool(why)
+
+    def _try(self, gpu: str, rest: Rest) -> None:
+        fault = devices.trial(gpu) or ""
+        # Before the memory's entry: a rest that only the file knows looks like another fault.
+        devices.let_rest(gpu, fault)
+        self._rests[gpu] = Rest.after(rest, fault) if fault else replace(rest, reason=None)
+        logger.warning("%s %s", gpu, self._rests[gpu].reason or "has passed its trial")
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         if pool == TASK_POOL:
@@ -262,7 +312,7 @@ class ThisMachine:
         # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
             claim.set_process(process.pid)
-        return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid}, process)
+        return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid, "device": pool}, process)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:
         """Take over a process that an earlier supervisor or a user started."""
@@ -288,7 +338,7 @@ class LocalJob:
         return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
-        """Return how the process ended; None if it is not our child."""
+        """Return how the process ended; None if it is not our child. A GPU on which it crashed rests."""
         if self.process is None:
             return None
         try:  # a killed process with threads can be reaped only a moment later
@@ -299,7 +349,10 @@ class LocalJob:
             return "its process was killed (signal 9; the system does so when memory runs out)"
         if code == UNRECORDED_STATUS:
             return "its process could not write to the database (a full disk, or a lock held for long)"
-        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
+        said = f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
+        if code in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
+            devices.let_rest(self._row["device"], said)
+        return said
 
     def terminate(self) -> bool:
         """Send SIGTERM, unless a user started the process."""

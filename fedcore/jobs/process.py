@@ -169,6 +169,11 @@ def run_local(
                             f"torch could not be imported (the log of run {claim.id} says why), so this "
                             "process ends; fix that, then resume the runs"
                         )
+                    if outcomes[claim.id] == "interrupted" and not devices.answers(device):
+                        raise SystemFault(
+                            f"the GPU failed (the log of run {claim.id} says how), so this process ends; "
+                            "resume the runs, with --device on another one if it fails again"
+                        )
                     if outcomes[claim.id] == "unrecorded":
                         raise SystemFault(
                             f"the end of run {claim.id} could not be written to {store.path} (its log says "

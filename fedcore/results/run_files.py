@@ -17,6 +17,7 @@ from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
+    "passes_halved": "Passes of evaluation, halved for lack of memory (times)",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "common_model": "All clients predict with the global model",

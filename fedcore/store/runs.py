@@ -221,6 +221,18 @@ class Runs(Queries):
         with reading_stored(f"the environment of run {run_id}"):
             return JSON_TABLE.validate_json(self._texts(run_id)["environment"] or "{}")
 
+    def fitted(self, run_id: int) -> dict[str, Any]:
+        """Return what another run of its setting computed at once on its device, where memory was short."""
+        rows = self._file.rows(
+            "SELECT json_extract(o.environment, '$.chunk') AS chunk, "
+            "json_extract(o.environment, '$.passes_halved') AS passes_halved "
+            "FROM runs r JOIN runs o ON o.group_hash=r.group_hash AND o.device=r.device "
+            "WHERE r.id=:run AND o.peak_memory IS NOT NULL AND json_valid(o.environment) "
+            "AND json_extract(o.environment, '$.passes_halved') IS NOT NULL ORDER BY o.id DESC LIMIT 1",
+            {"run": run_id},
+        )
+        return dict(rows[0]) if rows else {}
+
     def with_common_model(self, run_ids: Iterable[int]) -> set[int]:
         """Return those of some runs whose clients all predict with the global model, by their record."""
         rows = self._file.rows(

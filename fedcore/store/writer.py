@@ -424,13 +424,15 @@ class RunWriter:
     def run_id(self) -> int:
         return self.claim.id
 
-    def notice(self, message: str, repeats_exactly: bool) -> None:
+    def notice(self, message: str, repeats_exactly: bool, fitted: Mapping[str, int] | None = None) -> None:
         """Record a notice of the run, once if a resumed run repeats it (see ``Notice``)."""
         item = json.dumps({"message": message, "repeats_exactly": bool(repeats_exactly)})
         with self.claim.writing(
             "notices=CASE WHEN EXISTS(SELECT 1 FROM json_each(notices) WHERE value=json(:item)) "
-            "THEN notices ELSE json_insert(notices, '$[#]', json(:item)) END",
+            "THEN notices ELSE json_insert(notices, '$[#]', json(:item)) END, "
+            "environment=CASE WHEN :fitted='{}' THEN environment ELSE json_patch(environment, :fitted) END",
             item=item,
+            fitted=json.dumps(dict(fitted or {})),
         ) as database:
             write_identity(database, self.run_id)
 

@@ -3,8 +3,6 @@
 import os
 import platform
 import shutil
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +28,6 @@ Files = list[tuple[str, Payload]]
 """The names and the payloads of a checkpoint's files."""
 _OWNER = ".owner"
 _MACHINE = platform.node().encode()[:255]
-TRIAL_SECONDS = 120
 _PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
 
 
@@ -123,27 +120,8 @@ def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bo
     ids = [device.id for device in found if device.id != devices.CPU]
     if len(ids) < gpus:
         return f"Ray gives {gpus} GPUs there, and its driver shows {len(ids)}; check it (nvidia-smi, dmesg)"
-    return next(filter(None, map(_trial, ids or [devices.CPU])), None) if trial else None
-
-
-def _trial(device: str) -> str | None:
-    """Compute a sum on a device in a separate process; returns how that failed."""
-    code = f"import torch; print(torch.ones(64, device={devices.torch_name(device)!r}).sum().item())"
-    variables = {**os.environ, **devices.environment_for(device)}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=TRIAL_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return f"its device {device} does not answer within {TRIAL_SECONDS} s"
-    if done.stdout.strip() == "64.0":
-        return None
-    said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-    return f"its device {device} cannot compute ({said[:200]})"
+    faults = {d: devices.trial(d) for d in (ids or [devices.CPU] if trial else ())}
+    return next((f"its device {d} cannot compute ({fault})" for d, fault in faults.items() if fault), None)
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

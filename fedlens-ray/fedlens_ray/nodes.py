@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from fedcore.base.devices import CPU, Device
 from fedcore.base.errors import Elsewhere, first_line
 from fedcore.engine.environment import other_code
+from fedcore.jobs.launcher import Rest
 from fedcore.store import Store
 from fedlens_ray import connection, node
 from fedlens_ray.connection import Node
@@ -34,8 +35,6 @@ LOOK_SECONDS = 0.5
 REPORT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """After this time without an answer from the head, or from a node, no run is started there."""
-FIRST_REST, LONGEST_REST = 60.0, 3600.0
-"""Seconds that a node rests after a fault before it is tried."""
 logger = logging.getLogger(__name__)
 
 
@@ -61,18 +60,6 @@ class NodeState:
     def devices_of(self, pool: str) -> list[Device]:
         found = self.report.devices if self.report else ()
         return [d for d in found if (d.id == CPU) == pool.endswith("/cpu")]
-
-
-@dataclass(frozen=True)
-class Rest:
-    """A node's rest after a fault until a trial at a monotonic time; ``reason`` is None once it has passed.
-
-    After another fault within an hour it rests for twice as many ``seconds``.
-    """
-
-    until: float
-    seconds: float
-    reason: str | None
 
 
 class ClusterWatch:
@@ -115,10 +102,7 @@ class ClusterWatch:
 
     def rest(self, node_id: str, reason: str) -> Rest:
         """Start no runs on a node after a fault, until it has rested and passed a trial."""
-        before, now = self._rests.get(node_id), time.monotonic()
-        again = before is not None and now < before.until + LONGEST_REST
-        seconds = min(2 * before.seconds, LONGEST_REST) if before is not None and again else FIRST_REST
-        rest = self._rests[node_id] = Rest(now + seconds, seconds, f"rests after a fault: {reason}")
+        rest = self._rests[node_id] = Rest.after(self._rests.get(node_id), reason)
         return rest
 
     def close(self) -> None:

@@ -275,7 +275,10 @@ def test_a_node_that_cannot_train_says_why(monkeypatch):
     assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.Reporter().report(gpus=2).problem or "")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
-        assert node.Reporter().report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
+        assert (
+            node.Reporter().report(trial=True).problem
+            == "its device cpu cannot compute (the trial ended with status 1)"
+        )
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**10, free=10**6))
     assert "is almost full (1 MB left); free some space" in (node.Reporter().report().problem or "")
 

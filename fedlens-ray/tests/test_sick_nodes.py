@@ -13,6 +13,7 @@ from fedlens_ray.runs import Cluster
 
 from fedcore.base.errors import Elsewhere
 from fedcore.base.events import Event
+from fedcore.jobs import launcher
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
@@ -92,7 +93,7 @@ def test_no_run_is_lost_to_a_node_that_fails_each_of_them(db, queued, watch):
 
 
 def test_a_node_returns_once_it_has_passed_a_trial(watch, reports, monkeypatch):
-    monkeypatch.setattr(nodes, "FIRST_REST", 0.2)
+    monkeypatch.setattr(launcher, "FIRST_REST", 0.2)
     watch.rest("1", "its disk is full")
     assert problem(watch) == "rests after a fault: its disk is full"
     assert problem(watch, "large") is None

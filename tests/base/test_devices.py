@@ -258,3 +258,14 @@ def test_a_gpu_that_others_have_filled_is_a_device(driver, monkeypatch):
     monkeypatch.setattr(devices, "TRIAL", "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')")
     devices.try_gpus()
     assert (devices.refused_gpus(), devices.default_device()) == ([], "GPU-2a")
+
+
+def test_a_gpu_that_rests_is_no_device_and_the_reason_is_said(driver, monkeypatch):
+    driver(H100)
+    devices.let_rest("GPU-2a", "a computation crashed on it")
+    assert devices.default_device() == "cpu" and not devices.answers("GPU-2a")
+    (said,) = devices.refused_gpus()
+    assert said == "NVIDIA H100 rests after a fault: a computation crashed on it; it is tried again by itself"
+    monkeypatch.setattr(devices, "TRIAL", "pass")
+    devices.try_gpus()  # at a worker's start
+    assert devices.default_device() == "GPU-2a" and devices.answers("GPU-2a")

@@ -1,6 +1,8 @@
 """Failures of the machine are told in one sentence."""
 
+import ctypes
 import errno
+import re
 import sqlite3
 import subprocess
 import sys
@@ -73,6 +75,77 @@ def test_a_failure_is_told_in_one_sentence(error, kind, words):
     plain = explain(error, THIS_FILE)
     assert type(plain) is kind
     assert words in str(plain) and str(THIS_FILE) in str(plain) and "\n" not in str(plain)
+
+
+IN_TORCH = (
+    "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+    "might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+)
+OF_A_GPU = {
+    "driver": ["no CUDA-capable device is detected", "initialization error", "unknown error"],
+    "old driver": ["CUDA driver version is insufficient for CUDA runtime version"],
+    "other GPU": ["no kernel image is available for execution on the device", "invalid device function"],
+    "hardware": ["uncorrectable ECC error encountered", "hardware stack error"],
+    "taken": ["CUDA-capable device(s) is/are busy or unavailable"],
+    "crash": [
+        "an illegal memory access was encountered",
+        "unspecified launch failure",
+        "CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
+    ],
+    "display": ["the launch timed out and was terminated"],
+    "index": ["device-side assert triggered"],
+    "GPU": ["invalid argument", "CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx(handle)`"],
+    "GPU memory": ["out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"],
+}
+"""Kind of failure -> how torch words it after "CUDA error: "."""
+OF_ITS_LIBRARIES = {
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED": "crash",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED": "GPU memory",
+    "cuDNN version incompatibility: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH": "other GPU",
+    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`": "crash",
+    "cuFFT error: CUFFT_EXEC_FAILED": "crash",
+    "CUDA driver error: invalid device context": "crash",
+    "NCCL error in: NCCLUtils.hpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details)": "NCCL",
+    "nvrtc: error: invalid value for --gpu-architecture (-arch)": "other GPU",
+    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU": "driver",
+    "The NVIDIA driver on your system is too old (found version 11040).": "old driver",
+    "Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on non "
+    "supported HW": "old driver",
+    "No CUDA GPUs are available": "driver",
+}
+
+
+def test_a_failure_of_a_gpu_is_told_with_the_remedy_of_its_kind():
+    worded = {f"CUDA error: {text}": kind for kind, texts in OF_A_GPU.items() for text in texts}
+    for text, kind in (worded | OF_ITS_LIBRARIES).items():
+        type_, sentence = errors.SENTENCES[kind]
+        plain = explain(RuntimeError(text + IN_TORCH), "here")
+        assert type(plain) is type_ and str(plain) == sentence.format("here", text), text
+    for text in ("Expected all tensors to be on the same device, but found cuda:0 and cpu!", "CUDA is nice"):
+        assert explain(RuntimeError(text), "here") is None
+
+
+def test_every_error_that_torch_names_has_a_sentence_with_a_remedy():
+    """The names are those that torch translates for other GPUs, and of its CUDA libraries if it has them."""
+    import torch
+    from torch.utils.hipify import cuda_to_hip_mappings
+
+    source = Path(cuda_to_hip_mappings.__file__).read_text()
+    names = set(re.findall(r'"(cudaError[A-Z]\w+|CU[A-Z]+_(?:ERROR|STATUS)_\w+)"', source))
+    said = {f"CUDA error: {name}" for name in names}
+    root = Path(torch.__file__).parents[1] / "nvidia"
+    for library in root.glob("*/lib/libcudart.so.*"):
+        cuda = ctypes.CDLL(str(library))
+        cuda.cudaGetErrorString.restype = ctypes.c_char_p
+        said |= {f"CUDA error: {cuda.cudaGetErrorString(code).decode()}" for code in range(1, 1000)}
+    for header in ("cublas_api", "cusolver_common", "cudnn_graph"):
+        for file in root.glob(f"*/include/{header}.h"):
+            found = re.findall(r"\bCU[A-Z]+_STATUS_\w+", file.read_text(errors="replace"))
+            said |= {f"cuDNN error: {name}" for name in found}
+    assert len(said) > 150
+    for text in said:
+        plain = explain(RuntimeError(text + IN_TORCH), "here")
+        assert re.search(r"here.*; .*(then resume|names the line)$", str(plain)), text
 
 
 def test_sqlite_without_memory_is_told_in_one_sentence():

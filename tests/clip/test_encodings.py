@@ -322,3 +322,21 @@ def test_the_cache_tells_data_sets_backbones_and_depths_apart(tmp_path):
         encodings.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
     }
     assert len(paths) == 5
+
+
+def test_images_that_do_not_fit_together_are_encoded_in_fewer(monkeypatch, tmp_path):
+    backbone, passes = pixel_backbone(), []
+
+    def frozen_pass(backbone, pixels):
+        passes.append(len(pixels))
+        if len(pixels) > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return backbone.embed_images(pixels)
+
+    whole = encoded(backbone, noise(), "embedding", tmp_path / "whole")
+    monkeypatch.setattr(encodings, "parse_reads", lambda reads: frozen_pass)
+    notes: list[str] = []
+    few = result_of(encodings.encode(backbone, noise(), "embedding", tmp_path / "few", note=notes.append))
+    assert passes == [64, 32, *[16] * 8]
+    assert notes == ["out of memory: now 16 images are encoded at once"]
+    assert torch.allclose(encodings.read(few), whole, atol=1e-5)

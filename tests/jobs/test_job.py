@@ -6,6 +6,7 @@ import pytest
 
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError
+from fedcore.base.events import Notice, Started
 from fedcore.base.progress import Progress
 from fedcore.jobs import handlers, job, process
 from fedcore.jobs.job import Heartbeat
@@ -162,6 +163,23 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
     assert seen["environment"] == {"threads": 1, "chunk": 32}
     assert seen["resume_from"].endswith("round-3.safetensors")
     assert Store(db).rounds.evaluated(run_id) == list(range(7))
+
+
+def test_the_next_seed_begins_with_what_fitted_into_the_gpus_memory(db, queued):
+    first, second = queued(seeds=(1, 2), rounds=2)
+    fitted, seen = {"chunk": 4, "passes_halved": 2}, []
+
+    def engine(run, **options):
+        seen.append(options["environment"])
+        for event in fake_engine.train(run, **options):
+            yield event
+            if isinstance(event, Started):
+                yield Notice("out of memory: now 4 clients at once", repeats_exactly=False, fitted=fitted)
+
+    for number in (first, second):
+        assert execute(db, partial(handlers.train, engine=engine)) == (number, "done")
+    assert seen == [None, fitted]
+    assert Store(db).runs.environment(first) == {"threads": 1, **fitted}
 
 
 def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):

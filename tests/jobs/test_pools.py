@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,11 +14,12 @@ from fedcore.cli import main as cli
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import ThisMachine
+from fedcore.jobs.process import work
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
-from tests.support.jobs import execute_next
+from tests.support.jobs import execute_next, row, wait_for
 
 GIB = 2**30
 CPU = Device("cpu", "a CPU", memory_total=16 * GIB, memory_used=4 * GIB, load=None)
@@ -184,3 +186,49 @@ def test_the_command_shows_and_moves_the_queue(db, queued, capsys):
     assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["1", "3", "2"]
     assert cli.main(["queue", "9", "--db", str(db)]) == 2
     assert "run 9 is not queued" in capsys.readouterr().err
+
+
+def test_a_faulty_gpu_rests_and_the_other_goes_on(db, queued, monkeypatch, tmp_path):
+    """It took one run after another and interrupted each: six within twenty seconds."""
+    runs = queued(seeds=(1, 2, 3, 4, 5, 6), rounds=1)
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    fault = "CUDA error: uncorrectable ECC error encountered"
+    met = []
+
+    def spawn(claimed, gpu):
+        def handler(job):
+            met.append(gpu)
+            if gpu == "GPU-a":
+                raise RuntimeError(fault)
+            return (yield from fake_engine.training(job))
+
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
+        work(claimed, gpu, handler=handler, revive=lambda store: None)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    crash = [sys.executable, "-c", "import os; os.abort()"]
+    crashed = ThisMachine(["GPU-c"], lambda claimed, gpu: subprocess.Popen(crash))
+    (run,) = queued(seeds=(9,))
+    first = worker.Supervisor(Store(db), crashed)
+    Store(db).queue.move([run])
+    wait_for(lambda: (first.step(), row(db, run).ended)[1])
+    assert crashed.names() == ("tasks",) and devices.rest_of("GPU-c").endswith("ended with signal 6")
+
+    machine = ThisMachine(["GPU-a", "GPU-b"], spawn)
+    supervisor = worker.Supervisor(Store(db), machine)
+    wait_for(lambda: (supervisor.step(), all(row(db, run).ended for run in runs))[1])
+    assert [(row(db, run).state, row(db, run).device) for run in runs] == [("done", "GPU-b")] * 6
+    assert met == ["GPU-a"] + ["GPU-b"] * 6
+    (noted,) = [n.message for run in runs for n in row(db, run).notices if "queued again" in n.message]
+    assert fault in noted
+    assert machine.names() == ("GPU-b", "tasks")
+    assert devices.rest_of("GPU-a").startswith("rests after a fault: the hardware of the GPU reports")
+
+    for fault, seconds in (("it fell off the bus", 2 * launcher.FIRST_REST), ("", None)):
+        monkeypatch.setattr(devices, "trial", lambda gpu, fault=fault: fault)
+        machine._rests["GPU-a"] = before = replace(machine._rests["GPU-a"], until=time.monotonic())
+        assert machine.names() == ("GPU-b", "tasks")  # is being tried
+        wait_for(lambda before=before: machine._rests["GPU-a"].reason != before.reason)
+        assert devices.rest_of("GPU-a") == (f"rests after a fault: {fault}" if fault else "")
+        assert seconds is None or machine._rests["GPU-a"].seconds == seconds
+    assert machine.names() == ("GPU-a", "GPU-b", "tasks")

@@ -17,11 +17,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from fedcore.clip.backbone import Backbone
 from fedcore.methods.federation import Federation, Pool
+from fedcore.share.gpu import READS
 
 DEVICE = torch.device("lazy")
 """A name of torch for which nothing is installed here, and whose backward pass runs in this thread."""
-_READS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "_linalg_check_errors")
-_READ_PREFIXES = ("unique", "_unique", "repeat_interleave.Tensor")
 
 
 class OnDevice(torch.Tensor):
@@ -46,6 +45,10 @@ class OnDevice(torch.Tensor):
     def tolist(self) -> Any:
         """Copy it first."""
         return self.cpu().tolist()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Return where it really lies; its own storage has no address."""
+        return self.held.untyped_storage()
 
     def data_ptr(self) -> int:
         """Return where it really lies."""
@@ -118,7 +121,7 @@ class CountingDevice(TorchDispatchMode):
                 raise AssertionError(f"{name} of tensors here and on the device")
             self.noted[f"to device: {name}"] += 1
         masks = index and any(_is_mask(part) for part in tree_flatten(args[1:2])[0])
-        if on_device and (name.split(".")[0] in _READS or name.startswith(_READ_PREFIXES) or masks):
+        if on_device and (name.split(".")[0] in READS or name == "repeat_interleave.Tensor" or masks):
             self.noted[f"read: {name}"] += 1
 
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import typer
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
@@ -31,6 +30,7 @@ from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation, Pool
 from fedcore.methods.registry import build_config, load_all
+from fedcore.share.gpu import Launches
 from tools.benchmarks import drawn
 
 
@@ -123,22 +123,22 @@ def a_round(name: str, backbone: Backbone, size: Size, limits: Limits) -> Round:
     with Counter(limits) as counted:
         train(method, federation, 1)
     spent = seconds(lambda: train(method, federation, None), backbone.device, 1)
-    return Round(spent, counted.roofline * steps, counted.kernels * limits.launch * steps)
+    return Round(spent, counted.roofline * steps, counted.launches * limits.launch * steps)
 
 
-class Counter(TorchDispatchMode):
+class Counter(Launches):
     """Adds up the least seconds of operations, forward and backward, and their number; views take nothing."""
 
     def __init__(self, limits: Limits) -> None:
         """Begin with nothing."""
         super().__init__()
-        self.limits, self.roofline, self.kernels = limits, 0.0, 0
+        self.limits, self.roofline = limits, 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
+        kwargs, before = kwargs or {}, self.launches
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.launches == before:
             return result
         tensors = [t for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor)]
         memory = {t.untyped_storage().data_ptr(): t for t in tensors}.values()  # views of one are read once
@@ -146,7 +146,6 @@ class Counter(TorchDispatchMode):
         count = flop_registry.get(func._overloadpacket)
         work = count(*args, **kwargs, out_val=result) if count else 0
         self.roofline += max(work / self.limits.operations, moved / self.limits.bytes)
-        self.kernels += 1
         return result
 
 

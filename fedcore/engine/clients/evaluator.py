@@ -8,10 +8,11 @@ samples, whichever pass or process computed them. If a prediction depends on the
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore.base.devices import fitting
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import (
     AFTER_AGGREGATION,
@@ -60,6 +61,13 @@ def evaluated_clients(problem: Problem) -> Tensor:
     return torch.tensor(chosen, dtype=torch.int64)
 
 
+@dataclass
+class Fit:
+    """How often the samples of a forward pass were halved since a GPU's memory was used up."""
+
+    halved: int = 0
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Evaluator of a method's models on a federation's samples.
@@ -74,6 +82,7 @@ class Evaluator:
         between: whether to test as between the first and the last round, see ``Federation.in_between``.
         note: called after each forward pass with the samples and the predicted classes, on the CPU.
             Shape: (models or 1, samples), (models, samples).
+        fit: shared by the evaluators of a process.
     """
 
     method: Method
@@ -85,6 +94,7 @@ class Evaluator:
     homes: tuple[Federation, ...] = ()
     between: bool = False
     note: Callable[[Tensor, Tensor], None] | None = None
+    fit: Fit = field(default_factory=Fit)
 
     @cached_property
     def spaces(self) -> tuple["Evaluator", ...]:
@@ -334,7 +344,10 @@ class Evaluator:
         """Cut samples into forward passes of some models. Shape: index (..., samples)."""
         if self._in_batches:
             return [index]  # the method cuts its own batches
-        return list(index.split(samples_at_once(self.method, self.federation.pool, models), dim=1))
+        return list(index.split(self._at_once(models), dim=1))
+
+    def _at_once(self, models: int) -> int:
+        return max(1, samples_at_once(self.method, self.federation.pool, models) >> self.fit.halved)
 
     def score(self, params: Params, head: Params, index: Tensor) -> Scores:
         """Score each sample: hits and losses in float64 on the CPU.
@@ -364,8 +377,19 @@ class Evaluator:
 
     def _logits(self, params: Params, head: Params, part: Tensor, models: int) -> Tensor:
         """Return the scores of one pass. Shape: part (models or 1, samples)."""
-        x = self.federation.pool.x(part)
-        return call(self.method.logits, params, head, x.expand(models, *x.shape[1:]))
+
+        def compute(samples: int) -> Tensor:
+            pieces = [self.federation.pool.x(piece) for piece in part.split(samples, dim=1)]
+            found = [call(self.method.logits, params, head, x.expand(models, *x.shape[1:])) for x in pieces]
+            return torch.cat(found, 1) if len(found) > 1 else found[0]
+
+        if self._in_batches or not part.shape[1]:
+            return compute(max(1, part.shape[1]))
+        size = min(part.shape[1], self._at_once(models))
+        logits, fitted = fitting(compute, size)
+        while fitted < size and self._at_once(models) > fitted:
+            self.fit.halved += 1
+        return logits
 
     def _hits_and_losses(self, logits: Tensor, part: Tensor) -> Scores:
         """Shape: logits (models, samples, classes), part (models or 1, samples) -> (models, samples) each."""

@@ -26,7 +26,7 @@ from fedcore.base.devices import keep_freed_memory
 from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, Cell
 from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import FirstStep, initial_state, run
-from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated_clients
+from fedcore.engine.clients.evaluator import Evaluator, Fit, Score, Scores, evaluated_clients
 from fedcore.engine.clients.hooks import make, place_of, quoted
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -230,6 +230,7 @@ class Worker:
     Attributes:
         numerics: the properties that affect bitwise results, see ``environment.numerics``.
         mixed: whether the cohorts have different backbones.
+        fit: what fits into the memory of its GPU.
         evaluators: one per cohort; where clients predict among their own classes, one of all clients follows.
     """
 
@@ -237,6 +238,7 @@ class Worker:
     numerics: dict[str, str] = field(default_factory=dict)
     mixed: bool = field(init=False)
     evaluators: list[Evaluator] = field(init=False)
+    fit: Fit = field(default_factory=Fit)
     _first_steps: dict[int, FirstStep] = field(default_factory=dict, repr=False)
     _head: tuple[str, Params] = field(default=("", {}), repr=False)
 
@@ -252,12 +254,14 @@ class Worker:
                 evaluated,
                 c.clients,
                 scores_global=not self.mixed and (i == 0 or whole is not None),
+                fit=self.fit,
             )
             for i, c in enumerate(self.cohorts)
         ]
         if whole is not None:  # the label spaces that no client trains in, once for the models of all clients
             homes = tuple(c.federation for c in self.cohorts)
-            self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes))
+            among_all = Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes, fit=self.fit)
+            self.evaluators.append(among_all)
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:
         """Train a chunk of clients, and evaluate their models if the chunk asks for it."""

@@ -138,8 +138,8 @@ def _global_draws() -> dict[str, object]:
 def faults_named(method: str) -> Iterator[None]:
     """Name the file and line in an error that a method's own code raises.
 
-    Errors of the machine (a full disk, no memory) pass unchanged, as do errors without a line of the method's
-    file in their traceback.
+    Errors of the machine (a full disk, no memory, a GPU) pass unchanged, as do errors without a line of the
+    method's file in their traceback.
     """
     try:
         yield
@@ -147,9 +147,7 @@ def faults_named(method: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         place, shapes = _last_line(registry.registered().get(method), error)
-        no_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-        of_machine = explain(error, None) is not None or no_memory
-        if place is None or of_machine:
+        if place is None or explain(error, None) is not None:
             raise
         said = f"{place}: the method '{method}' raised {first_line(error)}"
         if shapes and isinstance(error, (RuntimeError, IndexError)):  # what torch raises for shapes

@@ -780,6 +780,10 @@ def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
     monkeypatch.setattr(Raises, "error", MemoryError())
     with pytest.raises(MemoryError):  # the machine's
         list(all_rounds(loop))
+    # a GPU reports what an earlier operation did, so the line would be any
+    monkeypatch.setattr(Raises, "error", RuntimeError("CUDA error: device-side assert triggered"))
+    with pytest.raises(RuntimeError, match="^CUDA error"), hooks.faults_named(Raises.name):
+        run_rounds(method, federation, 1)
 
 
 class PlansWithADict(BiasMethod):

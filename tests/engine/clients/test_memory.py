@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcore.base.events import RoundFinished
+from fedcore.base.events import Notice, RoundFinished
 from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator, local
 from fedcore.engine.clients.local import bytes_of_client, clients_at_once
@@ -22,6 +22,7 @@ from fedcore.methods.base import STATE_PARTS
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
 from tests.support.against import build
+from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 ROOT = Path(__file__).parents[3]
@@ -215,3 +216,59 @@ def test_gradients_are_compared_between_the_sampled_participants(five, monkeypat
     assert values(some, "gradient_difference")[-1] < values(everyone, "gradient_difference")[-1]
     assert values(some, "gradient_conflict") != values(everyone, "gradient_conflict")
     assert some.cells == everyone.cells
+
+
+class Crowded(BiasMethod):
+    """Takes two clients at once, three samples in a pass and one attempt at a server step."""
+
+    attempts = 0
+
+    def full(self) -> RuntimeError:
+        return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def train_step(self, params, const, batch):
+        if len(batch.clients) > 2:
+            raise self.full()
+        return super().train_step(params, const, batch)
+
+    def logits(self, params, head, x):
+        if x.shape[1] > 3:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        return super().logits(params, head, x)
+
+    def aggregate(self, state, uploads, generator):
+        self.attempts += 1
+        if self.attempts == 1:
+            raise self.full()
+        return super().aggregate(state, uploads, generator)
+
+
+def crowded(cls: type[BiasMethod], federation, chunk: int) -> Server:
+    return Server(cls(BiasConfig(batch_size=3), federation.problem), federation, 2, chunk=chunk)
+
+
+def test_a_lack_of_a_gpus_memory_is_answered_with_less_at_once_everywhere(monkeypatch):
+    federation = tiny_federation(samples=(9, 5, 7, 6, 8))
+    server = crowded(Crowded, federation, 8)
+    events = list(all_rounds(server))
+    first, second = [e for e in events if isinstance(e, Notice)]
+    assert first.message.startswith("out of memory: now 8 clients at once, and passes with 1/")
+    assert second.message.startswith("out of memory: now 2 clients at once, and passes with 1/")
+    assert second.fitted == server.at_once and first.fitted["passes_halved"] > 0 and server.chunk == 2
+    found, plain = (
+        sorted((e.round, cell) for e in events if isinstance(e, RoundFinished) for cell in e.cells)
+        for events in (events, all_rounds(crowded(BiasMethod, federation, 2)))
+    )
+    assert [(r, c._replace(loss=0)) for r, c in found] == [(r, c._replace(loss=0)) for r, c in plain]
+    assert [c.loss for _, c in found] == pytest.approx([c.loss for _, c in plain], rel=1e-5)
+
+    again = crowded(Crowded, federation, 2)
+    again.worker.fit.halved = server.worker.fit.halved
+    assert not [e for e in all_rounds(again) if isinstance(e, Notice)], "the next seed begins with less"
+
+    def never(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Crowded, "logits", never)
+    with pytest.raises(torch.OutOfMemoryError):
+        list(all_rounds(crowded(Crowded, federation, 1)))
