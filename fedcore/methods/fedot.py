@@ -70,8 +70,8 @@ class FedOTConfig(MethodConfig):
     )
     classifier: Literal["weights", "prompt"] = hyper(
         "weights",
-        "What the clients learn together: the classifier's weights (paper), or a prompt of four tokens, drawn "
-        "at random, whose class features are the classifier (Appendix E.3)",
+        "What the clients learn together: the classifier's weights (paper), or a prompt of four tokens, "
+        "drawn at random, whose class features are the classifier (Appendix E.3)",
         title="learned classifier",
         words={"weights": "its weights", "prompt": "a prompt"},
     )

@@ -308,7 +308,8 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(federation):
 @pytest.mark.parametrize("kind", ["cayley", "adapter"])
 def test_a_prompt_behind_a_rotation_trains_as_appendix_e_3_has_it(federation, kind):
     """The oracle's logits with the unit class features of a prompt, which open_clip's text tower reads."""
-    method, clip = build("fedot", federation, **FAST, local_transform=kind, classifier="prompt"), federation.problem
+    method = build("fedot", federation, **FAST, local_transform=kind, classifier="prompt")
+    clip = federation.problem
     tower = clip.backbone.model, clip.backbone.tokenizer
 
     def loss(params, x, y):

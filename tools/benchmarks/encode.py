@@ -60,6 +60,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     """Draw the pictures, then measure the parts, the pipeline and a second run."""
     import torch
 
+    from fedcore.base.devices import usable_cpus
     from fedcore.base.progress import result_of
     from fedcore.clip import encodings
     from fedcore.data import catalog, integrity
@@ -69,7 +70,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     images = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
     backbone = load(name, folder)
-    workers = encodings.default_workers(len(images)) if workers is None else workers
+    workers = usable_cpus() if workers is None else workers
     size = encodings.estimate(backbone.spec, len(images), reads)
     cores, threads = psutil.cpu_count(), torch.get_num_threads()
     print(f"{cores} cores, torch {torch.__version__} with {threads} threads, {workers} decoding threads")
