@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted
+from fedcore.methods import registry
 from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.client_graph import ABOUT, client_graphs
@@ -249,7 +250,12 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 for notice in runs[i].notices
                 if notice.message.startswith(NO_VALUE)
             ]
-            for line in dict.fromkeys(gaps):
+            trained = {run for run, round_, _ in shown if round_ > 0}
+            for panel in drawn:
+                if trained.issuperset(panel.runs) and not panel.shared and with_shared_row(panel).shared:
+                    method = registry.find(panel.method)
+                    gaps += [method.about.alike] if method is not None else []
+            for line in dict.fromkeys(filter(None, gaps)):
                 st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note

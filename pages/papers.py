@@ -92,6 +92,9 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     chosen = draw_html(table_html(table, by_value, snapshot.cost, findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
+    lacking = {c.value.method: c.reason for c in cells if c.status == "not implemented"} if runs else {}
+    for method, why in lacking.items():
+        st.caption(f"**{markup.md(method)}** cannot be run: {markup.md(why)}.")
     fill.draw_readings(table, snapshot)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:

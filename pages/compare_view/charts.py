@@ -24,9 +24,9 @@ from fedcore.results.costs import (
 )
 from fedcore.results.curves import AXES, BANDS, Band
 from fedcore.results.matrices import (
-    FIRST,
     Panels,
     difference_panel,
+    first_matrix,
     matrix_views,
     over_common_seeds,
     paired_panels,
@@ -77,7 +77,7 @@ def draw_matrices(shown: ShownComparison) -> None:
         for name, v in views.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        first = list(titles).index(FIRST)
+        first = list(titles).index(first_matrix(compared.rows))
         view = session.choose(st.selectbox, "Matrix", titles, "matrix", index=first, width=380)
         fitted = st.toggle(
             "Fit colours to the values",
