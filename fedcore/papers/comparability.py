@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.papers import library
-from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.equivalents import NoEquivalent, equivalent, parts_of_mean
 from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load_all
@@ -168,7 +168,7 @@ COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
     "not comparable": "can be run, but measures another quantity than the paper",
     "no data": "method and setting exist, but the data set is not in the catalog",
     "not implemented": "FedLens lacks the method or the setting, whatever the data",
-    "no run": "not the result of one run, but a mean over several data sets, a count or a time",
+    "no run": "not the result of runs that FedLens knows",
 }
 """Column -> its meaning."""
 
@@ -188,6 +188,8 @@ def coverage(
 
 
 def _column(value: PublishedValue) -> CoverageColumn:
+    if parts := parts_of_mean(value):
+        return max(map(_column, parts), key=list(COVERAGE_COLUMNS).index)
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
         return "no run" if found.status == "no single run" else found.status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -44,10 +44,20 @@ class NoEquivalent:
     reason: str
 
 
+def parts_of_mean(value: PublishedValue) -> tuple[PublishedValue, ...]:
+    """Return what a mean over data sets averages, a value for each of them; empty for any other value."""
+    rules = runs(library.find(value.paper).work).means
+    rule = next((rule for rule in rules if rule.is_about(value)), None)
+    if rule is None:
+        return ()
+    setting, metric = rule.parts.get("setting", value.setting), rule.parts.get("metric", value.metric)
+    return tuple(replace(value, dataset=name, setting=setting, metric=metric) for name in rule.over)
+
+
 @library.cached
 def equivalent(value: PublishedValue) -> PrintedMethod | NoEquivalent:
     """Return the method and fields that measure a published value, or the reason why none do."""
-    if value.dataset.startswith("avg") or value.metric == "Performance (%)":
+    if value.dataset.startswith("avg") or parts_of_mean(value):
         return NoEquivalent("no single run", "a mean over several data sets")
     if "parameters" in value.metric:
         return NoEquivalent("no single run", "a count, not a run")

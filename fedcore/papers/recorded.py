@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shar
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, mean_or_none, spread
+from fedcore.results.statistics import Stat, ValuesBySeed, mean_or_none, spread
 from fedcore.results.summary import Comparability
 from fedcore.store import RunRow, Store
 
@@ -68,12 +68,14 @@ class Measurement:
         stat: mean over seeds in the value's unit; None if the runs do not measure it.
         runs: the runs that it was read from.
         reason: why the runs gave no value; else empty.
+        by_seed: the value of each seed.
     """
 
     stat: Stat | None
     runs: tuple[int, ...]
     comparability: Comparability
     reason: str = ""
+    by_seed: ValuesBySeed = field(default_factory=dict)
 
 
 class RecordedRuns:
@@ -254,8 +256,8 @@ class RecordedRuns:
         results = self.results(key, value.rule)
         exact = [r for r in results if not self._caveats[r.run.id]]
         for chosen in (exact, results):
-            stat = spread(self.by_seed(value, chosen, held_out, domains).values())
-            if stat is not None:
+            by_seed = self.by_seed(value, chosen, held_out, domains)
+            if by_seed:
                 break
         if not chosen:
             return None
@@ -263,8 +265,10 @@ class RecordedRuns:
         read = [r for r in chosen if r.run.held_out in parts]
         caveats = [self._caveats[r.run.id] for r in read]
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
-        elsewhere = stat is None and value.metric == "local" and not rehearsal
-        return Measurement(stat, tuple(r.run.id for r in read), against, OTHER_TEST_SET if elsewhere else "")
+        elsewhere = not by_seed and value.metric == "local" and not rehearsal
+        reason = OTHER_TEST_SET if elsewhere else ""
+        ids = tuple(r.run.id for r in read)
+        return Measurement(spread(by_seed.values()), ids, against, reason, by_seed)
 
 
 def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:

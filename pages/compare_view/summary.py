@@ -92,7 +92,7 @@ def draw(shown: ShownComparison) -> None:
             st.caption(f"Hidden, but counted for best values and p: {hidden}.")
         if presets := table.printed.presets_text(rows):
             st.caption(markup.md(presets))
-        if choice.baseline is not None and table.baseline is None:
+        if choice.baseline is not None and table.baseline is None and of is summary:
             label = markup.md(markup.clipped(choice.baseline))
             st.caption(f"The baseline {label} has no run in this setting.")
         _draw_breakdowns(rows, i)
