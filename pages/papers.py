@@ -343,6 +343,13 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Reported round of the paper: {paper.rule_text}."
     )
+    if table.cells:
+        head, *rows = table.cells
+        texts = [[esc(text) for text in row] for row in rows]
+        st.html(markup.table_html([(name, "prose") for name in head], texts, table.title))
+        st.caption("As printed: this table has no results that runs could give.")
+        draw_notes(table)
+        return
     if not has_runs(table.paper, table.table):
         reason = paper.why_not(table.table)
         st.info(f"FedLens cannot run this table: {markup.md(reason)}.", icon=":material/block:")

@@ -8,7 +8,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fedcore.base.progress import first_few, listed
+from fedcore.base.progress import counted, first_few, listed
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
@@ -28,7 +28,7 @@ from fedcore.papers.equivalents import (
 )
 from fedcore.papers.experiments import data_names, printed_backbone, published
 from fedcore.papers.mini import COMPARED
-from fedcore.papers.published import PublishedValue, load, values_of
+from fedcore.papers.published import PublishedValue, computed, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.averages import mean_over
 from fedcore.results.rows import SeedAndDomain
@@ -293,6 +293,11 @@ class TableCell:
         return self.measurement.stat if self.measurement else None
 
     @property
+    def seeds_text(self) -> str:
+        """The number of seeds behind our value, or that it was counted without a run."""
+        return "" if self.stat is None else counted(self.stat.n, "seed") if self.stat.n else "computed"
+
+    @property
     def gap(self) -> float | None:
         """Our value minus the printed one; None if the two must not be compared, as in a rehearsal."""
         if self.stat is None or self.status not in ("comparable", "with a caveat"):
@@ -337,14 +342,18 @@ def table_cells(
     of_runs = {value: source for value, source in sources.items() if isinstance(source, RunSource)}
     recorded.read_results((source.variant.key, value.rule) for value, source in of_runs.items())
     lacks = {source: available.lacks(source.variant.config) for source in set(of_runs.values())}
-    found = {}
+    found: dict[PublishedValue, TableCell] = {}
     for value, source in sources.items():
-        if isinstance(source, NoEquivalent):
+        if (count := computed(value)) is not None:
+            against = comparability(value)
+            ours = Measurement(Stat(count, None, 0), (), against)
+            found[value] = TableCell(value, against.state, measurement=ours, comparability=against)
+        elif isinstance(source, NoEquivalent):
             found[value] = TableCell(value, source.status, reason=source.reason)
-            continue
-        key = source.variant.key
-        ours = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
-        found[value] = cell_of(recorded, value, source, ours, lacks[source])
+        else:
+            key = source.variant.key
+            measured = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
+            found[value] = cell_of(recorded, value, source, measured, lacks[source])
     return {
         value: _mean_cell(value, [found[part] for part in parts]) if parts else found[value]
         for value, parts in means.items()

@@ -14,7 +14,7 @@ from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent, parts_of_mean
 from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.published import PublishedValue, load_all
+from fedcore.papers.published import PublishedValue, computed, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES, Comparability, ComparabilityState
@@ -190,11 +190,13 @@ def coverage(
 def _column(value: PublishedValue) -> CoverageColumn:
     if parts := parts_of_mean(value):
         return max(map(_column, parts), key=list(COVERAGE_COLUMNS).index)
+    if computed(value) is not None:
+        return comparability(value).state
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
         return "no run" if found.status == "no single run" else found.status
     named = data_names(library.find(value.paper).work).get(value.dataset)
-    return comparability(value).state if named in catalog.names() else "no data"
+    return comparability(value).state if named in catalog.names() or not value.dataset else "no data"
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

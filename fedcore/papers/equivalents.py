@@ -13,7 +13,7 @@ from fedcore.methods import class_texts, registry
 from fedcore.papers import library
 from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_names, runs
 from fedcore.papers.library import RUNS_FILE
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import PublishedValue, computed
 from fedcore.results.metrics import Metric
 from fedcore.results.settings import unused_fields
 
@@ -27,7 +27,8 @@ MEASURED: dict[str, Metric | None] = {
     "comprehensive": "comprehensive",
     "condition number": None,
     "pseudo-gradient cosine": None,
-    "Comm. (M/epoch)": None,
+    "Infer. Time (s/batch)": None,
+    "time (ms)": None,
 }
 """Printed metric that runs measure -> the column of a comparison with the same quantity, if there is one."""
 
@@ -59,10 +60,8 @@ def equivalent(value: PublishedValue) -> PrintedMethod | NoEquivalent:
     """Return the method and fields that measure a published value, or the reason why none do."""
     if value.dataset.startswith("avg") or parts_of_mean(value):
         return NoEquivalent("no single run", "a mean over several data sets")
-    if "parameters" in value.metric:
-        return NoEquivalent("no single run", "a count, not a run")
-    if value.metric.startswith("Infer. Time"):
-        return NoEquivalent("no single run", "a time on the authors' machine")
+    if computed(value) is not None:
+        return NoEquivalent("no single run", "counted without a run; the page Papers has the count")
     paper = library.find(value.paper)
     rules = runs(paper.work).methods
     if not rules:

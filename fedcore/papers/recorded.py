@@ -44,6 +44,13 @@ OTHER_TEST_SET = (
 """The reason why a run that was recorded without class sets has no FedAlign local performance."""
 
 
+PHASES = {
+    "Global Prompt Decomposition": "decomposition_ms",
+    "Local Prompt Projection": "projection_ms",
+}
+"""Phase of SDFed's Table 5 -> the diagnostic that measures it (``SDFedConfig.timed``)."""
+INFERENCE_BATCH = 256
+"""Images in a batch of FedDEAP's on DomainNet, for the time of a batch in its Table 4."""
 RoundShares = Mapping[tuple[int, int], Mapping[str, float]]
 """Run and round -> accuracies as shares of one, NaN without a value, see ``round_shares``."""
 
@@ -207,12 +214,10 @@ class RecordedRuns:
             return mean_or_none(row.value for row in rows)
         if metric == "pseudo-gradient cosine":  # pairwise, averaged over all rounds
             return mean_or_none(row.value for row in diagnostics.of_run(run.id, "gradient_conflict"))
-        if metric == "Comm. (M/epoch)":
-            # millions of scalars that a client sends in a round (the paper does not say what it counts)
-            rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
-            clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
-            scalars = mean_or_none(r.scalars_up for r in rounds)
-            return scalars / clients / 1e6 if scalars is not None and clients else None
+        if value.setting in PHASES:
+            return mean_or_none(d.value for d in diagnostics.of_run(run.id, PHASES[value.setting]))
+        if metric in ("time (ms)", "Infer. Time (s/batch)"):
+            return self._seconds(value.setting, run)
         if metric == "local":  # on a client's own test samples, or on all samples of its classes
             local = local_performance(value)
             stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
@@ -222,6 +227,20 @@ class RecordedRuns:
         if of_domain and domain is not None:
             return self._mean_accuracy(result, f"own on {domain}")
         return self._mean_accuracy(result, "own" if column == "personal" else str(column))
+
+    def _seconds(self, phase: str, run: RunRow) -> float | None:
+        """Return the milliseconds of a phase of SDFed's Table 5, or the seconds that testing a batch takes."""
+        rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
+        if phase == "Global Prompt Aggregation":
+            seconds = mean_or_none(r.seconds_aggregate for r in rounds)
+            return None if seconds is None else 1000 * seconds
+        if phase == "Local Model Training":  # of one client; they are trained together
+            clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
+            seconds = mean_or_none(r.seconds_train for r in rounds)
+            return 1000 * seconds / clients if seconds is not None and clients else None
+        tested = sum(cell.total for cell in self.store.cells.at_rounds({run.id: [run.rounds_done]}))
+        seconds = rounds[-1].seconds_evaluate if rounds else None
+        return INFERENCE_BATCH * seconds / tested if seconds is not None and tested else None
 
     def _mean_accuracy(self, result: RunResult, name: str, stage: int | None = None) -> float | None:
         """Return the mean of an accuracy over the selected rounds, in per cent; None if a round lacks it.

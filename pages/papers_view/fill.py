@@ -174,7 +174,7 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
         ours += " (rehearsal, no evidence)"
     rows = [
         ["Printed", f"{markup.esc(cell.value.text)} ({markup.esc(value.source)})"],
-        ["Ours", markup.esc(ours) + (f", n = {cell.stat.n}" if cell.stat else "")],
+        ["Ours", markup.esc(", ".join(filter(None, (ours, cell.seeds_text))))],
         ["Difference", markup.esc(cell.gap_text or "-")],
         ["Metric", markup.esc(f"{value.metric}; the paper reports {RULES[value.rule]}")],
         ["Status", markup.esc(f"{cell.status}: {STATUSES[cell.status]}")],
