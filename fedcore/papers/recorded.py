@@ -229,7 +229,7 @@ class RecordedRuns:
         return self._mean_accuracy(result, "own" if column == "personal" else str(column))
 
     def _seconds(self, phase: str, run: RunRow) -> float | None:
-        """Return the milliseconds of a phase of SDFed's Table 5, or the seconds that testing a batch takes."""
+        """Return the milliseconds of a phase of SDFed's Table 5, or else the seconds to test a batch."""
         rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
         if phase == "Global Prompt Aggregation":
             seconds = mean_or_none(r.seconds_aggregate for r in rounds)
