@@ -241,7 +241,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
         charts.draw_payload(content, "live_grid")
-        if settings.view == "matrix":  # why panels have a column without values
+        if settings.view == "matrix":  # why panels have a column without values, or rows that are alike
             runs = {r.id: r for r in store.runs.get([i for panel in drawn for i in panel.runs])}
             gaps = [
                 f"{runs[i].label}: {notice.message}"
@@ -250,11 +250,8 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 for notice in runs[i].notices
                 if notice.message.startswith(NO_VALUE)
             ]
-            trained = {run for run, round_, _ in shown if round_ > 0}
-            for panel in drawn:
-                if trained.issuperset(panel.runs) and not panel.shared and with_shared_row(panel).shared:
-                    method = registry.find(panel.method)
-                    gaps += [method.about.alike] if method is not None else []
+            methods = (registry.find(panel.method) for panel in drawn)
+            gaps += [method.about.alike for method in methods if method is not None]
             for line in dict.fromkeys(filter(None, gaps)):
                 st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)

@@ -110,7 +110,7 @@ class About:
         summary: the idea in a few sentences, shown beside the form.
         family: whether it is listed as a method or as a baseline.
         prompts: names of its learned prompts -> their names in tables.
-        alike: why the rows of its personal models may equal the global model's, in a sentence.
+        alike: why the rows of its personal models may hardly differ from the global model's, in a sentence.
     """
 
     title: str

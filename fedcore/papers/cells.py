@@ -374,8 +374,6 @@ def _mean_cell(value: PublishedValue, parts: Sequence[TableCell]) -> TableCell:
     if not complete and measured:
         lacking = listed([part.value.dataset for part in parts if part.stat is None])
         reason = f"a mean over {len(parts)} data sets, of which {lacking} are not measured yet"
-    elif complete and not by_seed:
-        reason = "no seed was run on all of the data sets"
     ours = None
     if by_seed:
         runs = tuple(dict.fromkeys(run for m in measured for run in m.runs))

@@ -31,6 +31,8 @@ MEASURED: dict[str, Metric | None] = {
     "time (ms)": None,
 }
 """Printed metric that runs measure -> the column of a comparison with the same quantity, if there is one."""
+TIMES = ("time (ms)", "Infer. Time (s/batch)")
+"""Metrics that are times on the machine of the runs."""
 
 
 @dataclass(frozen=True)

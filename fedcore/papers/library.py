@@ -28,11 +28,18 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
+COMPUTED_FILE = "computed.csv"
 FILES = (
-    "paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml", "findings.csv", "computed.csv"
-)  # fmt: skip
+    "paper.toml",
+    "values.csv",
+    "reasons.csv",
+    "runs.toml",
+    "choices.toml",
+    "findings.csv",
+    COMPUTED_FILE,
+)
 """The files of a paper's folder."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE, COMPUTED_FILE = FILES
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE = FILES[:-1]
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")

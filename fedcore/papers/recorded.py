@@ -18,6 +18,7 @@ from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import (
     MEASURED,
+    TIMES,
     content,
     content_key,
     domains_of,
@@ -216,7 +217,7 @@ class RecordedRuns:
             return mean_or_none(row.value for row in diagnostics.of_run(run.id, "gradient_conflict"))
         if value.setting in PHASES:
             return mean_or_none(d.value for d in diagnostics.of_run(run.id, PHASES[value.setting]))
-        if metric in ("time (ms)", "Infer. Time (s/batch)"):
+        if metric in TIMES:
             return self._seconds(value.setting, run)
         if metric == "local":  # on a client's own test samples, or on all samples of its classes
             local = local_performance(value)

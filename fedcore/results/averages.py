@@ -14,11 +14,11 @@ import numpy as np
 
 from fedcore.base.progress import listed
 from fedcore.config import RunConfig
-from fedcore.config.field_names import data_titles, field_phrase, seeds_text, value_text
+from fedcore.config.field_names import data_titles, seeds_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RunResult, value_per_seed
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.settings import flatten, protocol_title
+from fedcore.results.settings import protocol_title
 from fedcore.results.statistics import ValuesBySeed, group_by, spread
 
 
@@ -64,7 +64,6 @@ def over_data_sets(compared: Comparison) -> Comparison:
             if unused := {seed for part in row.parts for seed in part.seeds} - set(row.seeds):
                 left_out = f"{seeds_text(unused)} left out, which not all data sets have"
                 notes.append(f"{label}, mean over data sets: {left_out}")
-        notes += _differing([configs[key] for key in keys])
     return replace(compared, rows=tuple(rows), settings=settings, notes=tuple(dict.fromkeys(notes)))
 
 
@@ -86,14 +85,3 @@ def _mean_row(setting: str, members: Sequence[ComparisonRow]) -> ComparisonRow |
     others = (f"{data_titles(row.config)}: {row.other_tests}" for row in members if row.other_tests)
     mean = replace(members[0], setting=setting, runs=runs, stats=stats, breakdowns={}, members=tuple(members))
     return replace(mean, other_tests="; ".join(others)) if runs else None
-
-
-def _differing(configs: Sequence[RunConfig]) -> list[str]:
-    """Note the fields of the partition in which the settings of a group differ."""
-    flat = [flatten(config) for config in configs]
-    notes = []
-    for name in (n for n in flat[0] if n.startswith("partition.")):
-        values = list(dict.fromkeys(value_text(name, fields.get(name)) for fields in flat))
-        if len(values) > 1:
-            notes.append(f"these data sets differ in {field_phrase(name)}: {', '.join(values)}")
-    return notes

@@ -252,7 +252,7 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     st.session_state[f"{place}.edits"] = edits
     _captions(start, texts, edits is not None, classes)
     source = descriptions.file_of(name, root)
-    if edits is None and source is not None and source.is_relative_to(ASSETS):
+    if texts == defaults and source is not None and source.is_relative_to(ASSETS):
         st.caption("These texts were written for FedLens; FedAlign's own are not public.")
     if stray:
         have = "texts have" if stray > 1 else "text has"

@@ -101,9 +101,9 @@ class FedAlign(Described):
                 unit="Weight",
             ),
         ),
-        alike="FedAlign: every personal row equals the global model's, because personal encoders differ from "
-        "it in the mixed upper layers alone, by so little after few small steps that no prediction changes; "
-        "a larger lr or gamma, or a lower boundary_layer, sets them apart.",
+        alike="FedAlign: where personal rows equal the global model's, or nearly so, the personal encoders "
+        "differ from it in the mixed upper layers alone, and by too little after few small steps to change "
+        "predictions; a larger lr or gamma, or a lower boundary_layer, sets them apart.",
     )
     Config = FedAlignConfig
     shared = ("text",)

@@ -178,12 +178,6 @@ class SDFed(TwoPrompts):
                 better="lower",
             ),
             LENGTH_CHART,
-            DiagnosticChart(
-                "Milliseconds of the subspace refinement",
-                {"decomposition_ms": "decomposition", "projection_ms": "projection"},
-                better="lower",
-                note="For one client in a round; recorded with timed.",
-            ),
         ),
     )
     Config = SDFedConfig
