@@ -1,7 +1,6 @@
 """The devices and the memory of this machine, and what a process may use of them, without loading torch."""
 
 import ctypes
-import gc
 import importlib.util
 import os
 import platform
@@ -331,6 +330,25 @@ def peak_memory(device: str) -> int:
     return size if sys.platform == "darwin" else size * 1024
 
 
+def used_memory(device: str) -> int:
+    """Return the bytes of memory that this process uses now, of a GPU or of the machine."""
+    torch = sys.modules.get("torch")
+    if device != CPU and torch is not None:
+        return int(torch.cuda.memory_reserved()) + CUDA_CONTEXT
+    return int(psutil.Process().memory_info().rss)
+
+
+def answers(device: str) -> bool:
+    """Return whether this process can go on with its device; some errors of CUDA last until its end."""
+    torch = sys.modules.get("torch")
+    try:
+        if device != CPU and torch is not None:
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
 def reset_peak_memory(device: str) -> None:
     """Let ``peak_memory`` begin anew in a process that has worked before.
 
@@ -340,7 +358,6 @@ def reset_peak_memory(device: str) -> None:
     if device != CPU and torch is not None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    gc.collect()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

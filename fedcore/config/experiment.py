@@ -150,7 +150,7 @@ def dumps(experiment: Experiment) -> str:
     for name in ("sweep", "cohorts", "reproduces", "transfer", "further_data"):
         if not content[name]:
             del content[name]
-    for name in ("keep_checkpoints", "held_out_share"):
+    for name in ("keep_checkpoints", "held_out_share", "order"):
         if content[name] == Experiment.model_fields[name].default:
             del content[name]
     if experiment.tuning is not None:  # a repeated search has its own result

@@ -429,6 +429,10 @@ class RunConfig(Part):
     keep_checkpoints: KeepCheckpoints = "last"
 
 
+Order = Literal["in turn", "one after another"]
+"""In which order the runs of an experiment on one device train."""
+
+
 class Reproduces(Part):
     """Published values that an experiment reproduces: lines of a paper's ``values.csv``."""
 
@@ -508,6 +512,12 @@ class Experiment(Part):
         title="checkpoints kept",
         description="Checkpoints that a finished run keeps: the last round, the best round on validation "
         "samples, all rounds, or none; analyses such as Grad-CAM need one",
+    )
+    order: Order = Field(
+        "in turn",
+        title="runs on one device",
+        description="How the runs of one device train: in turn, a few rounds each, so that all heatmaps grow "
+        "together, or one after another, as `fedlens run` does; no accuracy depends on it",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,

@@ -63,7 +63,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     earlier = earlier or {}
     # The thread count is part of the numbers: torch splits a sum among its threads, and the order of the
     # partial sums decides the last bits.
-    threads = int(earlier.get("threads") or _wanted_threads() or torch.get_num_threads())
+    threads = int(earlier.get("threads") or _wanted_threads() or _threads_of_torch())
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.startswith("cuda"):
@@ -97,6 +97,8 @@ def _wanted_threads() -> int | None:
     return int(given) if given else None
 
 
+_threads_of_torch = cache(lambda: torch.get_num_threads())
+"""The number that torch chose in this process, before a run set its own."""
 _version = cache(metadata.version)
 
 

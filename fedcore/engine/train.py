@@ -169,7 +169,7 @@ def train(
             yield from arithmetic_notices(run, resolved, device if spread is None else spread.device)
             if spread is not None:
                 yield from _spread_notices(server, spread, device, unlike)
-            yield from _watched_rounds(run, setup, server)
+            yield from _watched_rounds(run, setup, server, resolved["threads"])
 
 
 def _spread_notices(server: Server, spread: Spread, device: str, unlike: Sequence[str]) -> Iterator[Notice]:
@@ -211,7 +211,7 @@ def _choose_chunk(server: Server, spread: Spread | None) -> Iterator[Notice]:
     server.chunk = min(fitting, -(-participants // processes)) if processes > 1 else fitting
 
 
-def _watched_rounds(run: RunConfig, setup: RunSetup, server: Server) -> Iterator[Event]:
+def _watched_rounds(run: RunConfig, setup: RunSetup, server: Server, threads: int) -> Iterator[Event]:
     """Run the rounds, and check after each whether its encodings or weights have changed on the disk."""
     warned = False
     for event in all_rounds(server):
@@ -225,6 +225,7 @@ def _watched_rounds(run: RunConfig, setup: RunSetup, server: Server) -> Iterator
                     "round is discarded; resume the run, which checks the encoding or makes it again"
                 )
         yield event
+        torch.set_num_threads(threads)  # another run of this process may have trained in the meantime
         if not warned and any(b.files.changed() for b in setup.backbones):
             warned = True
             yield Notice(

@@ -12,8 +12,8 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,10 +50,28 @@ BEAT_SECONDS = 5.0  # between two heartbeats
 LOOK_SECONDS = 0.5  # between two looks for a requested stop
 RETRY_SECONDS = (2.0, 10.0, 60.0)
 """Pauses before a job is tried again after a transient failure, such as a network error."""
+PAUSE_SECONDS = 0.1  # between two looks whether a pause has ended; a stop need not wait for its end
+Listen = Callable[[Event], None]
 logger = logging.getLogger(__name__)
 
 
-def execute(
+def execute(claim: Claim, heartbeat: Heartbeat, listen: Listen = lambda event: None, **options: Any) -> str:
+    """Execute one claimed job to its end, with the arguments and the result of ``steps``.
+
+    Args:
+        listen: called with every event after it was recorded (progress bars).
+    """
+
+    def heard(event: Event | None) -> None:
+        if event is None:
+            time.sleep(PAUSE_SECONDS)
+        else:
+            listen(event)
+
+    return result_of(steps(claim, heartbeat, **options), heard)
+
+
+def steps(
     claim: Claim,
     heartbeat: Heartbeat,
     *,
@@ -61,21 +79,21 @@ def execute(
     device: str = CPU,
     terminated: Callable[[], bool] = lambda: False,
     ends_as: str = "interrupted",
-    listen: Callable[[Event], None] = lambda event: None,
-    remote_memory: Callable[[], int] | None = None,
+    memory: Callable[[], int] | None = None,
+    elsewhere: bool = False,
     queues_again: bool = True,
-) -> str:
-    """Execute one claimed job and record its events and its end.
+) -> Generator[Event | None, None, str]:
+    """Execute one claimed job step by step: yield every event after it was recorded, and record its end.
 
-    A transient failure is retried a few times, each time after a pause and from the last checkpoint. A full
-    disk stops the job, and so does the run's time limit.
+    A transient failure is retried a few times, each time after a pause and from the last checkpoint; during
+    the pause None is yielded. A full disk stops the job, and so does the run's time limit, which does not
+    count the time that the caller takes between two steps.
 
     Args:
         handler: default: that of the job's kind.
         terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
-        listen: called with every event after it was recorded (progress bars).
-        remote_memory: given for a job that another machine executes and this process only records; returns
-            the peak memory there in bytes.
+        memory: returns the peak memory of the job in bytes; default: that of this process.
+        elsewhere: whether another machine executes the job and this process only records it.
         queues_again: whether a run goes back to the queue, for another machine, if its machine failed.
 
     Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``queued`` if another
@@ -92,16 +110,26 @@ def execute(
         return heartbeat.stop_requested or heartbeat.lost or terminated() or time.monotonic() >= deadline
 
     job = Job(claim, {}, folder, torch_name(device), should_stop, log)
-    memory = remote_memory or partial(peak_memory, device)
     try:
         # From `begin` on this process holds the owner's lock, so nobody takes the job for dead. Only then may
         # it delete the files of an earlier attempt, whose process is certainly gone.
-        claim.begin(elsewhere=remote_memory is not None)
+        claim.begin(elsewhere=elsewhere)
         heartbeat.watch(claim)
         (folder / ARRAYS_NAME).unlink(missing_ok=True)
         check_room(folder)
         job = replace(job, args=claim.arguments())
-        result = _with_retries(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
+        writer = EventWriter(job, memory or partial(peak_memory, device))
+        recorded = _with_retries(job, handler or load_handler(claim.kind), writer)
+        with closing(recorded):
+            while True:
+                try:
+                    event = next(recorded)
+                except StopIteration as end:
+                    result = end.value
+                    break
+                left = time.monotonic()
+                yield event
+                deadline += time.monotonic() - left
         claim.finish("done", result=result)
         log("done")
         return "done"
@@ -123,27 +151,19 @@ def execute(
 
 
 def _with_retries(
-    job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
-) -> dict[str, Any]:
-    """Run a handler to its end, with retries after transient failures; returns its result.
+    job: Job, handler: Handler, writer: EventWriter
+) -> Generator[Event | None, None, dict[str, Any]]:
+    """Record the events of a handler, with retries after transient failures; returns its result.
 
     Memory errors are transient too: other programs and other runs share the memory, and what they free helps
     the next attempt. Each attempt starts from the last checkpoint, so a retry costs at most one round.
     """
 
-    def record(event: Event) -> None:
-        writer.write(event)
-        listen(event)
-        # Not after other events: after a round the handler still prunes checkpoints, and a run that reported
-        # its last round is done, not stopped.
-        if isinstance(event, Progress) and job.should_stop():
-            raise Stopped
-
     for number, pause in enumerate((*RETRY_SECONDS, None), 1):
         try:
             if job.should_stop():
                 raise Stopped
-            result: dict[str, Any] | None = result_of(handler(job), record)
+            result = yield from _recorded(job, handler, writer)
             if result is not None:
                 return result
         except (Stopped, LostClaim):
@@ -155,12 +175,29 @@ def _with_retries(
                 raise
             job.log(traceback.format_exc())
             writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
-            end = time.monotonic() + pause  # in short sleeps, so that a stop need not wait for the pause
+            end = time.monotonic() + pause
             while time.monotonic() < end and not job.should_stop():
-                time.sleep(min(pause, 0.1))
+                yield None
             continue
         break
     raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
+
+
+def _recorded(
+    job: Job, handler: Handler, writer: EventWriter
+) -> Generator[Event, None, dict[str, Any] | None]:
+    with closing(handler(job)) as work:
+        while True:
+            try:
+                event = next(work)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+            writer.write(event)
+            yield event
+            # Not after other events: after a round the handler still prunes checkpoints, and a run that
+            # reported its last round is done, not stopped.
+            if isinstance(event, Progress) and job.should_stop():
+                raise Stopped
 
 
 def _fail(job: Job, error: Exception, queues_again: bool) -> str:

@@ -79,13 +79,15 @@ class Machines(Protocol):
         """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
-def fits(store: Store, device: Device, waiting: int) -> bool:
+def fits(store: Store, device: Device, waiting: int, unmeasured: int | None = None) -> bool:
     """Return whether a queued run fits into a device's memory beside those that run there.
 
-    A run needs the peak memory of earlier runs of its setting (its config without the seed); if none was
-    measured, half of the device.
+    A run needs the peak memory of earlier runs of its setting (its config without the seed).
+
+    Args:
+        unmeasured: bytes of a run of whose setting none was measured; default: half of the device.
     """
-    unmeasured = int(UNMEASURED_SHARE * device.memory_total)
+    unmeasured = int(UNMEASURED_SHARE * device.memory_total) if unmeasured is None else unmeasured
     needs = store.queue.memory_needs(device.id, waiting)
     return sum(unmeasured if need is None else need for need in needs) <= (
         device.memory_total - device.memory_used
@@ -331,7 +333,7 @@ def force_stop(store: Store, run_id: int) -> bool:
         with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
                 "stopped",
-                "killed on its node" if on_another else "stopped before it began",
+                "killed on its node" if on_another else "stopped while it waited for its turn",
                 patience=BUSY_SECONDS,
             )
         return on_another

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from fedcore.base import devices
-from fedcore.base.errors import DiskFull, FedLensError, SystemFault, check_room, explain
+from fedcore.base.errors import FedLensError, SystemFault, explain
 from fedcore.base.events import Event
 from fedcore.base.lazy import is_half_imported
 from fedcore.config import Experiment, RunConfig
@@ -19,8 +19,9 @@ from fedcore.jobs import handlers, launcher
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
-from fedcore.jobs.supervisor import SupervisorLock, ensure_worker
+from fedcore.jobs.supervisor import ensure_worker
 from fedcore.jobs.tuning import advance
+from fedcore.jobs.turns import Following, Turns
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
@@ -67,18 +68,18 @@ def work(
     continues: bool = True,
     beat_seconds: float = BEAT_SECONDS,
     revive: Callable[[Store], object] = ensure_worker,
-) -> str:
-    """Execute a claimed job in this process, and after a run the queued runs of its experiment.
+) -> str | None:
+    """Execute a claimed job in this process, and with or after a run the queued runs of its experiment.
 
-    Torch and the encodings are then loaded only once. A failing run does not affect the others. During a run
-    a supervisor that died is started again, so that the queue goes on although no page is open.
+    Torch and the encodings are then loaded only once. The runs train in turn unless the experiment asks for
+    one after another. A failing run does not affect the others. During a run a supervisor that died is
+    started again, so that the queue goes on although no page is open.
 
-    Returns: how the last job ended.
+    Returns: how the last job ended; None if it is queued again.
     """
     if first.table is not RUNS:  # tasks yield to training and to the pages
         psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
-    claim: Claim | None = first
-    outcome = "unrecorded"
+    outcome: str | None = "unrecorded"
     store = Store(first.db)
     terminated = TerminationSignal()
 
@@ -88,35 +89,23 @@ def work(
 
     try:
         with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
-            while claim is not None:
-                # Until `execute` returns, the lock file has to stay: if it raises, the unlocked file proves
-                # to others that this process has ended, and they mark the row.
+            turns = Turns(heartbeat, device, handler=handler, terminated=terminated)
+            turns.add(first)
+            following = Following(store, first, device) if continues and first.table is RUNS else None
+            while turns:
+                # Until the end is recorded, the lock file has to stay: if `step` raises, the unlocked file
+                # proves to others that this process has ended, and they mark the rows.
                 outcome = "unrecorded"
-                outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
-                logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
+                outcome = turns.step()
                 ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
-                claim = None if ends or not continues else _following(store, first, device)
+                if ends or not devices.answers(device) or (following and following.others_wait()):
+                    turns.leave()
+                    following = None
+                elif following and (claim := following.claim(turns)) is not None:
+                    turns.add(claim)
     finally:
         let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
     return outcome
-
-
-def _following(store: Store, first: Claim, device: str) -> Claim | None:
-    """Claim the next queued run of the same experiment for the same device.
-
-    It stays queued on a full disk, which the supervisor reports, and if another supervisor waits to take
-    over, because that may use other devices.
-    """
-    if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
-        return None
-    try:
-        check_room(first.db)
-    except DiskFull:
-        return None
-    (run,) = store.runs.get([first.id])
-    gpu = next((d.id for d in devices.list_devices() if d.id != devices.CPU), None)
-    served = devices.accepts(device, gpu)
-    return store.jobs.claim(first.owner, device, accepts=served, experiment_id=run.experiment_id)
 
 
 def run_local(

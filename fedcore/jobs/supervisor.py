@@ -27,7 +27,7 @@ from fedcore.store import Store
 from fedcore.store.damage import SHARE
 from fedcore.store.database import BUSY_SECONDS, held_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
-from fedcore.store.liveness import STALE_SECONDS, is_alive
+from fedcore.store.liveness import STALE_SECONDS, is_alive, is_resting
 
 TICK_SECONDS = 0.5  # between two looks at the queue
 IDLE_SECONDS = 600.0  # without work, after which a supervisor exits
@@ -172,7 +172,9 @@ class Supervisor:
 
     def _adopt(self) -> None:
         """Take over running jobs that an earlier supervisor or a user started; they occupy slots too."""
-        for row in [row for table in JOB_TABLES for row in self._store.jobs.live(table)]:
+        rows = [row for table in JOB_TABLES for row in self._store.jobs.live(table)]
+        # One row names an owner's process: not that of a run which waits for its turn there.
+        for row in sorted(rows, key=is_resting):
             # Without a device, a script records the run (``Recorder``), which takes no slot of ours.
             ours = row["owner"] in self._children or row["device"] is None
             if not ours and is_alive(self._store.path, row, stale=self._stale):

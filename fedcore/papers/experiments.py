@@ -234,7 +234,7 @@ DEMO_FILE = ASSETS / "demo.toml"
 _PLACE = re.compile(r"/(table|figure)(\d+)")
 _FREE: dict[str, Any] = {
     "name": True, "seeds": True, "notes": True, "tags": True, "reproduces": True, "time_limit": True,
-    "keep_checkpoints": True, "data": {"root"}, "transfer": {"__all__": {"root"}},
+    "keep_checkpoints": True, "order": True, "data": {"root"}, "transfer": {"__all__": {"root"}},
     "further_data": {"__all__": {"root"}}, "methods": {"__all__": {"label"}},
 }  # fmt: skip
 """Fields in which the runs of a preset may differ from it."""

@@ -71,7 +71,10 @@ class RunProgress:
 
 
 def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
-    """Return the progress of some runs; the time left assumes the pace of the last rounds."""
+    """Return the progress of some runs; the time left assumes the pace of the last rounds.
+
+    Runs of one process train in turn, so that each waits for the others, at most for as long as it trains.
+    """
     pace: dict[int, list[float]] = {}
     for row in store.rounds.of_runs([r.id for r in runs if r.state == "running"]):
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
@@ -80,16 +83,22 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
     sent = store.rounds.traffic([r.id for r in runs])
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
+    means = {
+        run: sum(recent) / len(recent) for run, rows in pace.items() if (recent := rows[-RECENT_ROUNDS:])
+    }
+    own = {run.id: (run.rounds_total - run.rounds_done) * means[run.id] for run in runs if run.id in means}
+    together: dict[str | None, list[float]] = {}
+    for run in runs:
+        together.setdefault(run.owner, []).extend([own[run.id]] if run.id in own else [])
     progress = []
     for run in runs:
-        recent = pace.get(run.id, [])[-RECENT_ROUNDS:]
-        mean = sum(recent) / len(recent) if recent else None
+        mean = means.get(run.id)
         up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
         progress.append(
             RunProgress(
                 run,
                 share=run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done"),
-                seconds_left=None if mean is None else (run.rounds_total - run.rounds_done) * mean,
+                seconds_left=None if mean is None else sum(min(own[run.id], o) for o in together[run.owner]),
                 seconds=run.elapsed(now),
                 queue_position=queued.get(run.id),
                 seconds_per_round=mean,

@@ -34,7 +34,7 @@ from fedcore.store.database import (
     task_folder,
     writing,
 )
-from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
+from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, is_resting, remove_dead_lock
 
 ARRAYS_NAME = "arrays.npz"
 """The file of large results in a task's folder."""
@@ -68,6 +68,14 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
 """Seconds for which it waits to record progress, which the next step records again anyway."""
+RESTING = "waiting for its turn"
+"""What the row of a run says while its process trains another; ``finished_at`` is when its rest began."""
+LEFT = """
+status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'queued' END,
+owner = CASE status WHEN 'stopping' THEN owner END, pid=NULL, heartbeat_at=NULL, error=NULL,
+status_text = CASE status WHEN 'stopping' THEN 'stopped while it waited for its turn' END
+"""
+"""SQL assignments of a resting run whose process ends; it lost nothing, so another process continues it."""
 QUEUED_AGAIN = "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, status_text=NULL, error=NULL"
 """``finished_at`` stays until the job is claimed, which tells how long it has rested."""
 NEEDS = f"""
@@ -109,7 +117,7 @@ class JobTable:
     def live(self) -> str:
         """SQL that selects the rows marked as running or stopping; a test reads its plan."""
         return (
-            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at FROM {self.table} "
+            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at, finished_at FROM {self.table} "
             "WHERE status IN ('running','stopping')"
         )
 
@@ -201,7 +209,7 @@ class Claim:
         self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
     def begin(self, *, elsewhere: bool = False) -> None:
-        """Record that this process starts or continues the job, and hold its owner's lock from now on.
+        """Record that this process starts the job or ends its rest, and hold its owner's lock from now on.
 
         Args:
             elsewhere: whether another machine does the work and this process only records it. The row then
@@ -209,10 +217,26 @@ class Claim:
         """
         hold(self.db, self.owner)
         self.update(
-            "pid=:pid, started_at=coalesce(started_at, :now), heartbeat_at=:now",
+            "pid=:pid, started_at=coalesce(started_at + :now - finished_at, started_at, :now), "
+            "finished_at=NULL, heartbeat_at=:now, "
+            f"status_text = CASE status_text WHEN '{RESTING}' THEN 'training' ELSE status_text END",
             pid=None if elsewhere else os.getpid(),
             now=time.time(),
         )
+
+    def rest(self) -> None:
+        """Record that this process works on another run; the time until it continues is not the run's."""
+        self.update(
+            "pid=NULL, finished_at=:now, heartbeat_at=:now, "
+            "status_text = CASE status WHEN 'stopping' THEN status_text ELSE :text END",
+            PROGRESS_PATIENCE,
+            now=time.time(),
+            text=RESTING,
+        )
+
+    def leave(self) -> None:
+        """Queue a resting run again, since its process does not come back to it."""
+        self.update(LEFT, BUSY_SECONDS)
 
     def progress(self, step: Progress) -> None:
         """Record the progress of the job, without waiting long for a locked database."""
@@ -345,6 +369,16 @@ class Jobs(Queries):
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
 
+    def is_overtaken(self, owner: str, accepts: tuple[str, ...]) -> bool:
+        """Return whether a queued run, which a device accepts, has a higher priority than all of an owner."""
+        condition, values = _waiting(RUNS, accepts)
+        rows = self._file.rows(
+            f"SELECT 1 FROM runs WHERE {condition} AND priority > (SELECT max(priority) FROM runs "
+            "WHERE owner=:owner AND status IN ('running','stopping')) LIMIT 1",
+            {**values, "owner": owner},
+        )
+        return bool(rows)
+
     def any_queued(self) -> bool:
         return any(
             self._file.rows(f"SELECT 1 FROM {table.table} WHERE status='queued' LIMIT 1")
@@ -391,15 +425,17 @@ class Jobs(Queries):
     ) -> list[int]:
         """Mark jobs of dead processes as ``interrupted``, or ``stopped`` if a stop was requested.
 
-        If there is nothing to do, it costs one indexed read; pages call it at each poll.
+        A run that waited for its turn in such a process is queued again, as its process died of another. If
+        there is nothing to do, it costs one indexed read; pages call it at each poll.
 
         Args:
             stale: seconds, see ``is_alive``.
             exit_reason: returns how an owner's process ended, None if unknown.
             gone: owners whose process has ended for certain.
 
-        Returns: the ids of the marked rows. They are not queued again automatically, since a run that kills
-        its process (memory, a driver) would do so again; `resume` continues after the last checkpoint.
+        Returns: the ids of the rows marked as ended. They are not queued again automatically, since a run
+        that kills its process (memory, a driver) would do so again; `resume` continues after the last
+        checkpoint.
         """
         dead = self.orphans(table, stale, gone)
         if not dead:
@@ -408,10 +444,12 @@ class Jobs(Queries):
         with self._file.writing() as database:
             for row in dead:
                 reason = exit_reason(row["owner"]) or "its process ended unexpectedly (no exit status)"
-                cursor = database.execute(
-                    f"UPDATE {table.table} "
-                    "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
+                ended = (
+                    "status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
                     f"finished_at=coalesce(heartbeat_at, :now), {table.outcome}, pid=NULL "
+                )
+                cursor = database.execute(
+                    f"UPDATE {table.table} SET {LEFT if is_resting(row) else ended} "
                     "WHERE id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')",
                     {
                         **row,
@@ -421,7 +459,7 @@ class Jobs(Queries):
                         "result": None,
                     },
                 )
-                marked += [row["id"]] if cursor.rowcount else []
+                marked += [row["id"]] if cursor.rowcount and not is_resting(row) else []
         for row in dead:
             remove_dead_lock(self._file.path, row["owner"])
         return marked

@@ -163,11 +163,18 @@ def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
     return None
 
 
+def is_resting(row: Mapping[str, Any]) -> bool:
+    """Return whether a run that is marked as running waits for its turn in its process."""
+    return row["finished_at"] is not None
+
+
 def state(db: Path, row: Mapping[str, Any]) -> str:
-    """Return a job's true status, which is ``interrupted`` or ``stopped`` once its process has died."""
+    """Return a job's true status once its process has died: ``interrupted``, ``stopped``, or ``queued``."""
     if row["status"] not in ("running", "stopping") or is_alive(db, row):
         return str(row["status"])
-    return "stopped" if row["status"] == "stopping" else "interrupted"
+    if row["status"] == "stopping":
+        return "stopped"
+    return "queued" if is_resting(row) else "interrupted"
 
 
 def _inherited(path: Path) -> int | None:

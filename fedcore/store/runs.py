@@ -16,7 +16,7 @@ from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.events import Notice
 from fedcore.config import RunConfig
 from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
-from fedcore.store.jobs import NEEDS, QUEUED_AGAIN
+from fedcore.store.jobs import NEEDS, QUEUED_AGAIN, RUNS
 from fedcore.store.liveness import state
 from fedcore.store.writer import forget_rounds, set_given, take_current_file
 
@@ -67,6 +67,7 @@ class RunRow:
     starred: bool
     tags: tuple[str, ...]
     notes: str
+    owner: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -285,7 +286,7 @@ class Runs(Queries):
         """Stop queued runs at once and running ones between two steps; return them, as others had ended."""
         assignments = (
             "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
-            "finished_at = CASE status WHEN 'queued' THEN coalesce(finished_at, :now) END, "
+            "finished_at = CASE status WHEN 'queued' THEN coalesce(finished_at, :now) ELSE finished_at END, "
             "status_text = CASE status WHEN 'queued' THEN 'stopped before it began' ELSE 'stop requested' END"
         )
         with self._file.writing() as database:
@@ -295,7 +296,7 @@ class Runs(Queries):
         """Stop the runs that would fail as one of their experiment did, by a fault of their method.
 
         Args:
-            owner: the owner of the failed run; runs that wait in the same process are stopped too.
+            owner: the owner of the failed run; runs that have not begun in the same process are stopped too.
 
         Returns: the runs with the same method and config that had not begun; ``resume`` queues them again.
         """
@@ -306,7 +307,8 @@ class Runs(Queries):
                 "(SELECT experiment_id AS of, json_extract(config, '$.method') AS method FROM runs "
                 "WHERE id=:run) AS failed WHERE runs.experiment_id=failed.of "
                 "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "
-                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL)) RETURNING id",
+                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL "
+                "AND runs.finished_at IS NULL)) RETURNING id",
                 {
                     "run": run_id,
                     "owner": owner,
@@ -514,18 +516,22 @@ class Queue(Queries):
             blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):
                 blocks.setdefault(row[by], []).append(row["id"])
-            order = list(blocks)
-            moved = [block for block in order if block in wanted]
+            places = list(blocks)
+            moved = [block for block in places if block in wanted]
             if not moved:
                 return []
-            rest = [block for block in order if block not in wanted]
-            first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
+            rest = [block for block in places if block not in wanted]
+            first, last = places.index(moved[0]), places.index(moved[-1]) - len(moved) + 1
             place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
             after = [*rest[: place[to]], *moved, *rest[place[to] :]]
             runs = [run for block in after for run in blocks[block]]
-            for priority, run in enumerate(reversed(runs)):
+            top = [run for block in moved for run in blocks[block]]
+            # Runs that have begun stay before the others, but at the top one goes before those that rest.
+            begun = [row["id"] for row in database.execute(RUNS.live)]
+            order = [*top, *begun, *runs[len(top) :]] if to == "top" else [*begun, *runs]
+            for priority, run in enumerate(reversed(order)):
                 database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
-        return [run for block in moved for run in blocks[block]]
+        return top
 
     def slots(self) -> dict[str, int]:
         """Return the configured number of runs at once by device; the default for other devices is 1."""

@@ -5,6 +5,7 @@ The task yields the engine's events. Nothing here opens the database.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import tempfile
@@ -103,6 +104,7 @@ def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent
     place = Path()
     try:
         place = Path(tempfile.gettempdir())
+        gc.collect()
         devices.reset_peak_memory(request.device)  # Ray reuses this process for one run after another
         with run_folder(request.key) as folder:
             place = folder

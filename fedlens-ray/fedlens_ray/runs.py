@@ -261,7 +261,8 @@ class ClusterJob:
                     handler=partial(handlers.train, engine=self._engine),
                     device=self._engine.device,
                     terminated=self._ending.is_set,
-                    remote_memory=lambda: self._engine.peak_memory,
+                    memory=lambda: self._engine.peak_memory,
+                    elsewhere=True,
                 )
             logger.info("run %d on %s: %s", claim.id, self._place.name, outcome)
         finally:

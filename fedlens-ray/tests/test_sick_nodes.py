@@ -133,7 +133,7 @@ def test_a_run_without_a_new_round_is_not_queued_a_second_time(db, queued):
             raise Elsewhere("the node small is gone; resume continues after the last round")
 
         with Heartbeat(store) as heartbeat:
-            return execute(claim, heartbeat, handler=handler, remote_memory=lambda: 0)
+            return execute(claim, heartbeat, handler=handler, elsewhere=True)
 
     assert (attempt(), row(db, run).status) == ("queued", "queued")
     assert (attempt(), row(db, run).state) == ("interrupted", "interrupted")

@@ -91,15 +91,15 @@ sys.exit(process.run_process(claim, "cpu"))
 """
 
 
-def test_a_process_whose_end_stays_unrecorded_ends_and_begins_no_other_run(db, queued):
+def test_a_process_whose_end_stays_unrecorded_ends_and_trains_no_other_run(db, queued):
     first, second = queued(rounds=1000, seconds=0.02, seeds=(1, 2))
     process = subprocess.Popen([sys.executable, "-c", IMPATIENT, str(db)], cwd=PROJECT)
     try:
         in_the_middle(db, first)
         with locked(db):
             assert process.wait(90) == launcher.UNRECORDED_STATUS
-            assert (row(db, first).status, row(db, first).state) == ("running", "interrupted")
-        assert row(db, second).status == "queued"
+            states = [row(db, run).state for run in (first, second)]
+        assert sorted(states) == ["interrupted", "queued"]  # one trained, the other waited for its turn
     finally:
         process.kill()
     assert Store(db).jobs.reconcile() == [first]

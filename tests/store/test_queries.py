@@ -54,6 +54,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "queue.memory_needs": lambda store: store.queue.memory_needs("cpu", 1),
     "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
     "queue.in_turns": lambda store: list(store.queue.in_turns([])),
+    "jobs.is_overtaken": lambda store: store.jobs.is_overtaken("somebody", ("auto",)),
     "jobs.any_queued": lambda store: store.jobs.any_queued(),
     "jobs.live": lambda store: [store.jobs.live(table) for table in JOB_TABLES],
     "jobs.owner_lives": lambda store: store.jobs.owner_lives("somebody"),
