@@ -141,9 +141,7 @@ def test_embedded_descriptions_name_every_class(name: str):
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "eurosat", "oxford-pets", "food101", "flowers102"])
-def test_every_class_of_fedalign_s_data_sets_has_three_texts_that_clip_reads_whole(
-    name: str, tmp_path: Path
-):
+def test_every_class_of_fedalign_s_data_sets_has_three_texts_that_clip_reads_whole(name: str, tmp_path: Path):
     written = descriptions.read(name, str(tmp_path))
     assert tuple(written) == catalog.entry(name).classes
     assert len({text for texts in written.values() for text in texts}) == 3 * len(written)
