@@ -347,7 +347,7 @@ def page() -> None:
         head, *rows = table.cells
         texts = [[esc(text) for text in row] for row in rows]
         st.html(markup.table_html([(name, "prose") for name in head], texts, table.title))
-        st.caption("As printed: this table has no results that runs could give.")
+        st.caption("This table has no results that runs could give.")
         draw_notes(table)
         return
     if not has_runs(table.paper, table.table):

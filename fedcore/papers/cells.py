@@ -226,6 +226,7 @@ CellStatus: TypeAlias = (
     ComparabilityState
     | Literal[
         "not run",
+        "computed",
         "rehearsed",
         "in progress",
         "can be run",
@@ -239,6 +240,7 @@ STATUSES: dict[CellStatus, str] = {
     "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
     "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",
     "not comparable": "measured here, but our quantity differs from the paper's",
+    "computed": "counted from the methods, without a run",
     "rehearsed": "measured with a miniature model on embedded data: no evidence about the paper",
     "in progress": "its runs are queued or running",
     "can be run": "this machine has everything that its runs need",
@@ -300,7 +302,7 @@ class TableCell:
     @property
     def gap(self) -> float | None:
         """Our value minus the printed one; None if the two must not be compared, as in a rehearsal."""
-        if self.stat is None or self.status not in ("comparable", "with a caveat"):
+        if self.stat is None or self.status not in ("comparable", "with a caveat", "computed"):
             return None
         return self.stat.mean - self.value.value
 
@@ -347,7 +349,7 @@ def table_cells(
         if (count := computed(value)) is not None:
             against = comparability(value)
             ours = Measurement(Stat(count, None, 0), (), against)
-            found[value] = TableCell(value, against.state, measurement=ours, comparability=against)
+            found[value] = TableCell(value, "computed", measurement=ours, comparability=against)
         elif isinstance(source, NoEquivalent):
             found[value] = TableCell(value, source.status, reason=source.reason)
         else:

@@ -16,9 +16,11 @@ def test_counts_need_no_run_and_are_those_of_the_formulas(db) -> None:
     values = [v for v in load("fedalign") if v.table == "4"]
     values += [v for v in load("feddeap") if v.metric.startswith("Comm.")]
     cells = table_cells(RecordedRuns(Store(db), set()), values, Availability({}))
-    assert all(cell.seeds_text == "computed" and cell.stat.std is None for cell in cells.values())
+    assert all(
+        cell.status == cell.seeds_text == "computed" and cell.stat.std is None for cell in cells.values()
+    )
     of_fedalign = {v: cell for v, cell in cells.items() if v.paper == "fedalign"}
-    assert {cell.status for cell in of_fedalign.values()} == {"comparable"}
+    assert {cell.judgement for cell in of_fedalign.values()} == {"comparable"}
     assert all(cell.stat.text(3) == v.text for v, cell in of_fedalign.items())
     classes, tokens, width, hidden = 126, 16, 512, 256
     prompts = classes * tokens * width
