@@ -92,8 +92,8 @@ def check_values(name: str, experiment: Experiment) -> None:
     used, variants = set(), variant_runs(experiment)
     for figure in figures:
         if figure.dataset:  # a time is of no data set
-            name = figure.dataset.replace("OfficeHome", "Office-Home")
-            assert data_names()[name] == experiment.data.name
+            dataset = figure.dataset.replace("OfficeHome", "Office-Home")
+            assert data_names()[dataset] == experiment.data.name
         if isinstance(equivalent(figure), PrintedMethod):
             variant = find_variant(variants, figure)
             assert variant is not None, figure
