@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
 from fedcore.clip import encodings, tags
-from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names, weights_source
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.config.models import KeepCheckpoints
@@ -152,9 +152,9 @@ def encoding_form() -> None:
             help="Built-in data sets, and those checked under Data sets",
         )
     ]
-    backbone = second.selectbox("Backbone", list(config_files()), key="encode_backbone")
+    backbone = second.selectbox("Backbone", known_names(), key="encode_backbone")
     tag = third.text_input(
-        "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
+        "Weights", key="encode_weights", placeholder="tag or file", disabled=backbone in MINI_MODELS
     )
     reads = fourth.text_input(
         "Representation",
@@ -186,9 +186,8 @@ def encoding_form() -> None:
 def can_encode(backbone: str, tag: str, reads: str, images: int) -> bool:
     """Show the size of the encoding or the error that prevents it; return whether it can be made."""
     try:
-        if backbone not in MINI_MODELS and not tag.strip():
-            raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
-        size = encodings.estimate(backbone_spec(backbone), images, reads)
+        weights_source(backbone, tag.strip() or None)
+        size = encodings.estimate(backbone_spec(backbone, tag.strip() or None), images, reads)
         encodings.check_disk_space(size, counted(images, "image"), session.store().path.parent)
         st.caption(f"{counted(images, 'image')} will take {size_text(size)}.")
     except FedLensError as error:
@@ -271,8 +270,8 @@ def backbones() -> None:
     """List common CLIP models and the weights that are on this machine."""
     st.header(
         "Backbones",
-        help="Every other model of open_clip can be chosen by name in a new experiment. Weights can also be "
-        "a file (.pt or .safetensors).",
+        help="Every other model of open_clip and timm can be chosen by name in a new experiment. Weights can "
+        "also be a file (.pt or .safetensors).",
     )
     towers = {"vit": "ViT, {} layers", "resnet": "ResNet"}
     specs = [backbone_spec(name) for name in BACKBONES]
@@ -298,7 +297,7 @@ def weights_text(name: str) -> str:
 def download_weights_text() -> None:
     """Draw the download of a model's weights, which only a click starts."""
     st.header("Download weights")
-    models = [name for name in config_files() if name not in MINI_MODELS and tags.tags(name)]
+    models = [name for name in known_names() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
     tag = middle.selectbox("Tag", tags.tags(model), key="tag")

@@ -6,11 +6,11 @@ from typing import Any
 import streamlit as st
 
 from fedcore.base import devices
+from fedcore.base.consent import NotAgreed
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import NotPrepared
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
-from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
 from pages.forms import dataset, drafts, fields, methods, plan
@@ -35,12 +35,12 @@ def presets() -> None:
             tables,
             index=list(tables).index(current) if current in tables else None,
             format_func=lambda name: tables[name],
-            placeholder="Test new classes, or reproduce a paper's table or figure",
+            placeholder="Test new classes, ablate a method, or reproduce a paper's table",
             key="paper",
             label_visibility="collapsed",
             width=420,
-            help="Protocols of generalisation on built-in data, and settings of the published experiments, "
-            "which need the original data and a full-size CLIP",
+            help="Protocols of generalisation and ablations on built-in data, and settings of the published "
+            "experiments, which need the original data and a full-size CLIP",
         )
         _use_button(table, "preset_paper")
 
@@ -98,7 +98,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     values["transfer"] = dataset.transfer_field(draft, values["data"], key)
     errors.place("transfer")
     st.header("Model and methods")
-    values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", errors)
+    values["backbone"] = fields.backbone_fields(draft.backbone, values["data"], f"{key}.backbone", errors)
     errors.place("backbone")
     values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     values["methods"] = methods.method_fields(values["data"], key, errors)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from fedcore.base.progress import counted, first_few
-from fedcore.papers import adding, layout, library, literature
+from fedcore.papers import adding, layout, library, literature, mini
 from fedcore.papers.cells import STATUSES, CellStatus, TableCell, counts_text, has_runs
 from fedcore.papers.layout import PrintedTable, tables
 from fedcore.papers.literature import Pair
@@ -30,9 +30,10 @@ WHAT_IT_MEANS = (
 )
 IN_SHORT = "Upper line: as printed. Below: ours and the difference, or what is missing."
 REHEARSAL = (
-    "In a rehearsal, a miniature model that was trained on drawings for two rounds fills the same table. It "
-    "shows that everything runs, but our numbers say nothing about the paper. Data sets that are the same "
-    "in a rehearsal share its runs."
+    f"In a rehearsal, a miniature model fills the same table: {mini.ROUNDS} rounds on drawings, {mini.SEEDS} "
+    f"seeds, and learning rates {mini.RATE} times as high, up to {mini.LARGEST_RATE}, so that methods "
+    "learn. It shows that everything runs, but our numbers say nothing about the paper. Data sets that are "
+    "the same in a rehearsal share its runs."
 )
 NO_AVERAGES = (
     "Sources measure different things even where their settings look alike, so nothing is averaged over "
@@ -77,6 +78,8 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     runs = has_runs(table.paper, table.table)
     if runs:
         st.markdown(share_text([c.status for c in cells], rehearsal))
+    if rehearsal and layout.shows_nothing(table, cells):
+        st.info(mini.CANNOT_SHOW, icon=":material/balance:")
     with st.container(horizontal=True):
         if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")

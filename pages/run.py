@@ -9,11 +9,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted, duration, shortened
-from fedcore.config import loads
+from fedcore.clip.specs import CALLABLE
+from fedcore.config import backbones, loads
 from fedcore.config.field_names import error_text
-from fedcore.methods import consent, registry
 from fedcore.results import curves
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import WIDE_PIXELS
@@ -36,8 +37,8 @@ class Again(NamedTuple):
     Attributes:
         restarts: whether its recorded rounds are deleted, because it cannot continue after them.
         effect: a sentence without its full stop.
-        of_own_file: whether its method comes from a file of the user's own.
-        unread: path and content of that file, if it has changed and the user has not agreed to run it.
+        of_own_file: whether its method or encoder comes from a file of the user's own.
+        unread: path and content of such a file, if it has changed and the user has not agreed to run it.
     """
 
     restarts: bool
@@ -50,16 +51,21 @@ def attempt_again(run: RunRow) -> Again | None:
     """Return what queueing a run again would do; None for a run that has not ended early."""
     if not background.can_resume(run):
         return None
-    file, has_changed, unread = None, False, None
+    file: str | Path | None = None
+    has_changed, unread = False, None
     # the page shows what it can of a run whose config is damaged, and the run itself reports a missing file
     with suppress(FedLensError):
-        method = session.store().runs.config(run.id).method
-        file = method.file
+        config = session.store().runs.config(run.id)
+        method, file = config.method, config.method.file
         if file is not None:
-            path, content = registry.read(file)
+            path, content = consent.read(file)
             now = consent.digest(content)
             has_changed = now != method.sha256
             unread = (path, content) if has_changed and not consent.is_agreed(path, now) else None
+        for encoder in (used.pretrained for used in backbones(config) if used.name == CALLABLE):
+            file, content = consent.read(str(encoder))
+            if not consent.is_agreed(file, consent.digest(content)):
+                unread = file, content
     checkpoint = session.store().runs.newest_checkpoint(run.id)
     restart = "*Restart* trains it again from the beginning"
     if not run.rounds_done:
@@ -67,7 +73,7 @@ def attempt_again(run: RunRow) -> Again | None:
     if has_changed:
         return Again(True, f"{restart}, with the file of its method as it is now", True, unread)
     if checkpoint is None:
-        return Again(True, f"{restart}, because its checkpoints are gone", file is not None, None)
+        return Again(True, f"{restart}, because its checkpoints are gone", file is not None, unread)
     return Again(False, f"*Resume* continues after round {checkpoint[0]}", file is not None, None)
 
 
@@ -86,7 +92,7 @@ def queue_again(run: RunRow, restarts: bool) -> None:
 def confirm_again(run: RunRow, again: Again) -> None:
     """Ask before rounds are deleted, or a new file of a method runs."""
     if again.unread is not None:
-        methods.show_file(*again.unread, "This run would use the changed method file")
+        methods.show_file(*again.unread, "This run would use the file")
     if again.restarts:
         st.caption(
             f"The records of {counted(run.rounds_done, 'round')} are deleted, and the run starts again from "

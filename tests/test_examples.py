@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedcore import config
+from fedcore.base.files import ASSETS
 from fedcore.config.identity import group_hash
 from fedcore.engine.clients.local import batch_positions
 from fedcore.engine.plan import plan
@@ -137,7 +138,7 @@ def test_their_experiment_files_are_valid(examples, file):
 
 @pytest.mark.parametrize(
     "path",
-    sorted([*EXAMPLES.glob("ablations/*.toml"), *EXAMPLES.glob("generalisation/*.toml")]),
+    sorted([*(ASSETS / "protocols").glob("ablations/*.toml"), *EXAMPLES.glob("generalisation/*.toml")]),
     ids=lambda path: path.stem,
 )
 def test_the_experiments_of_the_documentation_plan_their_runs(path: Path) -> None:

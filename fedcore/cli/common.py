@@ -17,9 +17,11 @@ import typer
 from typer import Argument, Option
 
 from fedcore import config
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, ReadOnlyDatabase, explain, first_line
 from fedcore.base.files import user_path, write_whole
-from fedcore.methods import consent, registry
+from fedcore.clip.specs import CALLABLE
+from fedcore.methods import registry
 from fedcore.store import Store
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -45,7 +47,9 @@ Database = Annotated[
 Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error")]
 MethodFiles = Annotated[
     list[Path] | None,
-    Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
+    Option(
+        "--methods", metavar="FILE", help="Python file with a method or encoder of yours; may be repeated"
+    ),
 ]
 RunIds = Annotated[list[int], Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")]
 OfExperiments = Annotated[
@@ -224,9 +228,11 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
     if file is None or preset is not None:
         raise FedLensError("give either an experiment file or --preset NAME", "file")
     experiment = config.load(file)
-    for method_file in dict.fromkeys(entry.file for entry in experiment.methods if entry.file):
+    own = [entry.file for entry in experiment.methods]
+    own += [used.pretrained for used in config.backbones(experiment) if used.name == CALLABLE]
+    for path in dict.fromkeys(filter(None, own)):
         try:
-            registry.load_agreed(method_file)
+            consent.agreed(path)
         except consent.NotAgreed as error:
             ask_to_run([(error.file, error.sha256)])
     return experiment

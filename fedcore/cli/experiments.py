@@ -16,7 +16,7 @@ from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import RunBars, with_preparation
 from fedcore.engine.plan import Plan, plan
-from fedcore.store import Store
+from fedcore.store import RunRow, Store
 
 if TYPE_CHECKING:
     from fedcore.jobs.handlers import Handler
@@ -37,7 +37,7 @@ def run(
     ] = None,
     scale: Annotated[
         Literal["full", "mini"],
-        Option(help="mini: the same methods on the embedded data and model, in seconds"),
+        Option(help="mini: a rehearsal, the same methods on the embedded data and model, in seconds a run"),
     ] = "full",
     queue: Annotated[
         bool, Option("--queue", help="Queue the runs for the worker instead of training here")
@@ -51,8 +51,9 @@ def run(
 ) -> int:
     """Train an experiment here, with progress bars."""
     from fedcore.jobs import forecast, process
+    from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
-    from fedcore.papers.mini import mini
+    from fedcore.results import statistics
 
     both = "--demo is a preset; give either --demo or --preset"
     common.refuse_if(demo and preset is not None, both, "demo")
@@ -63,13 +64,13 @@ def run(
     no_queue = "--no-worker needs --queue: without it the runs train here"
     common.refuse_if(no_worker and not queue, no_queue, "no-worker")
     experiment = common.load_experiment(file, DEMO if demo else preset, db)
+    if scale == "mini":
+        experiment = mini.rehearsal(experiment)
     changes: dict[str, object] = {"seeds": seed} if seed else {}
-    if root is not None:
+    if root is not None and scale == "full":
         changes["data"] = {**experiment.data.model_dump(), "root": root}
     if changes:
         experiment = config.parse({**experiment.model_dump(), **changes})
-    if scale == "mini":
-        experiment = mini(experiment)
     checked = with_preparation(lambda: plan(experiment))
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
@@ -94,12 +95,24 @@ def run(
         store, experiment, checked.runs, device, handler, debug, checked.warnings
     )
     rows = store.runs.get(ended)
+    if scale == "mini" and status == common.DONE:
+        by_row = statistics.group_by(rows, lambda row: row.label).values()
+        if len(by_row) > 1 and not statistics.some_differ([_personal(row) for row in by_row]):
+            print(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
     if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
         for number in {row.experiment_id for row in rows}:
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
     return status
+
+
+def _personal(runs: Sequence[RunRow]) -> dict[int, float]:
+    """Return the personal test accuracy of the last round by seed, a mean over the held-out domains."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        values.setdefault(run.seed, []).append(run.last_test or 0.0)
+    return {seed: sum(parts) / len(parts) for seed, parts in values.items()}
 
 
 def _queue(

@@ -7,10 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.clip.specs import BackboneSpec
 from fedcore.data.integrity import new_digest
 
 _LARGE = 2**14
@@ -19,16 +17,6 @@ _REMEMBERED = 2**26
 """Numbers that ``LowerLayers`` remembers at most: 256 MiB."""
 _COUNTED_LAYERS = 12
 """Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
-
-
-def check_attention_layers(title: str, spec: BackboneSpec, field: str) -> None:
-    """Refuse a backbone for the method called ``title`` if its image tower has no attention layers."""
-    if spec.vision != "vit":
-        raise FedLensError(
-            f"{title} adapts the attention layers of open_clip's ViT, which {spec.name} is not; "
-            "choose e.g. ViT-B-32",
-            field,
-        )
 
 
 def scaled_layer(layer: int, layers: int) -> int:

@@ -1,15 +1,15 @@
-"""A frozen CLIP: any open_clip model by name, tag or file, or one of the miniature models."""
+"""A frozen encoder: an open_clip model by name, tag or file, a miniature model, or one without towers."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import numpy as np
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError, first_line
@@ -32,17 +32,20 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
+        class_vectors: the vector of each class that is known, where sentences cannot be encoded; None where
+            they can. Shape: (d,) each.
     """
 
     spec: BackboneSpec
-    model: Any  # open_clip has no types
+    model: Any  # open_clip has no types; of an encoder without towers it need only have logit_scale
     tokenizer: Any
-    preprocess: Callable[[Image.Image], Tensor]
+    preprocess: Any  # (image) -> pixels; None without images
     device: "torch.device"
     fingerprint: str
     encode_dtype: "torch.dtype"
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
+    class_vectors: Mapping[str, Tensor] | None = None
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -114,36 +117,67 @@ class Backbone:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
+    """Load a frozen encoder; a tag's weights are downloaded unless the Hugging Face cache has them."""
     open_clip = lazy.open_clip()
     source, files = weights_source(name, pretrained), WeightsFiles.of(name, pretrained)
     # Weights are identified by the name of a tag, or by the content of files.
     identity = source if isinstance(source, str) else _content(source)
-    model = _create(name, pretrained).to(device).eval().requires_grad_(False)
+    spec = backbone_spec(name, pretrained)
+    if spec.is_black_box:
+        from fedcore.clip import encoders
+
+        if name in tags.timm_models():
+            model, preprocess, settings = encoders.of_timm(spec, source)
+        else:
+            model, preprocess, settings = encoders.of_file(spec, files.paths[0], precision)
+        tokenizer, activation = None, "own"
+    else:
+        model = _create(name, pretrained)
+        settings = model.visual.preprocess_cfg
+        transform = open_clip.transform
+        preprocess = transform.image_transform_v2(transform.PreprocessCfg(**settings), is_train=False)
+        # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
+        tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
+        tokenizer = open_clip.get_tokenizer(name) if tokenizer is None else tokenizer
+        activation = "own"  # of models whose text tower is a separate module
+        if hasattr(model, "transformer"):
+            activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
+    model = model.to(device).eval().requires_grad_(False)
     if not files.paths:
         files = WeightsFiles.of(name, pretrained)  # downloaded just now
     elif files.changed():
         raise FedLensError(
             f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
         )
-    settings = model.visual.preprocess_cfg
-    # open_clip makes CLIP's own tokenizer when it is imported; a version that does not costs time alone
-    tokenizer = getattr(open_clip.tokenizer, "_tokenizer", None) if name in MINI_MODELS else None
-    activation = "own"  # of models whose text tower is a separate module
-    if hasattr(model, "transformer"):
-        activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
     return Backbone(
-        spec=backbone_spec(name),
+        spec=spec,
         model=model,
-        tokenizer=open_clip.get_tokenizer(name) if tokenizer is None else tokenizer,
-        preprocess=open_clip.transform.image_transform_v2(
-            open_clip.transform.PreprocessCfg(**settings), is_train=False
-        ),
+        tokenizer=tokenizer,
+        preprocess=preprocess,
         device=torch.device(device),
         fingerprint=f"{name}:{identity}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
+    )
+
+
+def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: str) -> Backbone:
+    """Return the encoder of a data set of embeddings: CLIP's scale of cosines, 100, and class vectors.
+
+    Shape: class_vectors (d,) each.
+    """
+    from fedcore.clip.encoders import Encoder
+
+    return Backbone(
+        spec,
+        Encoder().to(device),
+        tokenizer=None,
+        preprocess=None,
+        device=torch.device(device),
+        fingerprint=f"{spec.name}:{spec.embed_dim}",
+        encode_dtype=torch.float32,
+        class_vectors={n: torch.from_numpy(v.copy()).to(device) for n, v in class_vectors.items()},
     )
 
 

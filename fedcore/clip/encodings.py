@@ -58,10 +58,14 @@ def layer_of(reads: str) -> int | None:
 
 def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
     """Return the shape of one encoded image; refuse an encoding that the image tower cannot give."""
+    if reads.startswith(("patches", "layer:")) and spec.vision != "vit":
+        raise FedLensError(
+            f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
+        )
     layer = layer_of(reads)
     if reads == "embedding":
         return (spec.embed_dim,)
-    if reads == "pixels":
+    if reads == "pixels" and spec.image_size:
         return (3, spec.image_size, spec.image_size)
     if reads == "regions" and spec.patches:
         return (spec.patches, spec.embed_dim)
@@ -71,10 +75,8 @@ def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
             "ViT-B-32",
             "backbone.name",
         )
-    if spec.vision != "vit":
-        raise FedLensError(
-            f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
-        )
+    if reads == "pixels":
+        raise FedLensError(f"{spec.name} came without images; choose another data set", "data.name")
     return (spec.patches + (layer is not None), spec.vision_width)
 
 
@@ -257,6 +259,12 @@ def _write(
     try:
         if writer.done:
             yield writer.done
+        if images.given is not None:
+            rows = images.given.rows()
+            while writer.done < total:
+                writer.write(rows[writer.done : writer.done + _GIVEN_AT_ONCE])
+                yield writer.done
+            return
         for count, pixels in _decoded(backbone, images, writer.done, workers):
             with torch.no_grad():
                 values = encode_pixels(pixels.to(backbone.device))
@@ -266,6 +274,7 @@ def _write(
         writer.close()
 
 
+_GIVEN_AT_ONCE = 2**12
 _KEPT_BYTES = 2**26
 """Bytes of decoded pixels that a process keeps, of the last data set that has no more than these."""
 _decoded_before: dict[tuple[object, ...], list[tuple[int, Tensor]]] = {}
@@ -291,7 +300,9 @@ def _decoded(
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
     """Return the parts of the key in words, so that a user can tell two encodings of one data set apart."""
-    weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
+    weights = backbone.fingerprint.removeprefix(f"{backbone.spec.name}:").partition(":")[
+        0
+    ]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {
         "data": images.name,

@@ -241,14 +241,23 @@ def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) 
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Return normalised text features of a template filled with each class name. Shape: -> (classes, d)."""
+    """Return normalised text features of a template filled with each class name, or the given class vectors.
+
+    Shape: -> (classes, d).
+    """
+    if (known := backbone.class_vectors) is not None:
+        if unknown := [name for name in classes if name not in known]:
+            raise FedLensError(f"{backbone.spec.name} has no vector of class '{unknown[0]}'", "backbone.name")
+        return F.normalize(torch.stack([known[name] for name in classes]), dim=-1)
     return sentences(backbone, [template.format(spoken(name)) for name in classes])
 
 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
-        if backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
+        if backbone.spec.is_black_box:
+            features = backbone.model.encode_text(texts).to(backbone.device)
+        elif backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)

@@ -3,6 +3,7 @@
 Token counts are those of CLIP's tokenizer; they refuse class names that are too long early.
 """
 
+import ast
 import gzip
 import html
 import importlib.util
@@ -15,12 +16,18 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
+GIVEN = "given"
+"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
+CALLABLE = "callable"
+"""Backbone that a Python file of the user's own defines, whose path is in place of the weights."""
+ClassTexts = Literal["encoded", "given", "none"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class BackboneSpec:
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
         patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
+        class_texts: where class vectors come from: any text can be "encoded", one of each class is "given",
+            or there are "none".
     """
 
     name: str
@@ -52,12 +61,30 @@ class BackboneSpec:
     image_size: int
     prompts: str | None = None
     patches: int = 0
+    class_texts: ClassTexts = "encoded"
+
+    @classmethod
+    def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
+        """Return the sizes of an encoder of which only embeddings are known; 0 px if there are no images."""
+        obstacle = "its text tower is not known"
+        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, obstacle, class_texts=class_texts)
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether only embeddings are known, so that no method can learn inside of an encoder."""
+        return self.vision == "other" and not self.text_layers
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
-    backbone_spec(name)  # refuses unknown names
-    text = json.loads(config_files()[name].read_text())["text_cfg"]
+    """Return the files of a backbone's weights on this machine, or else its tag; raises ``NotAgreed``."""
+    if backbone_spec(name, pretrained).name == GIVEN:  # unknown names are refused
+        return ()
+    if name == CALLABLE and pretrained is not None:
+        return (consent.agreed(pretrained, field="backbone.pretrained")[0],)
+    if name in tags.timm_models():
+        text, pretrained = {}, pretrained or tags.tags(name)[0]
+    else:
+        text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
     if needed and importlib.util.find_spec("transformers") is None:
         part = "text tower" if "hf_model_name" in needed else "tokenizer"
@@ -131,12 +158,53 @@ def config_files() -> dict[str, Path]:
     return files | {path.stem: path for path in listed}
 
 
+def known_names() -> list[str]:
+    """Return the names of all backbones that encode images: the embedded ones, open_clip's, then others."""
+    return [*config_files(), CALLABLE, *tags.timm_models()]
+
+
+def backbone_spec(name: str, pretrained: str | None = None) -> BackboneSpec:
+    """Return the sizes of a backbone (of one without towers, by file or tag); refuse an unknown name."""
+    if name == GIVEN:
+        return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
+    if name == CALLABLE:
+        return _own_spec(pretrained)
+    if name in tags.timm_models():
+        width, sides = tags.timm_models()[name]
+        of_tag = sides.get(pretrained or "") or next(iter(sides.values()))
+        return BackboneSpec.black_box(name, width, "none", of_tag[0])
+    return _clip_spec(name)
+
+
+def _own_spec(pretrained: str | None) -> BackboneSpec:
+    """Return what the file of an encoder says of itself; it is read here, and does not run."""
+    field = "backbone.pretrained"
+    if pretrained is None:
+        raise FedLensError("give the Python file that defines encode(images)", field)
+    file, content = consent.read(pretrained, field)
+    with consent.faults_named(file, "cannot be read:", field):
+        body = ast.parse(content, file).body
+    functions = {part.name for part in body if isinstance(part, ast.FunctionDef)}
+    numbers = {
+        ast.unparse(part.targets[0]): part.value.value
+        for part in body
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant)
+    }
+    width, side = numbers.get("embed_dim"), numbers.get("image_size", 224)
+    if "encode" not in functions or not (isinstance(width, int) and isinstance(side, int)):
+        raise FedLensError(
+            f"{file} is not an encoder: write def encode(images), and outside of it two whole numbers, "
+            "embed_dim = the width of what it returns and image_size = the side of its images (default 224)",
+            field,
+        )
+    return BackboneSpec.black_box(CALLABLE, width, "encoded" if "encode_text" in functions else "none", side)
+
+
 @cache
-def backbone_spec(name: str) -> BackboneSpec:
-    """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
+def _clip_spec(name: str) -> BackboneSpec:
     files = config_files()
     if name not in files:
-        hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
+        hint = did_you_mean(name, known_names(), "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]

@@ -1,9 +1,10 @@
-"""open_clip's pretrained tags: their repositories, cached weights and downloads, without importing torch."""
+"""Pretrained tags of open_clip and timm: repositories, cached weights and downloads, without torch."""
 
 import hashlib
 import importlib
 import importlib.util
 import io
+import json
 import sys
 import types
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base.files import ASSETS
 from fedcore.base.lazy import kept_out
 from fedcore.base.progress import in_thread
 
@@ -42,19 +44,31 @@ def _table() -> types.ModuleType:
         return importlib.import_module(f"{_ALIAS}.pretrained")
 
 
+@cache
+def timm_models() -> dict[str, tuple[int, dict[str, tuple[int, str, str]]]]:
+    """Return the width of each timm model, and its tags: image side, repository, file if not the usual.
+
+    The default tag comes first. ``tools/timm_models.py`` writes the table, since timm itself loads torch.
+    """
+    content = json.loads((ASSETS / "timm.json").read_text())
+    return {f"timm:{name}": of_model for name, of_model in content.items()}
+
+
 def tags(name: str) -> tuple[str, ...]:
-    """Return the pretrained tags of a model, as open_clip lists them."""
+    """Return the pretrained tags of a model, as open_clip or timm lists them."""
+    if name in timm_models():
+        return tuple(timm_models()[name][1])
     return tuple(_table().list_pretrained_tags_by_model(name))
 
 
 def check(name: str, tag: str) -> None:
     """Refuse a tag that a model does not have."""
-    if _table().is_pretrained_cfg(name, tag):
-        return
     available = tags(name)
+    if tag in available or _table().is_pretrained_cfg(name, tag):
+        return
     if not available:
         raise FedLensError(
-            f"open_clip has no weights of {name} to download; give the path of a weights file",
+            f"there are no weights of {name} to download; give the path of a weights file",
             "backbone.pretrained",
         )
     hint = did_you_mean(tag, available, f"there are {', '.join(available[:6])}", number=2)
@@ -68,9 +82,14 @@ def config(name: str, tag: str) -> dict[str, Any]:
 
 def repository(name: str, tag: str) -> tuple[str, tuple[str, ...]]:
     """Return the Hugging Face repository of a tag, and the file names its weights may have, best first."""
-    repo, _, file = str(config(name, tag)["hf_hub"]).rpartition("/")
+    if name in timm_models():
+        _, repo, file = timm_models()[name][1][tag]
+        usual = ("model.safetensors", "pytorch_model.bin")
+    else:
+        repo, _, file = str(config(name, tag)["hf_hub"]).rpartition("/")
+        usual = _HUB_FILES
     if not file:
-        return repo, _HUB_FILES
+        return repo, usual
     return repo, (str(Path(file).with_suffix(".safetensors")), file)
 
 

@@ -26,7 +26,7 @@ from fedcore.config.models import (
 from fedcore.methods import class_texts, registry
 
 ModelTypes = tuple[type[BaseModel], ...]
-_USER_DATA = ("folder", "manifest", "hf-dataset")
+_USER_DATA = ("folder", "manifest", "hf-dataset", "embeddings")
 _SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataConfig,
     "partition": PartitionConfig,

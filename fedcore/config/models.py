@@ -35,7 +35,7 @@ class DataConfig(Part):
     name: str = Field(
         "rotated-digits",
         title="data set",
-        description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
+        description="Name of the data set in the catalog, or folder, manifest, hf-dataset or embeddings",
     )
     root: Folder = None
     domains: tuple[str, ...] | None = Field(
@@ -254,12 +254,12 @@ class BackboneConfig(Part):
     name: str = Field(
         "mini-vit",
         title="CLIP backbone",
-        description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn",
+        description="open_clip model (ViT-B-32, RN50...), timm:MODEL, mini-vit, mini-rn, callable or given",
     )
     pretrained: PathText | None = Field(
         None,
         title="weights",
-        description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
+        description="Tag (openai, laion2b_s34b_b79k...), or path of a .pt/.safetensors file or of a callable",
         json_schema_extra={"empty": "built in"},
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")

@@ -257,7 +257,7 @@ def check_dataset(
     domains: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Work[CheckReport]:
-    """Check a data set of the catalog, or the user's own ``folder``, ``manifest`` or ``hf-dataset``.
+    """Check a data set of the catalog, or data of the user's own (``loaders.detect_format``).
 
     Every image is decoded once, in threads.
     """
@@ -355,6 +355,8 @@ def _check_and_hash(item: tuple[str, Path | bytes]) -> tuple[str, FileCheck, str
 
 
 def _pixel_hash(images: ImageSet, row: int) -> str | None:
+    if images.given is not None:
+        return hashlib.sha256(images.given.rows()[row].tobytes()).hexdigest()
     try:
         image = images.read(row)
     except FedLensError:

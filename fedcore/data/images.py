@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ from fedcore.base.files import ASSETS
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""
+EMBEDDINGS = "embeddings"
+"""Name of the data set that is a file of embeddings."""
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 
@@ -105,6 +108,21 @@ def select_domains(
 
 
 @dataclass(frozen=True)
+class Given:
+    """Embeddings that came without their images.
+
+    Attributes:
+        width: d.
+        rows: reads them once. Shape: -> (samples, d) float32.
+        class_vectors: by class name, from the same encoder; empty if there are none. Shape: (d,) each.
+    """
+
+    width: int
+    rows: Callable[[], np.ndarray]
+    class_vectors: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
 class ImageSet:
     """Labelled images of several domains; pixels are drawn or decoded only when they are read.
 
@@ -126,6 +144,7 @@ class ImageSet:
         decode: a description of how ``read`` decodes.
         root: the folder or file that it was read from, as the user gave it; empty for embedded data.
         parts: the data sets that it joins (``training_classes.joined``), in order; empty if it is one.
+        given: its embeddings, if these came in place of the images; ``read`` refuses then.
     """
 
     name: str
@@ -143,6 +162,7 @@ class ImageSet:
     decode: str = "full"
     root: str = ""
     parts: tuple["ImageSet", ...] = ()
+    given: Given | None = None
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -210,7 +230,7 @@ class ImageSet:
 
     def subset(self, rows: np.ndarray) -> Self:
         """Return some of the images. The fingerprint stays the same, so it does not identify them."""
-        draft = self.draft
+        draft, given = self.draft, self.given
         return replace(
             self,
             labels=self.labels[rows],
@@ -220,6 +240,7 @@ class ImageSet:
             draft=draft and (lambda index, side: draft(int(rows[index]), side)),
             split=None if self.split is None else self.split[rows],
             owner=None if self.owner is None else tuple(self.owner[r] for r in rows),
+            given=given and replace(given, rows=cache(lambda: given.rows()[rows])),
         )
 
 

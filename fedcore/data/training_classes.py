@@ -101,6 +101,7 @@ def joined(parts: Sequence[ImageSet]) -> ImageSet:
         read=read,
         decode="; ".join(dict.fromkeys(part.decode for part in parts)),
         parts=tuple(replace(part, name=name) for name, part in zip(names, parts, strict=True)),
+        given=parts[0].given,  # which are not joined with other data
     )
 
 

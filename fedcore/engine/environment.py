@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
+from fedcore.base import consent
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.base.events import Notice
 from fedcore.base.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
@@ -22,7 +23,7 @@ from fedcore.base.lazy import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
 from fedcore.engine.clients.local import CHUNK
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""
@@ -263,8 +264,8 @@ def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str)
         return
     if resolved["tf32"]:
         yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
-    if run.method.config.get("arithmetic") == "bf16":
-        specs = [backbone_spec(b.name) for b in backbones(run)]
+    specs = [spec for b in backbones(run) if not (spec := backbone_spec(b.name, b.pretrained)).is_black_box]
+    if specs and run.method.config.get("arithmetic") == "bf16":
         width = max(max(spec.token_width, spec.vision_width) for spec in specs)
         gain, found = bf16_gain(width), bf16_instructions()
         has = f"the processor has {found}" if found else "no instructions for it were found here"

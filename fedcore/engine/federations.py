@@ -27,6 +27,7 @@ from fedcore.methods.base import Method
 from fedcore.methods.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.methods.hyperparameters import MethodConfig
 
+_SUMMED_AT_ONCE = 2**14
 _SHARE_FOR_SAMPLES = 0.5
 """Share of a GPU's free memory for encoded samples; training needs the rest."""
 
@@ -66,7 +67,10 @@ def build_federation(
     classes = inputs.trained_classes
     pool = Pool(values, _labels(images, classes, backbone), backbone.device, backbone.dtype)
     descriptions = LazyDescriptions(images.name, root, images.classes)
-    problem = _problem(images, assignment, classes, backbone, seed, descriptions)
+    problem = replace(
+        _problem(images, assignment, classes, backbone, seed, descriptions),
+        class_sums=lambda: class_sums(pool, np.sort(np.concatenate(assignment.train)), len(classes)),
+    )
     spaces = []
     if split is not None:
         rows = Rows.only(len(sets), len(sets) - 1, split.new_test)
@@ -106,6 +110,15 @@ def _problem(
         seed=seed,
         descriptions=descriptions,
     )
+
+
+def class_sums(pool: Pool, rows: np.ndarray, classes: int) -> Tensor:
+    """Sum the normalised embeddings of each class. Shape: rows (samples,) -> (classes, d) float64."""
+    sums = torch.zeros(classes, pool.values.shape[-1], dtype=torch.float64, device=pool.device)
+    for some in torch.as_tensor(rows).split(_SUMMED_AT_ONCE):
+        one_hot = torch.nn.functional.one_hot(pool.y(some), classes).double()
+        sums += one_hot.T @ torch.nn.functional.normalize(pool.x(some).double(), dim=-1)
+    return sums
 
 
 def with_transfer(

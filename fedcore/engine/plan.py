@@ -20,7 +20,7 @@ from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import NotPrepared, defer_slow_work
 from fedcore.clip import encodings, specs, tags
-from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
+from fedcore.clip.specs import CALLABLE, MINI_MODELS, BackboneSpec, weights_source
 from fedcore.config import (
     BackboneConfig,
     DataConfig,
@@ -46,6 +46,7 @@ from fedcore.engine.prepare import (
     prepare_transfer,
     read_images,
     resolve,
+    spec_of,
 )
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
@@ -157,7 +158,8 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             warnings += _method_warnings(draft, context)
     first, *_ = inputs.values()
     of_experiment = _experiment_warnings(experiment, [i.assignment for i in inputs.values()])
-    of_storage = storage_warnings(runs, len(images))
+    of_storage = storage_warnings(runs, len(images), first.context.spec)
+    read_by_runs = _encodings(runs, images.name, len(images), first.context.spec)
     return Plan(
         runs=tuple(runs),
         clients=tuple(first.assignment.clients),
@@ -165,7 +167,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         domains=images.domains,
         counts=first.assignment.counts,
         warnings=(*left_out, *of_experiment, *dict.fromkeys(warnings), *of_storage),
-        encodings=tuple(dict.fromkeys(file for _, file in _encodings(runs, images.name, len(images)))),
+        encodings=tuple(dict.fromkeys(file for _, file in read_by_runs)),
         later=_later_runs(experiment, runs),
         spaces=tuple(
             tuning.space_text(entry, tuning.space_of(experiment, i))
@@ -175,7 +177,10 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
 
 
 def _check_names(experiment: Experiment) -> None:
-    """Load the methods' files, and refuse names that are empty or repeated."""
+    """Load the methods' files, ask for consent to encoders', and refuse names that are empty or repeated."""
+    for backbone in backbones(experiment):
+        if backbone.name == CALLABLE:
+            weights_source(CALLABLE, backbone.pretrained)
     for i, entry in enumerate(experiment.methods):
         if entry.file:
             registry.load_agreed(entry.file)
@@ -285,10 +290,10 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
     return warnings
 
 
-def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
+def storage_warnings(runs: Sequence[RunConfig], images: int, known: BackboneSpec) -> list[str]:
     """Return warnings about downloads and large encodings; an encoding over the limit is refused."""
     warnings: list[str] = []
-    for backbone, file in _encodings(runs, "", images):
+    for backbone, file in _encodings(runs, "", images, known):
         what = f"{images:,} images with {backbone.name} ('{file.reads}')"
         encodings.check_limit(file.size, what)
         source = weights_source(backbone.name, backbone.pretrained)
@@ -300,14 +305,14 @@ def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
 
 
 def _encodings(
-    runs: Sequence[RunConfig], data: str, images: int
+    runs: Sequence[RunConfig], data: str, images: int, known: BackboneSpec
 ) -> dict[tuple[BackboneConfig, EncodingFile], None]:
     """Return each pair of a backbone and an encoding that the runs read, once and in order."""
     found: dict[tuple[BackboneConfig, EncodingFile], None] = {}
     for run in runs:
         config = registry.build_config(run.method.name, run.method.config)
         for backbone in backbones(run):
-            spec = backbone_spec(backbone.name)
+            spec = spec_of(backbone, known)
             reads = planned(registry.get(run.method.name), "reads", config, spec)
             size = encodings.estimate(spec, images, reads)
             found[backbone, EncodingFile(data, backbone.name, reads, images, size)] = None

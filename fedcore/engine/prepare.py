@@ -4,7 +4,7 @@ A plan stops here; a run's job continues in ``setup``. Importing this module doe
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
-from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
+from fedcore.clip import encodings
+from fedcore.clip.specs import GIVEN, BackboneSpec, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
     CohortConfig,
@@ -25,7 +26,7 @@ from fedcore.config import (
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.images import ImageSet, with_draft_decoding
+from fedcore.data.images import EMBEDDINGS, ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
@@ -72,10 +73,11 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
+    _check_given(run)
     if run.data.training_classes != "own":
         side = 0
         if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
-            side = max(backbone_spec(b.name).image_size for b in backbones(run))
+            side = max(backbone_spec(b.name, b.pretrained).image_size for b in backbones(run))
         return (read or read_images)(run.data, side)
     # Clients have classes of several data sets, which are joined to one.
     parts, lines = [], []
@@ -90,6 +92,21 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
         parts.append(images)
         lines += left_out
     return joined(parts), lines
+
+
+def _check_given(run: RunConfig) -> None:
+    """Refuse embeddings without the backbone that stands for their encoder, or beside other data sets."""
+    is_given = run.data.name == EMBEDDINGS
+    if any((backbone.name == GIVEN) != is_given for backbone in backbones(run)):
+        remedy = f'{EMBEDDINGS} come from an encoder of their own: set backbone.name = "{GIVEN}"'
+        other = f"'{GIVEN}' stands for the encoder of a file of embeddings; choose e.g. ViT-B-32"
+        raise FedLensError(remedy if is_given else other, "backbone.name")
+    others = [*run.further_data, *run.transfer]
+    if others and (is_given or EMBEDDINGS in {other.name for other in others}):
+        raise FedLensError(
+            "embeddings cannot be combined with another data set, as their encoder is not here; leave it out",
+            "further_data" if run.further_data else "transfer",
+        )
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -112,6 +129,8 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
+    if (given := images.given) is not None:
+        sizes = BackboneSpec.black_box(GIVEN, given.width, "given" if given.class_vectors else "none")
     _check_cross_class(run)
     if run.data.training_classes == "own":
         return _prepare_cross_class(run, images, sizes)
@@ -283,8 +302,9 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
             )
     try:
         check_cohorts(run, context)
+        check_encoder(method, config, context)
         try:
-            planned(method, "check", config, context)
+            check_method(method, config, context)
         except FedLensError as error:  # an experiment may have several methods: name this one
             if title in str(error):
                 raise
@@ -307,6 +327,46 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
+def check_method(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Refuse an encoding that the image tower cannot give, and what else the method refuses itself."""
+    encodings.row_shape(context.spec, planned(method, "reads", config, context.spec))
+    planned(method, "check", config, context)
+
+
+def check_encoder(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Refuse a method that needs more than an encoder without towers gives, and name those that can run."""
+    if not context.spec.is_black_box or not (reason := _missing_part(method, config, context)):
+        return
+    able = []
+    for other in registry.load_all().values():
+        for start in (None, "class_means"):
+            with suppress(FedLensError):  # it has no such start, or no defaults
+                made = registry.build_config(other.name, {"init": start} if start else {})
+                if not _missing_part(other, made, context):
+                    able.append(other.about.title + (f" (init = {start})" if start else ""))
+                    break
+    raise FedLensError(
+        f"{method.about.title} cannot run with the backbone '{context.spec.name}': {reason}; "
+        f"these can: {', '.join(able)}"
+    )
+
+
+def _missing_part(method: type[Method], config: MethodConfig, context: RunContext) -> str:
+    """Return what a method needs and an encoder without towers does not give; empty if it can run.
+
+    What a method scores on classes that it has not trained on comes from their texts.
+    """
+    spec = context.spec
+    try:
+        check_method(method, config, context)
+    except FedLensError as error:
+        if error.field in ("backbone.name", "data.name"):
+            return "it learns inside CLIP's towers, or reads more of an image than its embedding"
+    if spec.class_texts == "none" and not planned(method, "bound_to_classes", config):
+        return "it needs a vector of each class, from a text encoder or given with the data"
+    return ""
+
+
 def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
     """Return why clients cannot predict each among their own classes only; empty if they can.
 
@@ -326,7 +386,12 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
                 weights_source(cohort.backbone.name, cohort.backbone.pretrained)
     first = backbones(run)[0]
     weights_source(first.name, first.pretrained)
-    return backbone_spec(first.name)
+    return backbone_spec(first.name, first.pretrained)
+
+
+def spec_of(backbone: BackboneConfig, known: BackboneSpec) -> BackboneSpec:
+    """Return the sizes of a backbone of a run; those of given embeddings are ``known``."""
+    return known if backbone.name == GIVEN else backbone_spec(backbone.name, backbone.pretrained)
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str) -> MethodConfig:
@@ -356,12 +421,12 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
             "cohorts",
         )
     method = registry.get(run.method.name)
-    sizes = [backbone_spec((c.backbone or run.backbone).name) for c in run.cohorts]
+    sizes = [spec_of(c.backbone or run.backbone, context.spec) for c in run.cohorts]
     _check_together(method, run, sizes)
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _error_of_cohort(i):
-            planned(method, "check", config, replace(context, spec=size))
+            check_method(method, config, replace(context, spec=size))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fedcore.base.events import NO_VALUE, Entity, Event, Notice, RoundFinished, 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import Progress, Work, prepare_then, relay
 from fedcore.clip import encodings
-from fedcore.clip.backbone import Backbone, load_backbones
+from fedcore.clip.backbone import Backbone, given, load_backbones
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.config.identity import stable_config
 from fedcore.data import integrity
@@ -344,8 +344,12 @@ def set_up(
     config = registry.build_config(run.method.name, run.method.config, "method.config")
     yield from (Notice(line) for line in planned(cls, "plan_warnings", config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
-    wanted = [(b.name, b.pretrained, device, b.precision) for b in backbones(run)]
-    loaded = dict(zip(backbones(run), load_backbones(wanted), strict=True))
+    if images.given is not None:
+        encoder = given(inputs.context.spec, images.given.class_vectors, device)
+        loaded = dict.fromkeys(backbones(run), encoder)
+    else:
+        wanted = [(b.name, b.pretrained, device, b.precision) for b in backbones(run)]
+        loaded = dict(zip(backbones(run), load_backbones(wanted), strict=True))
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})

@@ -95,7 +95,7 @@ def check(job: Job) -> Work[dict[str, Any]]:
     args: root; name, if the catalog has it; domains; columns.
 
     Returns: ``name`` and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures
-    of a data set that can be used. Shape: (height, width, 3).
+    of a data set that can be used and has images. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset, contact_sheet
@@ -107,7 +107,8 @@ def check(job: Job) -> Work[dict[str, Any]]:
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)
         images = catalog.load(name, root, domains, columns=columns)
-        job.write_arrays(sheet=np.asarray(contact_sheet(images)))
+        if images.given is None:
+            job.write_arrays(sheet=np.asarray(contact_sheet(images)))
     return {"name": name, "report": report.model_dump(mode="json")}
 
 
@@ -145,9 +146,13 @@ def encode_data(
     from fedcore.engine.prepare import read_images
 
     yield Progress(f"reading {data.name}", 0, 0)
-    images, left_out = yield from prepare_then(lambda: read_images(data, backbone_spec(model[0]).image_size))
+    images, left_out = yield from prepare_then(
+        lambda: read_images(data, backbone_spec(*model[:2]).image_size)
+    )
     for line in left_out:
         note(line)
+    if images.given is not None:
+        raise FedLensError(f"{data.root} holds embeddings, which need no encoding; leave it out", "data.name")
     yield Progress(f"loading {model[0]}", 0, 0)
     (backbone,) = load_backbones([model])
     yield Progress(f"encoding {images.name}", 0, len(images))

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Turn:
+class RunInTurn:
     """A job of this process that has not ended.
 
     Attributes:
@@ -64,8 +64,8 @@ class Turns:
 
     def __init__(self, heartbeat: Heartbeat, device: str, **options: Any) -> None:
         self._heartbeat, self._device, self._options = heartbeat, device, options
-        self._turns: list[Turn] = []
-        self._current: Turn | None = None
+        self._turns: list[RunInTurn] = []
+        self._current: RunInTurn | None = None
         self._next_look = 0.0
         self.largest = 0
         """The highest peak memory of a run so far, in bytes."""
@@ -78,7 +78,7 @@ class Turns:
         work = steps(
             claim, self._heartbeat, device=self._device, memory=self._memory_of_current, **self._options
         )
-        self._turns.insert(0, Turn(claim, work, min((t.seconds for t in self._turns), default=0.0)))
+        self._turns.insert(0, RunInTurn(claim, work, min((t.seconds for t in self._turns), default=0.0)))
 
     def step(self) -> str | None:
         """Give a turn to the job that has trained least; return how it ended, None if it has not."""
@@ -118,7 +118,7 @@ class Turns:
             with suppress(LostClaim, FedLensError):  # then the row is marked when this process has ended
                 turn.claim.leave()
 
-    def _switch_to(self, turn: Turn) -> Callable[[], Event | None]:
+    def _switch_to(self, turn: RunInTurn) -> Callable[[], Event | None]:
         """Let the current job rest; return what continues the other one, or tells it that it was lost."""
         devices.reset_peak_memory(self._device)
         used = devices.used_memory(self._device)
@@ -160,7 +160,7 @@ class Turns:
         if self._current is not None:
             self._heartbeat.watch(self._current.claim)
 
-    def _end(self, turn: Turn, outcome: str) -> None:
+    def _end(self, turn: RunInTurn, outcome: str) -> None:
         logger.info("%s %d: %s", turn.claim.table.name, turn.claim.id, outcome)
         self._turns.remove(turn)
         if turn is self._current:

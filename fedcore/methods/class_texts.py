@@ -156,6 +156,10 @@ class Described(Method[Any]):
         """Refuse descriptions of unknown classes, and those too long for the text tower."""
         if config.class_text == "template":
             return
+        if context.spec.class_texts != "encoded":
+            raise FedLensError(
+                f"{context.spec.name} encodes no texts; set class_text = template", "class_text"
+            )
         classes = {spoken(name) for name in context.classes}
         for name in config.descriptions or ():
             if spoken(name) not in classes:

@@ -156,6 +156,7 @@ class Problem:
         clients: client names; draws are keyed by name, so that their order does not matter.
         client_domain: index into ``domains``, -1 where a client mixes domains.
         descriptions: the data set's own written descriptions of each class (GT); empty if it has none.
+        class_sums: the sums over the clients' training samples from which ``class_means`` follow.
     """
 
     backbone: Backbone
@@ -168,6 +169,7 @@ class Problem:
     class_counts: Tensor
     seed: int
     descriptions: Mapping[str, Sequence[str]]
+    class_sums: Callable[[], Tensor] | None = None
 
     @property
     def device(self) -> "torch.device":
@@ -186,6 +188,19 @@ class Problem:
         Shape: (classes, d).
         """
         return class_features(self.backbone, self.classes, self.template)
+
+    @cached_property
+    def class_means(self) -> Tensor:
+        """Unit vectors of the mean normalised training embedding of each class; 0 for a class without any.
+
+        Source: ours. In a federation each client sends its classes' means and counts once, before round 1,
+        and the server averages the means weighted by the counts. Only training samples of clients that take
+        part are read: neither validation nor test samples, nor those of unseen clients or held-out domains.
+
+        Shape: (classes, d).
+        """
+        assert self.class_sums is not None, "clients have classes of their own, which refuses such methods"
+        return torch.nn.functional.normalize(self.class_sums(), dim=-1).to(self.backbone.dtype)
 
     def generator(self, *purpose: str | int) -> Generator:
         """Return this run's generator for one purpose, e.g. ``generator("init", "prompt")``, on the CPU."""

@@ -35,7 +35,7 @@ from fedcore.methods.base import (
     rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
+from fedcore.methods.hyperparameters import CLASS_MEANS, UNTRAINED_CLASSES, LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
 
@@ -63,12 +63,18 @@ class FedOTConfig(MethodConfig):
         title="server averages",
         words={"split": "the classifier", "all_global": "classifier and transforms", "all_local": "nothing"},
     )
-    init: Literal["text", "random", "linear"] = hyper(
+    init: Literal["text", "random", "linear", "class_means"] = hyper(
         "text",
         "Initial classifier: features of the class prompts (text), random rows of length 1 (random, "
-        "our interpretation of RandInit), or rows of length 0.58, as a linear layer draws them (linear)",
+        "our interpretation of RandInit), rows of length 0.58, as a linear layer draws them (linear), or "
+        + CLASS_MEANS,
         title="initial classifier",
-        words={"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"},
+        words={
+            "text": "class prompts",
+            "random": "random unit rows",
+            "linear": "as a linear layer's",
+            "class_means": "class means",
+        },
     )
     tau: float | None = hyper(
         None,
@@ -207,7 +213,7 @@ class FedOT(Method[FedOTConfig]):
     @classmethod
     def bound_to_classes(cls, config: FedOTConfig) -> str:
         """Refuse new classes for a classifier that is not made of class prompts."""
-        return "" if config.init == "text" else "its classifier starts at random"
+        return UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
     def init(self, generator: Generators) -> State:
         """Return a classifier made of the class prompts, and identity transforms.
@@ -224,6 +230,8 @@ class FedOT(Method[FedOTConfig]):
     def _first_classifier(self, generator: Generators) -> Tensor:
         if self.config.init == "text":
             return self.problem.class_features
+        if self.config.init == "class_means":
+            return self.problem.class_means
         draws = generator("fedot", "classifier")
         rows = torch.empty(len(self.problem.classes), self.d, dtype=torch.float64)
         if self.config.init == "linear":

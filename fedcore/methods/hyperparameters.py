@@ -26,6 +26,14 @@ HALF_COSINE = "Learning rate over the rounds: constant, or falling to 0 as half 
 """Description of ``schedule`` in methods whose authors' code has CoOp's schedule."""
 
 
+UNTRAINED_CLASSES = {"text": "", "class_means": "its classifier starts from means of training embeddings"}
+"""Start of a classifier -> why it has no value on other classes; any other start is drawn at random."""
+CLASS_MEANS = (
+    "class_means, the unit vectors of the classes' mean training embeddings, which each client sends once "
+    "with its counts (ours; it needs no text tower, and this upload is not in the traffic)"
+)
+
+
 class Bounds(TypedDict, total=False):
     """Bounds of a number, as pydantic names them."""
 

@@ -1,25 +1,23 @@
 """Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
-import builtins
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import user_path
 from fedcore.base.presentation import built_in
 from fedcore.base.progress import shortened
-from fedcore.methods import consent, declarations
+from fedcore.methods import declarations
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig, check_number
 
@@ -41,14 +39,8 @@ PLAIN = {
 """Our words for pydantic's errors, by the beginning of their type."""
 LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
-_INSTALLED = (Path(os.__file__).parent, Path(sys.base_prefix, "DLLs"), Path(__file__).parents[1])
-"""Folders of Python's modules and of fedcore."""
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
-"""Names of the folders of installed packages."""
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
-_RECEIVED: dict[Path, bytes] = {}
-"""Content of method files that came with a run from another machine, by their paths there."""
 
 
 def method(cls: type[Method] | None = None) -> type[Method]:
@@ -76,8 +68,11 @@ def method(cls: type[Method] | None = None) -> type[Method]:
 
 
 def load_file(path: str | Path) -> list[str]:
-    """Load methods from a Python file that the user names, and return the names that it registered."""
-    file, content = read(path)
+    """Load methods from a Python file that the user names, and return the names that it registered.
+
+    The file may be an encoder instead, to which the user agrees by naming it; then it has none.
+    """
+    file, content = consent.read(path)
     consent.agree(file, consent.digest(content))
     return _run(file, content)
 
@@ -91,111 +86,37 @@ def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
     Raises:
         NotAgreed: when the user has not agreed to run the file as it is now.
     """
-    return _run(*_agreed(path, sha256))
-
-
-def agreed_content(path: str | Path, sha256: str | None = None) -> bytes:
-    """Return the content of a file that an experiment names, to be sent along with a run."""
-    return _agreed(path, sha256)[1]
-
-
-def _agreed(path: str | Path, sha256: str | None) -> tuple[Path, bytes]:
-    file, content = read(path)
-    now = consent.digest(content)
-    if sha256 is not None and now != sha256:
-        raise FedLensError(
-            f"{path} has changed since this run was planned; clone or restart it to use the "
-            "new file, or put the old one back",
-            "method.file",
-        )
-    if not consent.is_agreed(file, now):
-        raise consent.NotAgreed(file, now)
-    return file, content
-
-
-def receive(path: str | Path, content: bytes) -> None:
-    """Accept a method file that came with a run; the user agreed to its content on the machine that sent it.
-
-    The file need not exist on this machine; the run's config names it by its path on the other one.
-    """
-    file = user_path(path, "methods").resolve()
-    _RECEIVED[file] = content
-    consent.agree_for_process(file, consent.digest(content))
+    return _run(*consent.agreed(path, sha256))
 
 
 def forget_received() -> None:
     """Unregister the methods that came with earlier runs, so that the next run may use their names."""
-    files = {str(file) for file in _RECEIVED}
+    files = {str(file) for file in consent.RECEIVED}
     for name in [name for name, file in _FILES.items() if file in files]:
         del _FILES[name]
         sys.modules.pop(_METHODS.pop(name).__module__, None)
-    _RECEIVED.clear()
+    consent.RECEIVED.clear()
 
 
 def file_hash(path: str | Path) -> str:
     """Return the SHA-256 of a method file's content."""
-    return consent.digest(read(path)[1])
-
-
-def read(path: str | Path) -> tuple[Path, bytes]:
-    """Return the absolute path and the content of a method file."""
-    file = user_path(path, "methods").resolve()
-    if file in _RECEIVED:
-        return file, _RECEIVED[file]
-    if not file.is_file():
-        raise FedLensError(f"no method file at {file}; give the path of a Python file", "methods")
-    try:
-        return file, file.read_bytes()
-    except OSError as error:
-        raise FedLensError(f"cannot read {file}: {error.strerror}; give another file", "methods") from error
+    return consent.digest(consent.read(path)[1])
 
 
 def _run(file: Path, content: bytes) -> list[str]:
     """Run a method file's content, and return the names of the methods that it registered."""
-    module = ModuleType("fedlens_method_" + file.stem)
-    module.__file__ = str(file)
-    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": partial(_import, file)}
     before = set(_METHODS)
-    # pydantic looks up the annotations of a config class in the module that sys.modules has by its name.
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(content, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # a fault of the user's file, told in one line
-        reason = str(error)
-        if not isinstance(error, FedLensError):
-            reason = f"{file} does not import: {type(error).__name__}: {error}"
-        raise FedLensError(reason, "methods") from error
+    module = consent.run(file, content)
     names = [
         name
         for name, cls in _METHODS.items()
         if cls.__module__ == module.__name__
         or (name not in before and not cls.__module__.startswith("fedcore."))  # one of ours that it imports
     ]
-    if not names:
+    if not names and not callable(getattr(module, "encode", None)):
         raise FedLensError(f"{file} registers no method; put @method above a Method class", "methods")
     _FILES.update({n: str(file) for n in names})
     return names
-
-
-def _import(file: Path, name: str, *given: Any, **named: Any) -> ModuleType:
-    """Import for a method file what is installed.
-
-    A module of the user's own would run without consent, and a run could resume with another version of it.
-    """
-    places = [name]  # without a spec it is another method file, or the script that runs
-    with suppress(ValueError):
-        spec = importlib.util.find_spec(name.partition(".")[0])
-        places = list(spec.submodule_search_locations or ()) if spec is not None else []
-        if spec is not None and spec.has_location and spec.origin is not None:
-            places.append(spec.origin)
-    for place in map(Path, places):
-        if not any(map(place.is_relative_to, _INSTALLED)) and _PACKAGES.isdisjoint(place.parts):
-            raise FedLensError(
-                f"{file} imports '{name or '.'}', which is not installed; a method is one file, so put into "
-                "it what it needs from there, or install that as a package (without --editable)",
-                "methods",
-            )
-    return builtins.__import__(name, *given, **named)
 
 
 def load_all() -> dict[str, type[Method]]:

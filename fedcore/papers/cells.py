@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
-from itertools import count, islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -27,7 +26,6 @@ from fedcore.papers.equivalents import (
     variant_runs,
 )
 from fedcore.papers.experiments import data_names, printed_backbone, published
-from fedcore.papers.mini import COMPARED
 from fedcore.papers.published import PublishedValue, computed, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.averages import mean_over
@@ -46,7 +44,7 @@ class RunSource:
 
     Attributes:
         changes: of one of several readings, the fields that have another value than in the preset. Its
-            experiment has this method alone, its rehearsal the size ``COMPARED``. None: the preset itself.
+            experiment has this method alone, and as many seeds as a rehearsal. None: the preset itself.
     """
 
     preset: str
@@ -100,12 +98,11 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
     if changes is None:
         experiment, variants = _experiment(source.preset, source.rehearsal)
         return experiment, variants[index]
-    further = (seed for seed in count(1) if seed not in preset.seeds)
-    seeds = (*preset.seeds, *islice(further, COMPARED.seeds))[: COMPARED.seeds]
-    alone = {"methods": preset.methods[index : index + 1], "seeds": seeds, "reproduces": ()}
+    alone: dict[str, object] = {"methods": preset.methods[index : index + 1], "reproduces": ()}
+    alone["seeds"] = mini.seeds(preset.seeds)
     experiment = sweeps.fixed(preset.model_copy(update=alone), dict(changes))
     if source.rehearsal:
-        experiment = mini.rehearsal(experiment, COMPARED)
+        experiment = mini.rehearsal(experiment)
         if prompt := dict(changes).get("data.template"):  # the paper's own suits its classes alone
             data = experiment.data.model_copy(update={"template": prompt})
             experiment = experiment.model_copy(update={"data": data})

@@ -53,7 +53,7 @@ class Alternative(BaseModel, extra="forbid", frozen=True):
     set: dict[str, Any] = {}
     rule: Rule | None = None
     digits: int | None = Field(None, ge=0, le=3)
-    seed: int | None = Field(None, ge=1, le=mini.COMPARED.seeds)
+    seed: int | None = Field(None, ge=1, le=mini.SEEDS)
 
 
 class Choice(BaseModel, extra="forbid", frozen=True):
@@ -157,7 +157,7 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
                         raise FedLensError(f"no experiment of its tables has '{path}'; correct the path")
                 for experiment in fitting:
                     changed = sweeps.fixed(experiment, alternative.set)
-                    for tried in (changed, mini.rehearsal(changed, mini.COMPARED)):
+                    for tried in (changed, mini.rehearsal(changed)):
                         variant_runs(tried)
             except FedLensError as error:
                 raise FedLensError(f"{where}, '{alternative.label}': {error}", "set") from error

@@ -1,4 +1,4 @@
-"""Presets: the demonstration, protocols of generalisation, and the experiments of papers' ``runs.toml``.
+"""Presets: the demonstration, protocols of generalisation, ablations, and papers' ``runs.toml``.
 
 A ``runs.toml`` maps printed methods to methods and hyper-parameters of FedLens, printed data sets and domains
 to its names, and gives the experiments that reproduce the tables.
@@ -242,8 +242,10 @@ _FREE: dict[str, Any] = {
 
 @cache
 def protocols() -> dict[str, Experiment]:
-    """Return an experiment on embedded data for each protocol of generalisation, such as ``base-to-new``."""
-    return {path.stem: load(path) for path in sorted((ASSETS / "protocols").glob("*.toml"))}
+    """Return the experiments on embedded data: protocols such as ``base-to-new``, and ``ablations/*``."""
+    folder = ASSETS / "protocols"
+    files = (*sorted(folder.glob("*.toml")), *sorted(folder.glob("ablations/*.toml")))
+    return {path.relative_to(folder).with_suffix("").as_posix(): load(path) for path in files}
 
 
 @library.cached

@@ -11,7 +11,7 @@ from fedcore.papers.cells import TableCell
 from fedcore.papers.library import ListedHeadings, Paper
 from fedcore.papers.published import COLUMNS, PublishedValue, load
 from fedcore.results.sharing import tex
-from fedcore.results.statistics import group_by
+from fedcore.results.statistics import group_by, some_differ
 
 HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
 """Fields of a value that can be headings."""
@@ -57,6 +57,17 @@ class PrintedTable:
     def name(self) -> str:
         """Unique name for URLs and files, such as ``fedot-1``."""
         return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
+
+
+def shows_nothing(table: PrintedTable, cells: Sequence[TableCell]) -> bool:
+    """Return whether a table has rehearsed values in a column, and no two of a column differ."""
+    measured = [cell.measurement if cell.status == "rehearsed" else None for cell in cells]
+    columns = [
+        [found.by_seed for i in column if i is not None and (found := measured[i]) is not None]
+        for panel in table.panels
+        for column in zip(*(row.cells for row in panel.rows), strict=True)
+    ]
+    return any(len(c) > 1 for c in columns) and not any(map(some_differ, columns))
 
 
 def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings], name: str) -> list[str]:

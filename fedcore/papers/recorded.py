@@ -83,7 +83,7 @@ class Measurement:
     runs: tuple[int, ...]
     comparability: Comparability
     reason: str = ""
-    by_seed: ValuesBySeed = field(default_factory=dict)
+    by_seed: ValuesBySeed = field(default_factory=dict, hash=False)
 
 
 class RecordedRuns:

@@ -128,6 +128,8 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     models = (
         f"{b.name} with the weights {b.pretrained}"
         if b.pretrained
+        else f"{b.name} with timm's default weights"
+        if b.name.startswith("timm:")
         else f"{b.name}, a small CLIP that comes with FedLens"
         for b in backbones(config)
     )

@@ -147,7 +147,8 @@ def bibtex(rows: Iterable[ComparisonRow]) -> str:
             entries.append(own.about.bibtex)
         used = [row.config.data.name, *(other.name for other in row.config.further_data)]
         entries += [data[name].bibtex for name in used if name in data]
-        for backbone in backbones(row.config):
+        clip = [b for b in backbones(row.config) if b.name.split(":")[0] not in ("timm", "callable", "given")]
+        for backbone in clip:
             of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
             entries += [papers["radford2021clip"], *([] if of_openai else [papers["openclip"]])]
     single = dict.fromkeys(

@@ -167,6 +167,18 @@ def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     return adjusted
 
 
+def some_differ(rows: Sequence[ValuesBySeed]) -> bool:
+    """Return whether two rows differ, paired by seed, by more than half the 95 % interval of the mean.
+
+    A single seed has no interval: there any difference counts.
+    """
+    for ours, theirs in combinations(rows, 2):
+        found = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
+        if found is not None and abs(found.mean) > (mean_interval(found) or 0) + 1e-9:
+            return True
+    return False
+
+
 def tests_made(tests: Iterable[PairedTest]) -> int:
     """Return the number of tests for which Holm's correction adjusts; a pair without a test is none."""
     return sum(test.p is not None for test in tests)

@@ -15,10 +15,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import SPLITS, STAGES
 from fedcore.config import Experiment, MethodEntry, RunConfig
-from fedcore.methods import consent, registry
 from fedcore.results.comparison import Comparison
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
@@ -165,7 +165,7 @@ def _own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, MethodFile],
     for path, digest in dict.fromkeys((m.file, m.sha256) for m in entries if m.file):
         name = PurePath(path).name
         try:
-            text = registry.read(path)[1].decode()
+            text = consent.read(path)[1].decode()
         except (FedLensError, UnicodeDecodeError):
             missing.append(name)
             continue

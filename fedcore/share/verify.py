@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from fedcore.base import consent
 from fedcore.base.errors import DAMAGE, FedLensError, SystemFault, first_line
 from fedcore.base.events import SPLITS, TRAIN
 from fedcore.base.progress import Work, counted
 from fedcore.config import RunConfig
-from fedcore.methods import consent
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.results.summary import PrintedValues

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.base.events import GLOBAL, MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.base.files import user_path
@@ -22,7 +23,7 @@ from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 from fedcore.store.damage import SUMMARY, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, columns
@@ -307,7 +308,7 @@ def take_current_file(database: sqlite3.Connection, run_id: int, config: RunConf
     file = config.method.file
     if file is None or not user_path(file, "methods").is_file():  # the run itself reports a missing file
         return False
-    now = consent.digest(registry.agreed_content(file))
+    now = consent.digest(consent.agreed(file)[1])
     if now == config.method.sha256:
         return False
     method = config.method.model_copy(update={"sha256": now})

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fedcore.base import devices
+from fedcore.base import consent, devices
 from fedcore.base.errors import (
     Elsewhere,
     FedLensError,
@@ -32,8 +32,9 @@ from fedcore.base.errors import (
     first_line,
 )
 from fedcore.base.events import Event, RoundFinished
-from fedcore.base.files import cache_folder
+from fedcore.base.files import cache_folder, user_path
 from fedcore.base.progress import Progress, counted
+from fedcore.clip.specs import CALLABLE
 from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
@@ -66,6 +67,7 @@ class RunRequest:
         key: name of the run in the node's temporary files.
         environment: the values that an earlier attempt resolved, see ``fedcore.engine.train.train``.
         method_file: content of the user's method file, to which the user has agreed.
+        encoders: path and SHA-256 of the encoders to which the user has agreed; the node has the files.
         threads: the most that a run begins with.
         artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache.
         working_folder: the supervisor's; relative paths of the config start there.
@@ -83,6 +85,7 @@ class RunRequest:
     working_folder: str
     shared: str | None = None
     parts: int = 1
+    encoders: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,13 @@ class Sent:
 
 def method_file(run: RunConfig) -> bytes | None:
     """Return the content of the user's method file, if the user has agreed to it on this machine."""
-    return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
+    return consent.agreed(run.method.file, run.method.sha256)[1] if run.method.file else None
+
+
+def encoders(run: RunConfig) -> tuple[tuple[str, str], ...]:
+    """Return path and SHA-256 of the user's encoders, if the user has agreed to them on this machine."""
+    paths = [used.pretrained for used in backbones(run) if used.name == CALLABLE and used.pretrained]
+    return tuple((path, consent.digest(consent.agreed(path)[1])) for path in paths)
 
 
 def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Exception]:
@@ -127,7 +136,9 @@ def prepare(request: RunRequest) -> Path:
     config = request.config
     registry.forget_received()
     if request.method_file is not None and config.method.file is not None:
-        registry.receive(config.method.file, request.method_file)
+        consent.receive(config.method.file, request.method_file)
+    for path, sha256 in request.encoders:
+        consent.agree_for_process(user_path(path).resolve(), sha256)
     # the folders and weights that it reads, without those that come with FedLens
     needs = [config.data.root, *(t.root for t in config.transfer), *(f.root for f in config.further_data)]
     needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]
@@ -258,6 +269,7 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
         request = RunRequest(
             run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd(), parts=count
         )
+        request = replace(request, encoders=encoders(run))
         group = wanted.reserve(ray)
         try:
             with _actors(ray, group, request, *given) as parallel:  # Ray starts them once it has room

@@ -93,6 +93,7 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_local else None,
             working_folder=os.getcwd(),
             parts=wanted.parts,
+            encoders=on_node.encoders(run),
         )
         try:
             with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
@@ -158,8 +159,9 @@ class RemoteEngine:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
         resources = self._reservation.request.resources(1 if request.parts == 1 else ACTOR_SHARE)
-        # Ray reuses processes. One that has run a user's method file is not used for anything else.
-        made = self._ray.remote if request.method_file is None else self._ray.remote(max_calls=1)
+        # Ray reuses processes. One that has run a user's file is not used for anything else.
+        own = request.method_file is not None or request.encoders
+        made = self._ray.remote(max_calls=1) if own else self._ray.remote
         task = made(self.task).options(
             name=f"fedlens {request.key}",
             num_returns="streaming",

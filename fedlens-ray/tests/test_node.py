@@ -16,13 +16,14 @@ import pytest
 from fedlens_ray import node, on_node, stream
 from fedlens_ray.reservations import Request, Reservation
 
+from fedcore.base import consent
 from fedcore.base.errors import Elsewhere, FedLensError, SystemFault, Transient
 from fedcore.base.events import Finished, RoundFinished, Started
 from fedcore.base.files import PROJECT
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
-from fedcore.methods import FedLensMethodError, consent, registry
+from fedcore.methods import FedLensMethodError, registry
 from tests.support.cluster import OWN_METHOD, SMALL
 from tests.support.encoded import DIGITS
 
@@ -132,11 +133,26 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     file.unlink()  # the node has no such file
     assert len(rounds(on_node.train(order(run, tmp_path, content)))) == 3
 
-    monkeypatch.setattr(registry, "_RECEIVED", {})
+    monkeypatch.setattr(consent, "RECEIVED", {})
     monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: False)
     file.write_text(OWN_METHOD)
     with pytest.raises(consent.NotAgreed):
         on_node.method_file(run)
+
+
+def test_the_consent_to_an_encoder_travels_with_the_run(tmp_path, monkeypatch):
+    file = tmp_path / "encoder.py"
+    file.write_text("embed_dim = 3\ndef encode(images):\n    return images.mean((2, 3))\n")
+    consent.agree(file, consent.digest(file.read_bytes()))
+    backbone = {"name": "callable", "pretrained": "encoder.py"}
+    means = {"name": "fedot", "config": {"init": "class_means"}}
+    run = planned(rounds=1, backbone=backbone, methods=[means])
+    sent = replace(order(run, tmp_path), encoders=on_node.encoders(run))
+    agreed = set()  # on the node
+    monkeypatch.setattr(consent, "_THIS_PROCESS", agreed)
+    monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: (str(file), sha256) in agreed)
+    assert "not agreed to run" in str([*on_node.train(order(run, tmp_path))][-1])
+    assert len(rounds(on_node.train(sent))) == 2
 
 
 def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path):

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
-from fedcore.clip.specs import MINI_MODELS, config_files
+from fedcore.clip.specs import GIVEN, MINI_MODELS, known_names
 from fedcore.config import (
     PARTITION_FIELDS,
     BackboneConfig,
@@ -23,6 +23,7 @@ from fedcore.config import (
 )
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
+from fedcore.data.images import EMBEDDINGS
 from fedcore.methods import class_texts
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
@@ -106,17 +107,22 @@ def partition_fields(
 
 
 def backbone_names() -> list[str]:
-    """Return the names of all CLIP models: built-in, common, then all others."""
-    files = config_files()
-    ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
-    return [*ordered, *(n for n in files if n not in ordered)]
+    """Return the names of all encoders of images: built-in, common, then all others."""
+    return list(dict.fromkeys([*MINI_MODELS, *COMMON_BACKBONES, *known_names()]))
 
 
-def backbone_fields(draft: BackboneConfig, key: str, errors: FieldErrors) -> dict[str, object]:
+def backbone_fields(
+    draft: BackboneConfig, data: Mapping[str, object], key: str, errors: FieldErrors
+) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
+    if data["name"] == EMBEDDINGS:
+        st.caption("The embeddings come from an encoder of their own, so there is none to choose.")
+        return {"name": GIVEN}
+    if draft.name == GIVEN:
+        draft = BackboneConfig()
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        help_ = "mini-vit and mini-rn come with FedLens; the others are open_clip models, which need weights"
+        help_ = "mini-vit and mini-rn come with FedLens; models of open_clip and timm need weights"
         titles = {name: name for name in backbone_names()}
         name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}

@@ -51,7 +51,7 @@ def add_data() -> None:
         bind="query-params",
         placeholder="/data/my-pictures",
         help="A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
-        "set, or one of the supported data sets below",
+        "set, a file of embeddings, or one of the supported data sets below",
         on_change=note_typed,
         args=("folder",),
     ).strip()
@@ -152,6 +152,8 @@ def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layo
     left, right = st.columns([2, 3])
     if pictures is not None:
         left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
+    else:
+        left.caption("There are no images to show.")
     table: dict[str, list[Any]] = {"domain": list(data.domains)}
     table |= {name: [int(row[j]) for row in data.counts] for j, name in enumerate(data.classes)}
     right.dataframe(table, hide_index=True, key=key)

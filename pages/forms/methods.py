@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import ASSETS, PROJECT
 from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
-from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
@@ -184,7 +184,7 @@ def show_file(file: Path, content: bytes, sentence: str) -> None:
 
 
 def ask_to_run_file(error: consent.NotAgreed) -> None:
-    """Show a method file that the experiment names, and let the user agree to run it as it is."""
+    """Show a file that the experiment names, and let the user agree to run it as it is."""
     with st.container(border=True):
         st.markdown(f"**Run {markup.md(error.file.name)}?**")
         try:
@@ -195,7 +195,7 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
         if consent.digest(content) != error.sha256:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
-        show_file(error.file, content, "The experiment names the method file")
+        show_file(error.file, content, "The experiment names the file")
         if markup.write_button("I have read it: run it", "check", "method_file_agreed"):
             consent.agree(error.file, error.sha256)
             st.rerun()

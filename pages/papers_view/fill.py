@@ -29,7 +29,6 @@ from fedcore.papers.cells import (
 from fedcore.papers.choices import Multiverse, caveat_weights, multiverse, rankings, recorded_runs
 from fedcore.papers.comparability import evidence_for
 from fedcore.papers.layout import PrintedTable, all_tables
-from fedcore.papers.mini import COMPARED, LARGEST_RATE
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results import progress
@@ -52,10 +51,6 @@ MEANING = (
     "that differ only in selection, rounding or seeds use the same runs; shared runs are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
-SIZE = (
-    f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED.seeds} seeds, and learning rates "
-    f"{COMPARED.rate} times as high, up to {LARGEST_RATE}, so that methods learn something."
-)
 
 
 @dataclass(frozen=True)
@@ -312,7 +307,7 @@ def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
     if not every:
         return
     st.subheader("What the paper leaves open", anchor=False)
-    st.caption(MEANING + (f" {SIZE} {NO_EVIDENCE}" if snapshot.rehearsal else ""))
+    st.caption(MEANING + (f" {NO_EVIDENCE}" if snapshot.rehearsal else ""))
     with st.container(horizontal=not session.is_narrow(), vertical_alignment="bottom"):
         if st.session_state.get("readings_of") not in every:
             st.session_state["readings_of"] = next(iter(every))

@@ -12,6 +12,7 @@ from fedcore import jobs
 from fedcore.base.presentation import FieldChart
 from fedcore.base.progress import shortened
 from fedcore.config.field_names import field_phrase
+from fedcore.data.images import EMBEDDINGS
 from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.base import overrides
@@ -277,6 +278,9 @@ def feature_space(run: RunRow) -> None:
 
 def evidence(run: RunRow) -> None:
     """Draw the Grad-CAM maps."""
+    if session.store().runs.config(run.id).data.name == EMBEDDINGS:
+        st.caption("There are no images to explain: the data set holds embeddings alone.")
+        return
 
     def draw(task: TaskRow) -> None:
         draw_maps(task.arrays(), (task.result or {})["classes"])

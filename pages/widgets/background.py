@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work, about, result_of
 from fedcore.config import Experiment, RunConfig
@@ -17,7 +18,6 @@ from fedcore.config.field_names import error_text
 from fedcore.data import descriptions
 from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
-from fedcore.methods import consent
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
 from fedcore.share.checked import ComparisonChoices, checked_comparison

@@ -35,7 +35,7 @@ def test_cells_fill_while_the_table_is_watched(filled_server: Server, tab: Tab, 
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("FedDEAP, Table 5")
-    queue(page, "1 run")
+    queue(page, "3 runs")
     second = page.locator("tr:has(.printed)").nth(1)
     expect(second.locator("td.progress")).to_have_count(5)
     expect(page.locator("td.progress")).to_have_count(5)
@@ -57,6 +57,7 @@ def test_a_table_is_filled_in_rehearsal(empty_server: Server, tab: Tab) -> None:
     page = tab.page
     open_table(page, empty_server)
     page.get_by_role("button", name="Fill the table").click()
+    page.get_by_role("dialog").get_by_text("first 1").click()
     queue(page, "3 runs")
     expect(page.locator("td.rehearsed .cost, td.rehearsed .ours")).to_have_count(VALUES, timeout=400_000)
     expect(page.get_by_text(re.compile("15 of 15 rehearsed"))).to_be_visible()

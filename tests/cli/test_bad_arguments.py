@@ -43,7 +43,7 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["list"], "no database at"),
         (["stop", "9"], "no database at"),
         (["methods", "fedott"], "did you mean 'fedot'?"),
-        (["methods", "--methods", "none.py"], "no method file at"),
+        (["methods", "--methods", "none.py"], "no Python file at"),
         (["data", "check", "/nowhere"], "/nowhere"),
         (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
         (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean 'shapes"),

@@ -10,7 +10,7 @@ from huggingface_hub.errors import EntryNotFoundError
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
-from fedcore.clip import backbone, tags
+from fedcore.clip import backbone, specs, tags
 from fedcore.clip.specs import backbone_spec, config_files
 from tests.support.clip import SMALL, encoded, noise
 
@@ -27,10 +27,10 @@ def small_model(monkeypatch, tmp_path):
     open_clip.add_model_config(config)
     files = {"small-clip": config}
     monkeypatch.setattr("fedcore.clip.specs.config_files", lambda: files)
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
     torch.manual_seed(0)
     yield open_clip.create_model("small-clip").eval()
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["pt", "safetensors"])

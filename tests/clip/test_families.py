@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
-from fedcore.clip import backbone, encodings, prompts
+from fedcore.clip import backbone, encodings, prompts, specs
 from fedcore.clip.specs import backbone_spec, config_files
+from fedcore.engine.prepare import check_method
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 
@@ -72,7 +73,7 @@ def family(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcore.clip.specs.config_files", lambda: files)
         yield load
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,7 +128,7 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
         spec = backbone_spec(name)
         run_context = RunContext(spec, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
         try:
-            cls.check(config, run_context)
+            check_method(cls, config, run_context)
         except FedLensError as error:
             refused[name] = str(error)
         else:

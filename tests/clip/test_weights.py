@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
-from fedcore.clip import backbone, encodings, tags, weights
+from fedcore.clip import backbone, encodings, specs, tags, weights
 from fedcore.clip.prompts import class_features
-from fedcore.clip.specs import backbone_spec, weights_source
+from fedcore.clip.specs import weights_source
 from fedcore.data import catalog
 from tests.support.clip import SMALL
 
@@ -36,9 +36,9 @@ def models(monkeypatch, tmp_path):
         files[name].write_text(json.dumps(config))
         open_clip.add_model_config(files[name])
     monkeypatch.setattr("fedcore.clip.specs.config_files", lambda: files)
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
     yield files
-    backbone_spec.cache_clear()
+    specs._clip_spec.cache_clear()
 
 
 def random_model(name: str) -> torch.nn.Module:
@@ -272,7 +272,7 @@ def test_an_unknown_tag_is_answered_before_anything_is_loaded():
     with pytest.raises(FedLensError, match="no weights called 'opnai'; did you mean 'openai") as caught:
         weights_source("ViT-B-32", "opnai")
     assert caught.value.field == "backbone.pretrained"
-    with pytest.raises(FedLensError, match="open_clip has no weights of ViT-S-16 to download"):
+    with pytest.raises(FedLensError, match="there are no weights of ViT-S-16 to download"):
         weights_source("ViT-S-16", "openai")
 
 

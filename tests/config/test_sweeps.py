@@ -125,9 +125,11 @@ def test_a_field_that_only_the_sweep_gives_needs_no_value_besides(partition):
 
 def test_a_method_is_checked_in_the_setting_that_it_is_swept_into():
     text = BASE.replace('name = "promptfl"', 'name = "fedalign"')
-    with pytest.raises(FedLensError, match=r"mini-rn is not.*\(with alpha 1, backbone mini-rn\)") as caught:
+    with pytest.raises(
+        FedLensError, match=r"mini-rn has no ViT tokens.*\(with alpha 1, backbone mini-rn\)"
+    ) as caught:
         plan(of('backbone.name = ["mini-vit", "mini-rn"]', text))
-    assert caught.value.field == "methods.1.config.start_layer"
+    assert caught.value.field == "sweep.backbone.name"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_entries_are_complete_and_named_once():
     entries = catalog.entries()
     assert [e.name for e in entries[:6]] == [*EMBEDDED, "folder"]
     assert len({e.name for e in entries}) == len(entries)
-    of_user = {"folder", "manifest", "hf-dataset"}
+    of_user = {"folder", "manifest", "hf-dataset", "embeddings"}
     for e in entries:
         for field in ("title", "source", "licence", "how_to_get"):
             assert getattr(e, field), f"{e.name}: {field}"

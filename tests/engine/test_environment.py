@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedcore import config
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import Notice, RoundFinished, Started
 from fedcore.clip import backbone, specs
@@ -19,7 +20,6 @@ from fedcore.config import RunConfig
 from fedcore.engine import environment
 from fedcore.engine.environment import check_content, environment_differences, processor
 from fedcore.engine.train import train
-from fedcore.methods import registry
 
 TOML = """
 [data]
@@ -323,5 +323,5 @@ def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repos
     git("commit", "-q", "-m", "first")
     environment.commit_of.cache_clear()
     assert "method_checkout" in environment.commits(str(file))
-    monkeypatch.setattr(registry, "_RECEIVED", {file.resolve(): b"came with a run"})
+    monkeypatch.setattr(consent, "RECEIVED", {file.resolve(): b"came with a run"})
     assert "method_checkout" not in environment.commits(str(file))

@@ -8,6 +8,7 @@ import pytest
 from fedcore import config
 from fedcore.base.errors import FedLensError
 from fedcore.clip import encodings, tags
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, expand
 from fedcore.config.identity import group_hash
 from fedcore.data.images import ImageSet
@@ -17,6 +18,8 @@ from fedcore.engine.prepare import read_images
 from fedcore.methods import registry
 from fedcore.papers.experiments import preset
 from tests.support.web.pictures import image_folder
+
+MINI = backbone_spec("mini-vit")
 
 
 def _experiment(extra: str = "", method: str = 'name = "fedot"', data: str = 'name = "rotated-digits"'):
@@ -164,18 +167,18 @@ def runs(method: str, **backbone: str) -> list:
 def test_a_download_is_announced_once_and_only_where_it_happens(monkeypatch):
     asked = runs("zero-shot", name="ViT-B-32", pretrained="openai") * 3
     monkeypatch.setattr(tags, "cached", lambda name, tag: None)
-    (note,) = storage_warnings(asked, 100)
+    (note,) = storage_warnings(asked, 100, MINI)
     assert note.startswith("the weights 'openai' of ViT-B-32 will be downloaded from huggingface.co/timm/")
     monkeypatch.setattr(tags, "cached", lambda name, tag: Path("/here"))
-    assert storage_warnings(asked, 100) == []
+    assert storage_warnings(asked, 100, MINI) == []
 
 
 def test_large_encodings_are_announced_with_their_size(tmp_path):
     (tmp_path / "w.pt").write_bytes(b"w")
     asked = runs("fedavg-lora", name="ViT-B-32", pretrained=str(tmp_path / "w.pt"))
-    (note,) = storage_warnings(asked, 40_000)
+    (note,) = storage_warnings(asked, 40_000, MINI)
     assert "encoding 40,000 images with ViT-B-32 ('layer:" in note and "writes 3.1 GB" in note
-    assert storage_warnings(asked, 1_000) == []
+    assert storage_warnings(asked, 1_000, MINI) == []
 
 
 def test_an_encoding_over_the_limit_stops_the_plan(monkeypatch):
@@ -194,7 +197,7 @@ def test_the_demo_needs_nothing_from_elsewhere():
     ("method", "title", "backbone", "why"),
     [
         ("promptfl", "PromptFL", "coca_ViT-B-32", "its text tower pools at a class token"),
-        ("fedalign", "FedAlign", "convnext_base", "open_clip's ViT, which convnext_base is not"),
+        ("fedalign", "FedAlign", "convnext_base", "convnext_base has no ViT tokens to encode"),
     ],
 )
 def test_a_backbone_that_does_not_fit_is_refused_by_name_of_method_and_model(

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip.specs import backbone_spec
+from fedcore.engine.prepare import check_method
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 
@@ -111,8 +112,8 @@ REFUSED = [
     ("fedot", {"blocks": 3}, DOMAINS, "blocks", "do not divide ViT-B-32's embedding width 512; use 2 or 4"),
     ("fedot", {"blocks": 600}, DOMAINS, "blocks", "embedding width 512; use 512"),
     ("fedot", {"blocks": 1000}, RESNET, "blocks", "embedding width 1024; use 512 or 1024"),
-    ("fedalign", {}, RESNET, "start_layer", "RN50 is not; choose e.g. ViT-B-32"),
-    ("fedalign", {}, FOREIGN, "start_layer", "cannot adapt the text tower of ViT-B-32"),
+    ("fedalign", {}, RESNET, "backbone.name", "RN50 has no ViT tokens to encode; choose a ViT"),
+    ("fedalign", {}, FOREIGN, "backbone.name", "cannot adapt the text tower of ViT-B-32"),
     ("fedalign", {"rank": 128}, context(token_width=100), "rank", "rank 128 is more than the width of"),
     ("feddeap", {}, context("RN50", client_domain=(0, 1, 0)), "personal_prompt", "(width 1024) with prompt"),
     ("feddeap", {}, replace(DOMAINS, classes=("a",)), "semantic_alignment", "two or more classes, not 1;"),
@@ -136,10 +137,10 @@ REFUSED = [
     ("promptfl", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
     ("fedapt", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
     ("fedmaple", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
-    ("fedmaple", {}, RESNET, "backbone.name", "FedMaPLe adapts"),
-    ("fedotp", {}, context("ViT-B-16-SigLIP"), "backbone.name", "gives no embeddings of any; choose CLIP's"),
-    ("vpt", {}, RESNET, "backbone.name", "VPT adapts"),
-    ("fedavg-lora", {}, RESNET, "backbone.name", "RN50 is not; choose e.g."),
+    ("fedmaple", {}, RESNET, "backbone.name", "has no ViT tokens"),
+    ("fedotp", {}, context("ViT-B-16-SigLIP"), "backbone.name", "gives no embeddings of image regions"),
+    ("vpt", {}, RESNET, "backbone.name", "has no ViT tokens"),
+    ("fedavg-lora", {}, RESNET, "backbone.name", "has no ViT tokens"),
     ("fedprox-lora", {"rank": 128}, context(vision_width=100), "rank", "image tower; use at most 100"),
     ("facmic", {"target": "held_out"}, DOMAINS, "target", "and none is held out"),
     (
@@ -183,7 +184,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "config", "setting", "field", "message"), REFUSED)
 def test_a_setting_that_a_method_cannot_run_in_is_refused(name, config, setting, field, message):
     with pytest.raises(FedLensError) as refused:
-        registry.get(name).check(registry.build_config(name, config), setting)
+        check_method(registry.get(name), registry.build_config(name, config), setting)
     assert refused.value.field == field and message in str(refused.value)
 
 
@@ -201,7 +202,7 @@ OFF = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment"
     ],
 )
 def test_a_setting_at_the_limit_is_accepted(name, config, setting):
-    registry.get(name).check(registry.build_config(name, config), setting)
+    check_method(registry.get(name), registry.build_config(name, config), setting)
 
 
 def test_numbers_of_a_config_are_finite():

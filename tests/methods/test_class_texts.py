@@ -16,7 +16,7 @@ from fedcore.engine.plan import plan
 from fedcore.engine.train import set_up
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
-from fedcore.papers.mini import mini
+from fedcore.papers.mini import rehearsal
 from tests.support.against import build
 from tests.support.tiny import tiny_federation
 from tests.support.web.pictures import image_folder
@@ -202,6 +202,6 @@ def test_texts_are_short_in_a_table_and_other_texts_read_otherwise():
 
 def test_the_small_form_of_an_experiment_leaves_texts_of_other_classes_out():
     entry = MethodEntry(name="fedalign", config={"descriptions": {"cat": ["a pet."]}})
-    small = mini(config.Experiment(data={"name": "cifar10", "root": "/none"}, methods=(entry,)))
+    small = rehearsal(config.Experiment(data={"name": "cifar10", "root": "/none"}, methods=(entry,)))
     assert "descriptions" not in small.methods[0].config
     assert plan(small).runs

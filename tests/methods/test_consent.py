@@ -10,10 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 from fedcore.store import Store
 
 SOURCE = """
@@ -104,7 +105,7 @@ def test_a_method_is_one_file_and_modules_beside_it_do_not_run(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "fedlens_method_another", ModuleType("fedlens_method_another"))
     file.write_text(f"import torch, numpy.linalg, sqlite3, yaml\n{file.read_text()}{imports}\n")
-    with pytest.raises(FedLensError, match="which is not installed; a method is one file, so put"):
+    with pytest.raises(FedLensError, match="which is not installed; it is one file, so put"):
         registry.load_file(file)
     assert marker.exists() and not ran.exists()
 

@@ -96,13 +96,13 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
     app.session_state[fill.OPEN] = ("feddeap-5", "row 0 1")
     app.run()
     assert not app.exception
-    app = button(app, "Queue 1 run").click().run()
+    app = button(app, "Queue 3 runs").click().run()
     assert not app.exception
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
-    assert [r.state for r in experiment.runs] == ["queued"]
+    assert [(r.seed, r.state) for r in experiment.runs] == [(seed, "queued") for seed in (1, 2, 3)]
     assert "queued" in grid(app)
     app = button(app, "Fill the table").click().run()
-    assert button(app, "Queue 2 runs")
+    assert button(app, "Queue 6 runs")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened
     for app in (first, second):
         app.session_state[fill.OPEN] = ("feddeap-5", "all")
         app.run()
-    button(first, "Queue 3 runs").click().run()
-    button(second, "Queue 3 runs").click().run()
+    button(first, "Queue 9 runs").click().run()
+    button(second, "Queue 9 runs").click().run()
     assert not second.exception
     assert len(Store(tmp_path / "runs.db").experiments.all()) == 1
 

@@ -88,6 +88,20 @@ def test_one_button_runs_the_corrected_file_of_a_method(
     assert "I have read it: run it" in labels(app), "tests/browser/test_journeys.py presses it"
 
 
+def test_an_encoder_that_has_changed_is_shown_before_it_runs(
+    open_page: Opened, filled: Path, tmp_path: Path
+) -> None:
+    file, run = tmp_path / "encoder.py", of_state(filled, "failed").id
+    file.write_text("# as it is now")
+    config = Store(filled).runs.config(run)
+    own = config.backbone.model_copy(update={"name": "callable", "pretrained": str(file)})
+    with closing(sqlite3.connect(filled)) as database, database:
+        set_config(database, run, config.model_copy(update={"backbone": own}))
+        database.execute("UPDATE runs SET rounds_done=0 WHERE id=?", [run])
+    app = button(open_page("run", id=str(run)), "Resume").click().run()
+    assert "# as it is now" in [c.value for c in app.code] and "I have read it: run it" in labels(app)
+
+
 def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
     app = open_page("run", id=str(run), run_tab="Log and files")

@@ -1,5 +1,6 @@
 """What papers leave open: their files, the readings, and runs that several readings share."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.files import ASSETS
 from fedcore.cli.common import INTERRUPTED
 from fedcore.cli.main import main
+from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import Experiment
 from fedcore.papers import adding, choices, library, mini
-from fedcore.papers.cells import Availability, fillings, missing_parts
+from fedcore.papers.cells import Availability, RunSource, fillings, missing_parts, source_of
 from fedcore.papers.choices import Alternative, Choice, Multiverse, Ranking
 from fedcore.papers.experiments import preset
-from fedcore.papers.mini import COMPARED, DATA
+from fedcore.papers.mini import DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.store import Store
@@ -304,13 +307,22 @@ def test_an_interrupted_command_trains_no_further_runs(
     assert len(trained) == 1, "of three prompts"
 
 
-def test_rehearsals_of_readings_learn_faster_and_others_are_as_they_were() -> None:
+def test_a_rehearsal_of_a_preset_fills_its_table_and_the_reading_of_fedlens() -> None:
+    """Also where the paper has one seed, and the runs are those of ``--scale mini``."""
+    proposed = ranking().proposed
+    space = choices.multiverse(ranking(), rehearsal=True, most=1)
+    of_table, of_reading = source_of(proposed, True), space.source(proposed, space.readings[0])
+    assert isinstance(of_table, RunSource) and of_reading.changes == ()
+    assert of_table.variant.key == of_reading.variant.key
+    assert of_table.parts(proposed) == of_reading.parts(proposed)
+    assert preset(of_table.preset).seeds == (1,) and of_table.experiment.seeds == (1, 2, 3)
+    assert of_table.experiment == mini.rehearsal(preset(of_table.preset))
+
+
+def test_rehearsals_learn_faster_on_domains_that_are_not_solved_before() -> None:
     large = preset("fedalign/table1-cifar10-dir-baselines")
-    config = {
-        size: {e.label: e.config for e in mini.rehearsal(large, size).methods}
-        for size in (mini.SMALLEST, COMPARED)
-    }
-    assert "lr" not in config[mini.SMALLEST]["PromptFL"]
-    assert config[COMPARED]["PromptFL"]["lr"] == pytest.approx(5 * 0.001)
-    assert mini.rehearsal(large, COMPARED).partition.clients == 4
-    assert mini.rehearsal(large).partition.clients == 5
+    config = {e.label: e.config for e in mini.rehearsal(large).methods}
+    assert config["PromptFL"]["lr"] == pytest.approx(5 * 0.001)
+    untrained = json.loads((ASSETS / "mini-zero-shot.json").read_text())
+    for name in MINI_MODELS:
+        assert all(30 < untrained[name]["shapes"][domain] < 70 for domain in mini.DOMAINS)

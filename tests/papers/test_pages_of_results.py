@@ -52,7 +52,7 @@ Kept below.
 WRITTEN = """Kept above.
 
 <!-- setting: small -->
-`OMP_NUM_THREADS=1 fedlens run examples/ablations/small.toml --db ablations.db`
+`OMP_NUM_THREADS=1 fedlens run --preset ablations/small --db ablations.db`
 
 6 runs: rotated-digits, 4 training images of a class and client, 200 test images, 1 rounds.
 CPU, 1 thread; torch 2.

@@ -26,7 +26,7 @@ from fedcore.papers.mini import DATA
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.reproductions import reproductions
-from fedcore.results.statistics import Stat
+from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, queue, train, value_of
 from tests.support.papers import preset as cut
@@ -121,10 +121,11 @@ def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(db: Path) -> None:
     value = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
     cells = cells_of(db, (value,), rehearsal=True)
     (filling,) = fillings(cells.values(), AVAILABLE)
-    assert filling.wanted == {("FedOT", 50, "sketch")}
+    seeds = (50, 77, 98)
+    assert filling.wanted == {("FedOT", seed, "painting-45") for seed in seeds}
     created = queue(Store(db), filling)
-    (run,) = Store(db).runs.of_experiments([created.experiment_id])
-    assert (run.method, run.seed, run.held_out) == ("fedot", 50, "sketch")
+    runs = Store(db).runs.of_experiments([created.experiment_id])
+    assert [(r.method, r.seed, r.held_out) for r in runs] == [("fedot", s, "painting-45") for s in seeds]
     again = cells_of(db, (value,), rehearsal=True)
     assert again[value].status == "in progress"
     assert not fillings(again.values(), AVAILABLE)
@@ -166,6 +167,23 @@ def test_a_rehearsal_is_no_evidence_in_the_export(db: Path) -> None:
     assert "no evidence" in text
     assert layout.file_name(table, True, "tex").endswith("-rehearsal.tex")
     assert {c.status for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+
+
+def test_a_rehearsed_table_whose_rows_do_not_differ_shows_nothing() -> None:
+    table = next(t for t in all_tables() if t.name == "feddeap-5")
+    (rows,) = (panel.rows for panel in table.panels)
+
+    def shows_nothing(shift: float, status: str = "rehearsed") -> bool:
+        by_seed = [{1: 50.0, 2: 60.0}, {1: 54.0, 2: 57.0}, {1: 50.0 + shift, 2: 60.0 + shift}]
+        found = [Measurement(spread(of.values()), (1, 2), Comparability(), by_seed=of) for of in by_seed]
+        cells = [TableCell(value, "can be run") for value in table.values]
+        for row, measured in zip(rows, found, strict=True):
+            for i in row.cells:
+                cells[i] = TableCell(table.values[i], status, measurement=measured)
+        return layout.shows_nothing(table, cells)
+
+    assert shows_nothing(0) and not shows_nothing(1)
+    assert not shows_nothing(0, "comparable"), "real runs are no rehearsal"
 
 
 def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(db: Path) -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
 from fedcore.config import DataConfig, Experiment, MethodEntry, parse
 from fedcore.engine.plan import plan
 from fedcore.jobs.process import run_local
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.share import rerun

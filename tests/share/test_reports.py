@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base.consent import digest
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import Notice
 from fedcore.base.files import zipped
 from fedcore.base.progress import Progress, result_of
 from fedcore.config import MethodEntry
 from fedcore.methods import registry
-from fedcore.methods.consent import digest
 from fedcore.results import comparison
 from fedcore.results.comparison import compare
 from fedcore.results.finding import findings

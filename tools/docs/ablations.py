@@ -1,6 +1,7 @@
-"""The blocks of docs/ablations.md: tables from the recorded runs of examples/ablations/*.toml.
+"""The blocks of docs/ablations.md: tables from the recorded runs of the presets ablations/*.
 
-for file in examples/ablations/*.toml; do OMP_NUM_THREADS=1 fedlens run $file --db ablations.db; done
+for name in fedalign feddeap fedot-held-out fedot-personal fedpha sdfed; do
+    OMP_NUM_THREADS=1 fedlens run --preset ablations/$name --db ablations.db; done
 python -m tools.docs.ablations ablations.db
 python -m tools.docs.ablations ablations.db fedpha      # the blocks of one experiment
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.base.events import BEFORE_AGGREGATION
+from fedcore.base.files import ASSETS
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
@@ -29,7 +31,7 @@ from tools.docs.recorded import (
     test_images,
 )
 
-EXAMPLES = FOLDER.parent / "examples" / "ablations"
+EXAMPLES = ASSETS / "protocols" / "ablations"
 PAGE = FOLDER / "ablations.md"
 DATABASE = "ablations.db"
 HALF = 0.5

@@ -24,7 +24,7 @@ def render(text: str) -> str:
 
 def named_entries() -> list[Entry]:
     """Return the data sets that users get elsewhere: neither embedded nor a format of users' own data."""
-    of_user = ("folder", "manifest", "hf")
+    of_user = ("folder", "manifest", "hf", "embeddings")
     return [entry for entry in catalog.entries() if not entry.embedded and entry.loader not in of_user]
 
 

@@ -43,8 +43,10 @@ class RecordedExperiment:
 
 
 def command(path: Path, db: Path | str) -> str:
-    """Return the command that makes the runs of a file of examples/."""
-    return f"OMP_NUM_THREADS=1 fedlens run examples/{path.parent.name}/{path.name} --db {db}"
+    """Return the command that makes the runs of a file of examples/, or of a preset ``ablations/*``."""
+    folder = path.parent.name
+    what = f"--preset {folder}/{path.stem}" if folder == "ablations" else f"examples/{folder}/{path.name}"
+    return f"OMP_NUM_THREADS=1 fedlens run {what} --db {db}"
 
 
 def newest(store: Store, path: Path) -> RecordedExperiment:
@@ -99,7 +101,7 @@ def blocks_of(
 def rewrite_from_runs(page: Path, folder: Path, render: Callable[[str, Store, Sequence[str]], str]) -> None:
     """Rewrite a page of docs/ from the database and for the experiments that the command line names."""
     parser = argparse.ArgumentParser(description=f"Write the tables of {page.name} from recorded runs.")
-    parser.add_argument("db", help=f"database with the runs of examples/{folder.name}")
+    parser.add_argument("db", help=f"database with the runs of {folder.name}/")
     parser.add_argument("names", nargs="*", help="files of that folder, without .toml (default: all)")
     asked = parser.parse_args()
     try:

@@ -15,7 +15,7 @@ from fedcore.data.image_files import BROKEN, decode_content, reasons_once
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 from fedcore.data.integrity import version_line
 from fedcore.data.readers.files import LeftOut, existing_folder, leaves
-from fedcore.data.readers.layout import prompt_names
+from fedcore.data.readers.layout import check_columns, prompt_names
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -266,12 +266,7 @@ def _columns(path: Path, rows: "Dataset", named: dict[str, str]) -> dict[str, st
     import datasets
 
     features = rows.features
-    unknown = sorted(set(named) - set(COLUMNS))
-    if unknown:
-        raise FedLensError(
-            f"a Hugging Face data set has no column '{unknown[0]}'; it may have {', '.join(COLUMNS)}",
-            f"data.columns.{unknown[0]}",
-        )
+    check_columns(named, COLUMNS, "Hugging Face data set")
     for what, name in named.items():
         if name not in features:
             raise FedLensError(

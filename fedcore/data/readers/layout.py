@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.base.errors import FedLensError
 from fedcore.base.events import PARTS, SPLITS
 from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
@@ -148,6 +149,15 @@ def refuse_other_classes(entry: Entry, root: Path, classes: Sequence[str]) -> No
         raise FolderError(
             f"{root}: {what}, which {entry.title} {'has' if missing else 'does not have'}; "
             "complete the folder or load it as 'folder'"
+        )
+
+
+def check_columns(named: Mapping[str, str], known: Sequence[str], what: str) -> None:
+    """Refuse ``data.columns`` that name other columns than those of a kind of data."""
+    if unknown := sorted(set(named) - set(known)):
+        raise FedLensError(
+            f"a {what} has no column '{unknown[0]}'; it may have {', '.join(known)}",
+            f"data.columns.{unknown[0]}",
         )
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
-from fedcore.data.readers import archives, ddr, hf, label_files, manifest, torchvision_sets
+from fedcore.data.readers import archives, ddr, embeddings, hf, label_files, manifest, torchvision_sets
 from fedcore.data.readers.files import LeftOut, Listing, NotInFolder, existing_folder, usable_images, warnings
 from fedcore.data.readers.layout import (
     catalog_layout,
@@ -70,8 +70,10 @@ def _reading(
 
 
 def detect_format(path: str | Path) -> str:
-    """Return the catalog name of a user's data set: ``folder``, ``manifest`` or ``hf-dataset``."""
+    """Return the catalog name of a user's data: folder, manifest, hf-dataset or embeddings."""
     path = user_path(path, "data.root")
+    if path.is_file() and path.suffix.lower() in embeddings.SUFFIXES:
+        return "embeddings"
     if path.suffix.lower() == ".csv" and path.is_file():
         return "manifest"
     return "hf-dataset" if path.is_dir() and hf.is_saved(path) else "folder"
@@ -90,6 +92,9 @@ def read_source(
     if entry.loader == "manifest":
         (listing,) = manifest.read(root, domains, columns)
         return listing
+    if entry.loader == "embeddings":
+        images = embeddings.read(entry, root, domains, columns)
+        return images, warnings(Path(root), images, ())
 
     def attempt(roots: Sequence[Path]) -> Listing | ImageSet:
         (found,) = _reading(entry, roots, domains)
@@ -132,6 +137,9 @@ def names(
     if entry.loader == "manifest":
         listing = next(manifest.read(root, domains, columns))
         return listing.classes, listing.domains
+    if entry.loader == "embeddings":
+        images = embeddings.read(entry, root, domains, columns)
+        return images.classes, images.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if entry.classes and entry.loader not in ("domains", "classes"):

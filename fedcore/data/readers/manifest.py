@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.errors import FedLensError, first_repeated
+from fedcore.base.errors import first_repeated
 from fedcore.base.events import PARTS
 from fedcore.base.files import user_path
 from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
 from fedcore.data.readers.files import Listing, leaves
-from fedcore.data.readers.layout import prompt_names
+from fedcore.data.readers.layout import check_columns, prompt_names
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
@@ -95,12 +95,7 @@ def _existing_file(path: str | Path) -> Path:
 
 def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[ManifestRow, str]]:
     """Yield every row with its problem, "" if it has none."""
-    unknown = sorted(set(columns) - set(COLUMNS))
-    if unknown:
-        raise FedLensError(
-            f"a manifest has no column '{unknown[0]}'; it may have {', '.join(COLUMNS)}",
-            f"data.columns.{unknown[0]}",
-        )
+    check_columns(columns, COLUMNS, "manifest")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)

@@ -195,7 +195,8 @@ def train_clients(
     """
     with torch.no_grad():
         const = run(method, "round_constants", params, data)
-        if method.trains and method.config.arithmetic != "fp32":
+        has_texts = method.problem.backbone.spec.class_texts != "none"
+        if has_texts and method.trains and method.config.arithmetic != "fp32":
             # Computed when first read: in a step, they would have its arithmetic in a resumed run alone.
             _ = method.problem.class_features
     phases = method.phases if first_step is None else first_step.phases()

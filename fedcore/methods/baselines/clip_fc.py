@@ -12,7 +12,7 @@ from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.federation import Problem
-from fedcore.methods.hyperparameters import MethodConfig, hyper
+from fedcore.methods.hyperparameters import CLASS_MEANS, UNTRAINED_CLASSES, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear
 
@@ -20,11 +20,11 @@ from fedcore.methods.tensors import draw_linear
 class CLIPFCConfig(MethodConfig):
     """Hyper-parameters of CLIP-FC; no paper states them."""
 
-    init: Literal["random", "text"] = hyper(
+    init: Literal["random", "text", "class_means"] = hyper(
         "random",
-        "Initial weights: those of a new linear layer, or the features of the class prompts",
+        f"Initial weights: those of a new linear layer, the features of the class prompts, or {CLASS_MEANS}",
         title="initial classifier",
-        words={"random": "new linear layer", "text": "class prompts"},
+        words={"random": "new linear layer", "text": "class prompts", "class_means": "class means"},
     )
     features: Literal["raw", "normalised"] = hyper(
         "raw",
@@ -61,7 +61,7 @@ class CLIPFC(Method[CLIPFCConfig]):
     @classmethod
     def bound_to_classes(cls, config: CLIPFCConfig) -> str:
         """Refuse new classes for a layer that is not made of class prompts."""
-        return "" if config.init == "text" else "its classifier starts at random"
+        return UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
     def init(self, generator: Generators) -> State:
         """Return one layer for all; made of the class prompts, it starts as zero-shot CLIP.
@@ -69,8 +69,8 @@ class CLIPFC(Method[CLIPFCConfig]):
         Shape: weight (K, d), bias (K,).
         """
         backbone, classes = self.problem.backbone, self.problem.classes
-        if self.config.init == "text":
-            weight = self.problem.class_features
+        if self.config.init != "random":
+            weight = self.problem.class_features if self.config.init == "text" else self.problem.class_means
             bias = weight.new_zeros(len(classes))
         else:
             weight, bias = draw_linear(

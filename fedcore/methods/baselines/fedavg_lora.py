@@ -27,7 +27,7 @@ from typing import Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.presentation import About, DiagnosticChart
-from fedcore.clip.adapters import Lora, check_attention_layers, first_adapted_layer, init_lora
+from fedcore.clip.adapters import Lora, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
 from fedcore.methods.base import (
     Batch,
@@ -140,9 +140,8 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     @classmethod
     def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers, and ranks that they cannot have."""
+        """Refuse ranks that the image tower cannot have."""
         spec = context.spec
-        check_attention_layers(cls.about.title, spec, "backbone.name")
         if config.rank > spec.vision_width:
             raise FedLensError(
                 f"rank {config.rank} is more than the width of {spec.name}'s image tower; "

@@ -12,7 +12,7 @@ each client's own text tower. There is no global model, since S alone maps nothi
 
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.presentation import About
-from fedcore.clip.adapters import Adapters, check_attention_layers, scaled_layer
+from fedcore.clip.adapters import Adapters, scaled_layer
 from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts
 from fedcore.clip.specs import BackboneSpec, spoken
 from fedcore.methods.base import (
@@ -96,8 +96,7 @@ class PFedMMA(Method[PFedMMAConfig]):
 
     @classmethod
     def check(cls, config: PFedMMAConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers in both encoders."""
-        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+        """Refuse text towers that cannot be adapted."""
         check_prompts(context.spec)
 
     plan_warnings = classmethod(rate_warnings)

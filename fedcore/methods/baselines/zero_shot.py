@@ -43,7 +43,8 @@ class ZeroShot(Described):
 
     def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.text = sentences(problem.backbone, self.texts)
+        described = config.class_text == "description"
+        self.text = sentences(problem.backbone, self.texts) if described else problem.class_features
 
     def models(self, state: State) -> Models:
         """Return the same class features for all models; none are sent: clients encode the prompts."""

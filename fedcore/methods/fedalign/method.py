@@ -20,7 +20,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About, DiagnosticChart, MatrixChart
-from fedcore.clip.adapters import check_attention_layers, first_adapted_layer, scaled_layer
+from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import BackboneSpec
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
@@ -123,12 +123,11 @@ class FedAlign(Described):
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse backbones without attention layers, and ranks and descriptions that do not fit."""
+        """Refuse text towers that cannot be adapted, and ranks and descriptions that do not fit."""
         spec = context.spec
-        check_attention_layers(cls.about.title, spec, "start_layer")
         if spec.prompts:
             raise FedLensError(
-                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "start_layer"
+                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "backbone.name"
             )
         widest = min(spec.vision_width, spec.token_width)
         if config.rank > widest:

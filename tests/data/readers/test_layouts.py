@@ -73,7 +73,7 @@ EXPECTED = {
 
 def test_every_entry_has_a_layout():
     on_disk = {e.name for e in catalog.entries() if not e.embedded}
-    assert on_disk - {"folder", "manifest", "hf-dataset"} == set(WRITE) == set(EXPECTED)
+    assert on_disk - {"folder", "manifest", "hf-dataset", "embeddings"} == set(WRITE) == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

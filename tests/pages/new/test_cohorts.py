@@ -6,13 +6,13 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, loads
 from fedcore.papers.experiments import preset
-from fedcore.papers.mini import mini
+from fedcore.papers.mini import rehearsal
 from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import fields
 from tests.support.web.pages import Opened, button
 
-SMALL = mini(preset("sdfed/table4-dtd"))
+SMALL = rehearsal(preset("sdfed/table4-dtd"))
 
 
 def recorded(tmp_path: Path, experiment: Experiment) -> Path:
@@ -29,7 +29,7 @@ def test_the_form_shows_cohorts_and_keeps_them_when_launched_unless_they_are_lef
     app = open_page("new", clone="1")
     assert not app.error
     shown = next(f.value for f in app.dataframe if "max_steps" in f.value)
-    assert shown["clients"].tolist() == [1, 1, 3]
+    assert shown["clients"].tolist() == [1, 1, 2]
     assert shown["backbone"].tolist() == ["mini-vit", "mini-vit", "mini-rn"]
     button(app, "Launch").click().run()
     newest = Store(db).experiments.all()[0]

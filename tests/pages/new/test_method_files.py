@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.base import consent
 from fedcore.cli.main import main
 from fedcore.config import dumps, parse
-from fedcore.methods import consent, registry
+from fedcore.methods import registry
 from fedcore.store import Store
 from pages.forms.methods import guide
 from tests.support.web.pages import Opened, button

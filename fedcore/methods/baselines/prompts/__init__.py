@@ -7,7 +7,6 @@ from pydantic import model_validator
 
 from fedcore.base.lazy import Generator, Tensor
 from fedcore.clip import specs
-from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import (
     check_prompts,
     check_room,
@@ -131,12 +130,6 @@ class PromptedTowers(Prompted):
     The context takes the place of the first words of a photo prompt. Training passes through both towers, so
     images are read as the activations that enter the first layer of theirs.
     """
-
-    @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse backbones without prompts in both encoders, and contexts that leave a class name no room."""
-        check_attention_layers(cls.about.title, context.spec, "backbone.name")
-        super().check(config, context)
 
     @classmethod
     def _pattern(cls, config: Any) -> str:

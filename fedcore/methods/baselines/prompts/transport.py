@@ -10,11 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods.base import Params, RunContext
+from fedcore.methods.base import Params
 from fedcore.methods.baselines.prompts import Prompted
 from fedcore.methods.federation import Problem
 from fedcore.methods.tensors import in_pieces, piece_size
@@ -75,17 +74,6 @@ class Matched(Prompted):
         """
         super().__init__(config, problem)
         self._prompt_count, self._plan = prompts, plan
-
-    @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse text towers without prompts, contexts without room, and image towers without regions."""
-        if not context.spec.patches:
-            raise FedLensError(
-                f"{cls.about.title} matches image regions, and {context.spec.name} gives no embeddings of "
-                "any; choose CLIP's own ViT or ResNet, such as ViT-B-32",
-                "backbone.name",
-            )
-        super().check(config, context)
 
     @classmethod
     def reads(cls, config: Any, spec: BackboneSpec) -> str:

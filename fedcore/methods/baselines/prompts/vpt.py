@@ -11,9 +11,9 @@ and the global model has no prompts.
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About
-from fedcore.clip.adapters import check_attention_layers, scaled_layer
+from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
+from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 
@@ -52,11 +52,6 @@ class VPT(Method[VPTConfig]):
     Config = VPTConfig
     class_axes = {"classifier": -2}
     shared = ("classifier",)
-
-    @classmethod
-    def check(cls, config: VPTConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers."""
-        check_attention_layers(cls.about.title, context.spec, "backbone.name")
 
     @classmethod
     def reads(cls, config: VPTConfig, spec: BackboneSpec) -> str:
