@@ -189,47 +189,55 @@ def predictions(snapshot: RunSnapshot) -> Work[Arrays]:
     return dict(zip(names, columns, strict=True))
 
 
-def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
+def feature_space(snapshot: RunSnapshot, model: int | None, test_set: int, most: int = 600) -> Work[Arrays]:
     """Embed one model's image features, class features and centroids in a plane by t-SNE (FedDEAP, Figure 4).
 
     Features are normalised, because the models compare cosines; a centroid is the mean of a class's images
     among those shown. Neighbourhoods are meaningful in the picture, distances between far points are not.
 
     Args:
+        model: None for those of all clients, each on its own test set and without centroids (Figure 7).
         most: images shown, at most.
 
     Returns:
         xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
-        (points,) -1 except for images, sample (images,) pool row.
+        (points,) -1 except for images, client (points,) their position or 0, sample (images,) pool row.
     """
     from sklearn.manifold import TSNE
 
-    yield Progress("reading features", 0, 2)
-    rows = snapshot.test_rows(test_set)[:, :most]
-    inspected = snapshot.model(model)
-    with torch.no_grad():
-        pair = inspected.features(rows)
-        if pair is None:
-            raise FedLensError(
-                f"{inspected.method.about.title} compares no image features with class features, so it has "
-                "no feature space to show"
-            )
-        images, classes = pair
-        predicted = inspected.predict(rows)
-    labels = snapshot.federation.pool.y(rows)[0].cpu()
-    present = labels.unique()
-    centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
-    points = torch.cat([images, classes, centroids]).numpy()
+    clients = range(1, len(snapshot.federation.problem.clients) + 1)
+    pairs = [(model, test_set)] if model is not None else [(client, client) for client in clients]
+    read = []
+    for done, (entity, of) in enumerate(pairs):
+        yield Progress("reading features", done, len(pairs) + 1)
+        rows = snapshot.test_rows(of)[:, : max(1, most // len(pairs))]
+        inspected = snapshot.model(entity)
+        with torch.no_grad():
+            pair = inspected.features(rows)
+            if pair is None:
+                raise FedLensError(
+                    f"{inspected.method.about.title} compares no image features with class features, so it "
+                    "has no feature space to show"
+                )
+            read.append((*pair, rows[0], snapshot.federation.pool.y(rows)[0].cpu(), inspected.predict(rows)))
+    if len({one[0].shape[1] for one in read}) > 1:
+        raise FedLensError("the clients' backbones have features of unequal width; choose one model")
+    images, classes, samples, labels, predicted = map(torch.cat, zip(*read, strict=True))
+    present = labels.unique() if model is not None else labels[:0]
+    centroids = [F.normalize(images[labels == c].mean(0), dim=-1)[None] for c in present]
+    points = torch.cat([images, classes, *centroids]).numpy()
     if len(points) < 8:
         raise FedLensError(f"{len(points)} points are too few to embed; choose a larger test set")
-    yield Progress("embedding", 1, 2)
+    yield Progress("embedding", len(pairs), len(pairs) + 1)
     perplexity = min(30.0, (len(points) - 1) / 4)
     seed = snapshot.federation.problem.seed % 2**32
     xy = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(
         points.astype(np.float32)
     )
     kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
-    label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
+    number, sizes = len(classes) // len(pairs), [len(one[2]) for one in read]
+    label = np.concatenate([labels.numpy(), np.tile(np.arange(number), len(pairs)), present.numpy()])
+    client = [np.repeat(np.arange(len(pairs)), size) for size in (sizes, number)]
     predicted_or_none = np.full(len(points), -1)
     predicted_or_none[: len(images)] = predicted.numpy()
     return {
@@ -237,7 +245,8 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
         "kind": kind,
         "label": label,
         "predicted": predicted_or_none,
-        "sample": rows[0].numpy(),
+        "client": np.concatenate([*client, np.zeros(len(centroids), dtype=int)]),
+        "sample": samples.numpy(),
     }
 
 

@@ -35,7 +35,7 @@ def submit(
     store: Store,
     run_id: int,
     what: AnalysisKind | Against,
-    model: int = 0,
+    model: int | None = 0,
     test_set: int = 0,
     *,
     again: bool = False,
@@ -43,7 +43,8 @@ def submit(
     """Queue an analysis of a run's newest round, unless its result exists; return the task's id.
 
     Args:
-        model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
+        model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set, nor
+            ``feature_space`` of all clients' models (None).
         again: compute it even if its result exists.
     """
     args: dict[str, Any] = {"run": run_id, "what": what, "model": model, "test_set": test_set}
@@ -53,13 +54,13 @@ def submit(
 
 
 def find(
-    store: Store, run_id: int, what: AnalysisKind | Against, model: int = 0, test_set: int = 0
+    store: Store, run_id: int, what: AnalysisKind | Against, model: int | None = 0, test_set: int = 0
 ) -> TaskRow | None:
     """Return the task of an analysis, None if it was never submitted."""
     return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 
-def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int, test_set: int) -> str:
+def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int | None, test_set: int) -> str:
     """Return a key of everything on which an analysis depends; it changes when the run has new rounds."""
     if not isinstance(what, Against):
         (run,) = store.runs.get([run_id])

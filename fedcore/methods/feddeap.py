@@ -250,6 +250,18 @@ def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
     return cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
 
 
+def distance_bound(classes: int) -> float:
+    """Return delta, the distance of two unit vectors at half the angle between ETF vectors (Eq. 23)."""
+    return math.sqrt(2 - math.sqrt((2 * classes - 4) / (classes - 1)))
+
+
+def entropy_bound(classes: int) -> float:
+    """Return B(K), the entropy in nats of softmax(cos(v_k, V)) at an ETF vector v_k (Eq. 17 and 34)."""
+    other = math.exp(-1 / (classes - 1))
+    total = math.e + (classes - 1) * other
+    return math.log(total) - (math.e - other) / total
+
+
 class PromptedTexts:
     """The sequences [SOS] p_s[c, k] p_d[c, k] suffix[k], with classes of equally long names together.
 
@@ -336,6 +348,21 @@ class FedDEAP(Method[FedDEAPConfig]):
                     "image_domain": "image, domain",
                 },
                 better="lower",
+            ),
+            DiagnosticChart(
+                "Distance within a class beside its bound (Section 2.8)",
+                {"class_distance": "text to image of a class", "class_distance_bound": "delta"},
+                better="lower",
+                note="|Phi_s(text) - Phi_s(image)| of unit length, in the clients' training steps. The paper "
+                "expects it below delta = sqrt(2 - sqrt((2K-4)/(K-1))) once images and texts are aligned.",
+            ),
+            DiagnosticChart(
+                "Entropy of the class texts beside its bound (Section 2.8)",
+                {"text_entropy": "of softmax(cos(Phi_s(text), V))", "text_entropy_bound": "B(K)"},
+                unit="nats",
+                note="At temperature 1, as in Appendix B. B(K) is the entropy of a text that lies on the "
+                "vector of its class. The bound of the mutual information adds constants that the paper "
+                "does not give.",
             ),
         ),
         prompts={"p_s": "shared", "p_d": "domain"},
@@ -442,11 +469,29 @@ class FedDEAP(Method[FedDEAPConfig]):
             classes = torch.arange(text.shape[1], device=text.device).expand(text.shape[:2])
             terms["text_semantic"] = etf_loss(self._etf_logits(params, "phi_s", text), classes)
             losses[("p_s",)] = contrast + self.config.semantic_weight * terms["text_semantic"]
+            terms |= self._within_classes(params, text, batch)
         if "phi_d" in self.etf:
             domain = self.domain_of[batch.clients][:, None].expand(text.shape[:2])
             terms["text_domain"] = etf_loss(self._etf_logits(params, "phi_d", text), domain)
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
+
+    def _within_classes(self, params: Params, text: Tensor, batch: Batch) -> Params:
+        """Return how near the images are to the text of their class, and the texts' entropy (Eq. 14, 32).
+
+        Shape: text (clients, K, d) -> (clients,) each.
+        """
+        with torch.no_grad():
+            texts, images = (
+                F.normalize(self._transformed(params, "phi_s", h), dim=-1) for h in (text, batch.x)
+            )
+            own = texts.gather(1, batch.labels[..., None].expand(-1, -1, texts.shape[-1]))
+            distance = torch.linalg.vector_norm(images - own, dim=-1)
+            log_p = (texts @ self.etf["phi_s"].T).log_softmax(-1)
+            return {
+                "class_distance": masked_mean(distance, batch.mask),
+                "text_entropy": -(log_p.exp() * log_p).sum(-1).mean(-1),
+            }
 
     @classmethod
     def result_caveat(cls, config: FedDEAPConfig, embedded: bool) -> str:
@@ -498,6 +543,10 @@ class FedDEAP(Method[FedDEAPConfig]):
         averaged networks, which have to distinguish all clients' images.
         """
         values = {}
+        if "phi_s" in self.etf:
+            classes = len(self.problem.classes)
+            bounds = {"class_distance": distance_bound(classes), "text_entropy": entropy_bound(classes)}
+            values = {f"{name}_bound": torch.tensor(bound) for name, bound in bounds.items()}
         batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
         weights = uploads.weights(self.config.weighting)
         for net in self.etf:
@@ -531,10 +580,12 @@ class FedDEAP(Method[FedDEAPConfig]):
 
         Shape: h (clients, n, d) -> (clients, n, columns of the ETF).
         """
-        if self.config.phi_input == "normalised":
-            h = F.normalize(h, dim=-1)
-        out = transform(params, net, h)
+        out = self._transformed(params, net, h)
         return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
+
+    def _transformed(self, params: Params, net: str, h: Tensor) -> Tensor:
+        """Return Phi(h), of embeddings as ``phi_input`` says. Shape: h (clients, n, d) -> (clients, n, d)."""
+        return transform(params, net, F.normalize(h, dim=-1) if self.config.phi_input == "normalised" else h)
 
     def _target(self, net: str, batch: Batch) -> Tensor:
         """Return the ETF vector that each image belongs to. Shape: (clients, batch)."""

@@ -22,6 +22,8 @@ from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.linalg import Remembered, cayley, orthogonality, solve_skew
 from fedcore.base.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
+from fedcore.clip import specs
+from fedcore.clip.prompts import check_prompts, class_suffix, draw_context, encode_context
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -38,6 +40,9 @@ from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import CLASS_MEANS, UNTRAINED_CLASSES, LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
+
+PROMPT_LENGTH = 4
+"""Tokens of the prompt behind the rotation; Appendix E.3 gives none, its CoOp has 4 or 16."""
 
 
 class FedOTConfig(MethodConfig):
@@ -62,6 +67,13 @@ class FedOTConfig(MethodConfig):
         "classifier and the transform; all_local, nothing (there is no global model)",
         title="server averages",
         words={"split": "the classifier", "all_global": "classifier and transforms", "all_local": "nothing"},
+    )
+    classifier: Literal["weights", "prompt"] = hyper(
+        "weights",
+        "What the clients learn together: the classifier's weights (paper), or a prompt of four tokens, drawn "
+        "at random, whose class features are the classifier (Appendix E.3)",
+        title="learned classifier",
+        words={"weights": "its weights", "prompt": "a prompt"},
     )
     init: Literal["text", "random", "linear", "class_means"] = hyper(
         "text",
@@ -193,8 +205,11 @@ class FedOT(Method[FedOTConfig]):
         self.divisor = {"half": 2, "quarter": 4}[config.skew]
         self._cayley = Remembered(partial(cayley, divisor=self.divisor))
         transform = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
-        self.names = ("classifier", *transform[config.local_transform])
-        self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
+        first = "classifier"
+        if config.classifier == "prompt":
+            first, self.suffix = "prompt", class_suffix(problem.backbone, problem.classes)
+        self.names = (first, *transform[config.local_transform])
+        self.shared = {"split": (first,), "all_global": self.names, "all_local": ()}[config.share]
 
     plan_warnings = classmethod(rate_warnings)
 
@@ -209,30 +224,37 @@ class FedOT(Method[FedOTConfig]):
                 f"{config.blocks} blocks do not divide {context.spec.name}'s embedding width {d}; use {near}",
                 "blocks",
             )
+        if config.classifier == "prompt":
+            check_prompts(context.spec)
+            specs.check_room(context.spec, context.classes, PROMPT_LENGTH, "classifier")
 
     @classmethod
     def bound_to_classes(cls, config: FedOTConfig) -> str:
         """Refuse new classes for a classifier that is not made of class prompts."""
+        if config.classifier == "prompt":
+            return ""
         return UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
     def init(self, generator: Generators) -> State:
         """Return a classifier made of the class prompts, and identity transforms.
 
-        Shape: classifier (K, d), matrix (clients, r, d/r, d/r), down (clients, d/4, d), up (clients, d, d/4),
-        without the client axis if they are shared.
+        Shape: classifier (K, d) or prompt (tokens, m), matrix (clients, r, d/r, d/r), down (clients, d/4, d),
+        up (clients, d, d/4), without the client axis if they are shared.
         """
-        first = {"classifier": self._first_classifier(generator), **self._first_transform(generator)}
+        first = {self.names[0]: self._first_classifier(generator), **self._first_transform(generator)}
         first = self.place(first)
         shared = {name: first[name] for name in self.shared}
         local = {name: value for name, value in first.items() if name not in self.shared}
         return State(shared=shared, local=self.repeat(local))
 
     def _first_classifier(self, generator: Generators) -> Tensor:
+        draws = generator("fedot", self.names[0])
+        if self.config.classifier == "prompt":
+            return draw_context(PROMPT_LENGTH, self.problem.backbone.spec.token_width, draws)
         if self.config.init == "text":
             return self.problem.class_features
         if self.config.init == "class_means":
             return self.problem.class_means
-        draws = generator("fedot", "classifier")
         rows = torch.empty(len(self.problem.classes), self.d, dtype=torch.float64)
         if self.config.init == "linear":
             return rows.uniform_(-(self.d**-0.5), self.d**-0.5, generator=draws)
@@ -269,7 +291,13 @@ class FedOT(Method[FedOTConfig]):
         return h + F.relu(h @ params["down"].transpose(-1, -2)) @ params["up"].transpose(-1, -2)
 
     def _classify(self, params: Params, h: Tensor) -> Tensor:
-        return self.tau * (F.normalize(h, dim=-1) @ params["classifier"].transpose(-1, -2))
+        return self.tau * (F.normalize(h, dim=-1) @ self._classifier(params).transpose(-1, -2))
+
+    def _classifier(self, params: Params) -> Tensor:
+        """Return w_g, or T(p), the class features of a prompt (E.3). Shape: -> (clients, K, d)."""
+        if "classifier" in params:
+            return params["classifier"]
+        return F.normalize(encode_context(self.problem.backbone, params["prompt"], self.suffix), dim=-1)
 
     def models(self, state: State) -> Models:
         """Give each client the classifier with its own transform, and the server the identity."""
@@ -277,19 +305,21 @@ class FedOT(Method[FedOTConfig]):
         return Models(common or None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return Q of every model. Shape: q (models, r, d/r, d/r)."""
-        return {"q": self._transform(params["matrix"])} if "matrix" in params else {}
+        """Return Q of every model, and T(p). Shape: q (models, r, d/r, d/r), classifier (models, K, d)."""
+        q = {"q": self._transform(params["matrix"])} if "matrix" in params else {}
+        return q | ({"classifier": self._classifier(params)} if "prompt" in params else {})
 
     def _transform(self, matrix: Tensor) -> Tensor:
         return self._cayley(matrix) if self.config.local_transform == "cayley" else matrix
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""
-        return self._classify(params, self.features(params, head, x)[0])
+        return self._classify(params | head, self.features(params, head, x)[0])
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return Q h and w_g. Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d)."""
-        return apply_blocks(head["q"], x) if "q" in head else self._adapt(params, x), params["classifier"]
+        h = apply_blocks(head["q"], x) if "q" in head else self._adapt(params, x)
+        return h, (params | head)["classifier"]
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
@@ -303,13 +333,16 @@ class FedOT(Method[FedOTConfig]):
         values = {"degrees_of_freedom": torch.tensor(float(self._degrees_of_freedom()))}
         if "matrix" in trained:
             values |= self._orthogonality(trained["matrix"])
-        if "classifier" not in self.shared or len(data.clients) < 2:
+        first = self.names[0]
+        if first not in self.shared or len(data.clients) < 2:
             return values
         some = compared(len(data.clients))
         if len(some) < len(data.clients):
             data = replace(data, rows=data.rows.select(some), clients=data.clients[some])
-            trained = {"classifier": trained["classifier"][some.to(trained["classifier"].device)]}
-        values["gradient_conflict"] = mean_cosine(before.shared["classifier"] - trained["classifier"])
+            trained = {first: trained[first][some.to(trained[first].device)]}
+        values["gradient_conflict"] = mean_cosine(before.shared[first] - trained[first])
+        if first == "prompt":  # E.3's bound has the Jacobians of the text tower, whose norms are not known
+            return values
         gradients = self._full_gradients(before, data)
         flat = gradients.flatten(1)
         gap = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")

@@ -102,12 +102,14 @@ def _rounded(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 1)
 
 
-def space_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, list[object]]:
+def space_table(
+    arrays: Mapping[str, np.ndarray], classes: Sequence[str], title: str = "class"
+) -> dict[str, list[object]]:
     """Return the t-SNE picture as a table: a row per image, class feature and centroid."""
     kinds = ("image", "class feature", "centroid")
     return {
         "point": [kinds[k] for k in arrays["kind"]],
-        "class": [classes[c] for c in arrays["label"]],
+        title: [classes[c] for c in arrays["label"]],
         "predicted": [classes[g] if g >= 0 else None for g in arrays["predicted"]],
         "x": np.round(arrays["xy"][:, 0], 2).tolist(),
         "y": np.round(arrays["xy"][:, 1], 2).tolist(),

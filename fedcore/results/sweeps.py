@@ -1,12 +1,13 @@
 """Results of a sweep: rows of a comparison by the values of the fields that vary within one method."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedcore.base.progress import counted, first_few
-from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.field_names import field_phrase, number_ranges, value_text
 from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.rows import ComparisonRow
@@ -113,13 +114,39 @@ def sweep_families(
             names = dict.fromkeys(name for _, flat in members for name in flat if not swept or name in swept)
             fields = [n for n in names if len({json.dumps(flat.get(n)) for _, flat in members}) > 1]
             if fields and len(members) > 1:
+                values = [{f: flat.get(f) for f in fields} for _, flat in members]
+                for name in fields:
+                    _take_apart(values, name)
                 family = tuple(
-                    SweepRow({f: flat.get(f) for f in fields}, g, g.stats[metric]) for g, flat in members
+                    SweepRow(v, g, g.stats[metric]) for v, (g, _) in zip(values, members, strict=True)
                 )
                 # without the values that were added to make a label distinct
                 title = min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
-                families.append(SweepFamily(title, of_method[0][0].method, tuple(fields), family))
+                families.append(SweepFamily(title, of_method[0][0].method, tuple(values[0]), family))
     return families
+
+
+def _take_apart(rows: Sequence[dict[str, FieldValue]], name: str) -> None:
+    """Replace lists with a number per client, such as 4,4,8, by a field for clients 1 to 2 and one for 3.
+
+    Clients whose numbers always agree share a field. So SDFed's Figure 5 is a grid of two of them. A number
+    for all clients, such as fixed:8, becomes that number.
+    """
+    texts = [str(row[name]) for row in rows]
+    lists = [re.findall(r"\d+", v) for v in texts if re.fullmatch(r"fixed:\d+|\d+(, *\d+)+", v)]
+    if len(lists) < len(rows) or len({len(one) for one in lists}) > 1:
+        return
+    clients: dict[tuple[str, ...], list[int]] = {}
+    for client, column in enumerate(zip(*lists, strict=True), 1):
+        clients.setdefault(column, []).append(client)
+    everyone = len(lists[0]) == 1
+    varying = {column: alike for column, alike in clients.items() if len(set(column)) > 1}
+    for row in rows if varying else ():
+        del row[name]
+    for column, alike in varying.items():
+        who = f"client{'s' * (len(alike) > 1)} {number_ranges(alike)}"
+        for row, number in zip(rows, column, strict=True):
+            row[name if everyone else f"method.config.{who}: {field_phrase(name)}"] = int(number)
 
 
 def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:
@@ -201,6 +228,16 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
         title = f"{family.title}: {text}" if text else family.title
         lines.append(SweepLine(title, family.method, x, tuple(stats[json.dumps(v)] for v in x)))
     return lines
+
+
+def client_points(family: SweepFamily, field: str) -> list[tuple[str, FieldValue, float]]:
+    """Return client, value of a field and own accuracy, of all clients in all runs (SDFed, Figure 6)."""
+    return [
+        (client, row.values[field], accuracy)
+        for row in sorted(family.rows, key=lambda row: family.values(field).index(row.values[field]))
+        for run in row.group.runs
+        for client, accuracy in run.breakdowns.get("client", {}).items()
+    ]
 
 
 def joint_families(families: Sequence[SweepFamily]) -> tuple[dict[str, list[SweepFamily]], list[SweepFamily]]:

@@ -10,7 +10,7 @@ from fedcore.base.progress import counted
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.results import curves, sweeps
 from fedcore.results.charts.cost import SCALES
-from fedcore.results.charts.sweep import colour_range, sweep_heatmap
+from fedcore.results.charts.sweep import client_chart, colour_range, sweep_heatmap
 from fedcore.results.comparison import Comparison
 from fedcore.results.costs import (
     SHARES,
@@ -352,6 +352,13 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
     lines = len(sweeps.sweep_lines(family, field))
     if lines > MAX_LINES:
         st.caption(f"{MAX_LINES} of {lines} lines are drawn; the chart of all combinations has the others.")
+    if points := sweeps.client_points(family, field):
+        st.markdown(f"**{markup.md(family.title)} by client over {markup.md(field_phrase(field))}**")
+        columns = dict(
+            zip(("client", field_phrase(field), "accuracy, %"), zip(*points, strict=True), strict=True)
+        )
+        charts.draw(client_chart(points, session.theme(), field), "sweep_clients", columns)
+        st.caption("Own test samples, in all runs with this value: median, quartiles, extremes and outliers.")
     if len(family.fields) > 1:
         _over_two(family, metric, colours)
 

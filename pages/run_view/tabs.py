@@ -166,7 +166,7 @@ def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
 def analysed(
     run: RunRow,
     what: analysis.AnalysisKind,
-    model: int,
+    model: int | None,
     test_set: int,
     button: str,
     description: str,
@@ -260,20 +260,38 @@ def predictions(run: RunRow) -> None:
 
 
 def feature_space(run: RunRow) -> None:
-    """Draw the t-SNE plot of images, class features and centroids."""
+    """Draw the t-SNE plot of images, class features and centroids, or of one class by all clients' models."""
+    views = {"model": "One model, all classes", "clients": "All clients, one class"}
+    view = session.choose(st.segmented_control, "Points", views, "space_of", default="model", required=True)
+    everyone = view == "clients"
 
     def draw(task: TaskRow) -> None:
-        arrays, classes = task.arrays(), (task.result or {})["classes"]
-        chart = analyses.space_chart(arrays, classes, session.theme())
-        charts.draw(chart, "space", space_table(arrays, classes))
+        arrays, labels = task.arrays(), (task.result or {})["classes"]
+        text = "Dots: images. Stars: class features. Crosses: centroids of each class's images."
+        if everyone:
+            number = st.selectbox(
+                "Class", range(len(labels)), format_func=labels.__getitem__, key="space_class"
+            )
+            chosen = arrays["label"] == number
+            arrays = {name: arrays[name][chosen] for name in ("xy", "kind", "client")}
+            arrays |= {"label": arrays["client"], "predicted": np.full(chosen.sum(), -1)}
+            labels = [e.name for e in session.store().cells.entities(run.id) if e.kind == "client"]
+            text = (
+                "Dots: each client's own test images of the class. Stars: the class's feature by its model."
+            )
+        chart = analyses.space_chart(arrays, labels, session.theme())
+        charts.draw(chart, "space", space_table(arrays, labels, "client" if everyone else "class"))
         st.caption(
-            "Dots: images. Stars: class features. Crosses: centroids of each class's images.",
+            text,
             help="The model compares images with class features. t-SNE preserves neighbourhoods; distances "
             "between distant groups mean nothing.",
         )
 
+    model, test_set = (None, 0) if everyone else choose(run, "space")
     about = "A t-SNE plot of image features, class features and class centroids as this model compares them."
-    analysed(run, "feature_space", *choose(run, "space"), "Compute the t-SNE plot", about, draw)
+    if everyone:
+        about = "A t-SNE plot of all clients' test images and class features, of which one class is shown."
+    analysed(run, "feature_space", model, test_set, "Compute the t-SNE plot", about, draw)
 
 
 def evidence(run: RunRow) -> None:

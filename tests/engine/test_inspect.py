@@ -228,3 +228,35 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
         assert heat.shape == (3, side, side)
         assert (heat >= 0).all()
         assert 0 < heat.max() <= 1
+
+
+def test_all_clients_features_share_a_plane_and_are_those_of_their_own_models():
+    """FedDEAP's Figure 7: every class's text by each client's model, beside the client's own test images."""
+    at, _ = looked_at("feddeap")
+    embedded = []
+
+    class Flat:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def fit_transform(self, points):
+            embedded.append(points)
+            return points[:, :2]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sklearn.manifold.TSNE", Flat)
+        found = result_of(inspect.feature_space(at, None, 0))
+    (points,) = embedded
+    for client in range(3):
+        rows = at.test_rows(client + 1)
+        images, classes = at.model(client + 1).features(rows)
+        for kind, expected, labels in (
+            (0, images, at.federation.pool.y(rows)[0].tolist()),
+            (1, classes, [0, 1, 2]),
+        ):
+            chosen = (found["kind"] == kind) & (found["client"] == client)
+            assert found["label"][chosen].tolist() == labels
+            np.testing.assert_allclose(points[chosen], expected.numpy(), atol=1e-6)
+    assert set(found["kind"].tolist()) == {0, 1}
+    assert len(found["sample"]) == (found["kind"] == 0).sum()
+    other = inspect.feature_space(at, None, 0, most=9)
+    assert ((shown := result_of(other))["kind"] == 0).sum() == 9 and len(shown["xy"]) == 18

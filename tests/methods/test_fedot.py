@@ -5,14 +5,16 @@ from fedcore.base import linalg
 from fedcore.base.linalg import cayley
 from fedcore.methods.fedot import rotate
 from tests.support.against import (
+    assert_predictions,
     build,
     client_logits,
     diagnostics,
     engine_batches,
     global_logits,
     samples,
+    train_both,
 )
-from tests.support.oracles import fedavg
+from tests.support.oracles import fedavg, promptfl
 from tests.support.oracles import fedot as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -301,3 +303,27 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(federation):
         for j in range(i)
     ]
     assert diagnostics(event, "gradient_conflict") == pytest.approx([(sum(cosines) / 3).item()], abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["cayley", "adapter"])
+def test_a_prompt_behind_a_rotation_trains_as_appendix_e_3_has_it(federation, kind):
+    """The oracle's logits with the unit class features of a prompt, which open_clip's text tower reads."""
+    method, clip = build("fedot", federation, **FAST, local_transform=kind, classifier="prompt"), federation.problem
+    tower = clip.backbone.model, clip.backbone.tokenizer
+
+    def loss(params, x, y):
+        w = promptfl.text_features(*tower, params["prompt"], clip.classes)
+        return oracle.loss(kind, w, {n: v for n, v in params.items() if n != "prompt"}, x, y, method.tau)
+
+    loop, trained = train_both(method, federation, loss, "uniform")
+    pool = federation.pool.values
+    owns = []
+    for params in trained:
+        w = promptfl.text_features(*tower, params.pop("prompt"), clip.classes)
+        owns.append(torch.stack([oracle.logits(kind, w, params, h, method.tau) for h in pool]))
+    w = promptfl.text_features(*tower, loop.state.shared["prompt"], clip.classes)
+    common = torch.stack([oracle.logits("none", w, {}, h, method.tau) for h in pool])
+    assert_predictions(loop, common, owns)
+    assert diagnostics(loop.finished[-1], "gradient_conflict")
+    assert not diagnostics(loop.finished[-1], "gradient_difference")
+    assert loop.finished[-1].scalars_up == 3 * method.init(clip.generator).shared["prompt"].numel()

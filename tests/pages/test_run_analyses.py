@@ -19,9 +19,11 @@ from tests.support.web.pages import Opened, button, keep_checkpoint
 CLASSES = ["zero", "<i>one</i>", "two"]
 
 
-def answer(db: Path, run: int, what: analysis.AnalysisKind, arrays: dict[str, np.ndarray]) -> None:
+def answer(
+    db: Path, run: int, what: analysis.AnalysisKind, arrays: dict[str, np.ndarray], model: int | None = 0
+) -> None:
     """As the background would: arrays beside the row, the rest in it."""
-    analysis.submit(Store(db), run, what)
+    analysis.submit(Store(db), run, what, model)
     claimed = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
     assert claimed is not None
     claimed.begin()
@@ -83,6 +85,29 @@ def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> No
     matrix, by_class = (d.value for d in app.dataframe)
     assert matrix["zero"].tolist() == [1, 1, 0]
     assert by_class["correct"].tolist() == [1, 1, 1]
+
+
+def test_all_clients_feature_space_shows_one_class_in_the_colours_of_clients(
+    open_page: Opened, filled: Path
+) -> None:
+    """FedDEAP's Figure 7: of two classes the chosen one, its points by client."""
+    arrays = {
+        "xy": np.arange(12.0).reshape(6, 2),
+        "kind": np.array([0, 0, 0, 1, 1, 1]),
+        "label": np.array([1, 0, 1, 1, 0, 1]),
+        "predicted": np.array([1, 0, 0, -1, -1, -1]),
+        "client": np.array([0, 1, 1, 0, 1, 1]),
+        "sample": np.arange(3),
+    }
+    answer(filled, 1, "feature_space", arrays, model=None)
+    app = open_page("run", id="1", run_tab="Feature space", space_of="All clients, one class")
+    assert [c["alt"] for c in charts(app)] == ["t-SNE of 1 image and 1 class feature."]
+    app.session_state["as_tables"] = True
+    next(box for box in app.selectbox if box.label == "Class").set_value(1).run()
+    assert not app.exception
+    (shown,) = (d.value for d in app.dataframe)
+    assert shown["x"].tolist() == [0, 4, 6, 10]
+    assert shown["client"].tolist() == [fill.CLIENTS[0], fill.CLIENTS[1]] * 2
 
 
 def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -> None:

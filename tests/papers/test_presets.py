@@ -23,6 +23,9 @@ from fedcore.store import Store
 PUBLISHED = experiments.published()
 DRAWN = {
     "fedot/figure5-femnist": "26.40",
+    "fedot/clients-femnist": "71.18",
+    "fedot/prompts-pacs": "which prints no runs",
+    "sdfed/figure5-office31-unequal": "all combinations of eight lengths",
     "feddeap/figure2-pacs": "Three clients per domain",
     "feddeap/figure2-domainnet-126": "Three clients per domain",
     **{name: "none of them belongs to this" for name in PUBLISHED if name.endswith("-dinov2")},
@@ -60,8 +63,10 @@ def test_they_expand_to_the_right_number_of_runs():
         counted[paper] += len(expand(experiment))
         in_tables[paper] += len(experiment.methods) if place.startswith("table") else 0
     local_epochs, writers, blocks = 2 * 4 * 3 * 4, 2 * 4 * 3, 2 * 10 * 3 * 4
-    assert counted["fedot"] == in_tables["fedot"] * 3 * 4 + local_epochs + writers + blocks
-    shots, lengths = 5 * 2 * 5, 8
+    scaled, behind_rotation = 3 * 6 * 3, 3 * 3 * 4
+    expected = in_tables["fedot"] * 3 * 4 + local_epochs + writers + blocks + scaled + behind_rotation
+    assert counted["fedot"] == expected
+    shots, lengths = 5 * 2 * 5, 8 + 8 * 8
     assert counted["sdfed"] == 5 * (in_tables["sdfed"] + shots + lengths)
     swept, ratios = 4 * (1 + 4 + 5 + 4 + 4), 5 * 3 * 5
     assert counted["fedalign"] == in_tables["fedalign"] + swept + ratios

@@ -10,7 +10,7 @@ from fedcore.base.presentation import FieldChart
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.results import sweeps
 from fedcore.results.analyses import rows_by_field
-from fedcore.results.charts.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
+from fedcore.results.charts.sweep import client_chart, parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
 from fedcore.share.views import ViewSource
@@ -68,6 +68,56 @@ def test_a_grid_has_every_combination_once(swept):
     assert found.stats[1][0] == next(
         p.stat for p in fedot.rows if list(p.values.values()) in ([2, 0.1], [0.1, 2])
     )
+
+
+def lengths_sweep(db: Path, lists: tuple[str, ...]) -> sweeps.SweepFamily:
+    """A sweep over the local prompt lengths of the five clients of made-up runs."""
+    number = fill.done(db, an_experiment({"methods.sdfed.local_length": lists}, ("sdfed",)))
+    (family,) = sweeps.sweep_families(
+        compare(Store(db), [number]), "personal", [{"methods.sdfed.local_length": lists}]
+    )
+    return family
+
+
+def test_lengths_of_clients_that_always_agree_are_one_axis(tmp_path: Path) -> None:
+    """SDFed's Figure 5: one domain's clients keep their length, those of the others take all combinations."""
+    clients = len(fill.CLIENTS)
+    both = [(4, 4), (4, 64), (64, 4), (64, 64)]
+    lists = tuple(",".join(map(str, [8, a, a, *[b] * (clients - 3)])) for a, b in both)
+    family = lengths_sweep(tmp_path / "runs.db", lists)
+    first, second = (
+        f"method.config.clients {who}: local prompt length" for who in ("2 to 3", f"4 to {clients}")
+    )
+    assert family.fields == (first, second)
+    grid = sweeps.sweep_grid(family, first, second, {})
+    assert (grid.rows, grid.columns) == ((4, 64), (4, 64))
+    for (a, b), text in zip(both, lists, strict=True):
+        (row,) = (r for r in family.rows if r.group.config.method.config["local_length"] == text)
+        assert row.values == {first: a, second: b}
+        assert grid.stats[(4, 64).index(a)][(4, 64).index(b)] is row.stat
+    assert family.values(first) == [4, 64]
+
+
+def test_clients_have_a_box_of_all_their_runs_at_each_value(tmp_path: Path) -> None:
+    """SDFed's Figure 6, against the cells: each client's own accuracy in both seeds."""
+    db = tmp_path / "runs.db"
+    family = lengths_sweep(db, ("fixed:64", "fixed:8"))
+    points = sweeps.client_points(family, "method.config.local_length")
+    names, found = {}, []
+    for run in Store(db).runs.of_experiments([1]):
+        length = int(Store(db).runs.config(run.id).method.config["local_length"].removeprefix("fixed:"))
+        names = {e.entity: e.name for e in Store(db).cells.entities(run.id)}
+        own = [o for o in Store(db).cells.own_accuracy(run.id) if o.round == run.rounds_done]
+        found += [(names[o.client], length, pytest.approx(100 * o.correct / o.total)) for o in own]
+    assert len(points) == 2 * 2 * len(fill.CLIENTS)
+    assert [p[1] for p in points] == [8] * 2 * len(fill.CLIENTS) + [64] * 2 * len(fill.CLIENTS), "by size"
+    assert sorted(points, key=lambda p: p[:2]) == sorted(found, key=lambda p: p[:2])
+    chart = client_chart(points, Theme(), "method.config.local_length")
+    assert [box.name for box in chart.figure.data] == list(fill.CLIENTS)
+    for box in chart.figure.data:
+        assert list(box.x) == ["8"] * 2 + ["64"] * 2
+        assert list(box.y) == pytest.approx([p[2] for p in points if p[0] == box.name], abs=0.01)
+        assert f"{box.name} {np.median(box.y):.1f} %" in chart.alt
 
 
 def test_without_a_sweep_whatever_varies_is_an_axis(db):

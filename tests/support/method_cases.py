@@ -102,6 +102,7 @@ CASES: dict[str, Case] = {
     "fedot-blocks": case("fedot", "classifier", keeps="matrix", lr=0.1, blocks=2),
     "fedot-adapter": case("fedot", "classifier", keeps="down up", lr=0.1, local_transform="adapter"),
     "fedot-all-local": case("fedot", "", keeps="classifier matrix", share="all_local"),
+    "fedot-prompt": case("fedot", "prompt", keeps="matrix", lr=0.1, classifier="prompt"),
     "fedpha": case("fedpha", "global_prompt", keeps="local_prompt", global_length=6, local_length="4,9,6"),
     "ivlp": case("ivlp", "context deep visual", lr=0.05),
     "promptsrc": case("promptsrc", "context deep visual", lr=0.05),

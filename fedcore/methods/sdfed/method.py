@@ -178,6 +178,21 @@ class SDFed(TwoPrompts):
                 better="lower",
             ),
             LENGTH_CHART,
+            DiagnosticChart(
+                "Energy that the refinement keeps (Theorem 1)",
+                {"energy_kept": ""},
+                unit="%",
+                note="|G_c R|^2 of |G_c|^2 at the start of the round; G_c R is the nearest prompt in the "
+                "span of R. A prompt that knows nothing of the global one keeps 1 - lambda.",
+            ),
+            DiagnosticChart(
+                "Squared gradient norm of the global prompt (Theorem 2)",
+                {"squared_gradient": "of all samples", "descent_bound": "2 F_0 / (beta Z O)"},
+                better="lower",
+                note="Theorem 2 bounds the mean over the rounds so far, for plain SGD. The line is the first "
+                "term of its bound, with F* = 0, the least it can be. The others, 4 beta L' sigma^2 / M and "
+                "8 beta^2 L'^2 O^2 delta^2, need constants that nobody knows: the norm may lie above it.",
+            ),
         ),
     )
     Config = SDFedConfig
@@ -194,6 +209,7 @@ class SDFed(TwoPrompts):
             self.noise = torch.randn(width, self.removed, generator=generator, dtype=torch.float64)
         held = problem.class_counts.to(problem.device) > 0
         self.held = held if config.label_space == "client" else torch.ones_like(held)
+        self._first_loss: float | None = None
 
     @classmethod
     def _has_local(cls, config: SDFedConfig) -> bool:
@@ -256,20 +272,15 @@ class SDFed(TwoPrompts):
         logits = cosine_logits(x, text, self.problem.backbone.logit_scale)
         return logits.masked_fill(~held[:, None], -math.inf)
 
-    def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
-    ) -> dict[str, Tensor]:
-        """Add the milliseconds of one decomposition and one projection, repeated after training, if asked."""
-        found = super().diagnostics(before, trained, uploads, data)
-        if not (self.config.timed and self.has_local):
-            return found
+    def _times(self, before: State, trained: Params) -> Params:
+        """Return the milliseconds of one decomposition and one projection, repeated after training."""
         began = time.perf_counter()
         projector = self._make_projectors(before.shared["global_prompt"][None])
         decomposed = time.perf_counter()
         (trained["local_prompt"][:1] @ projector).cpu()  # waits for a GPU
         seconds = decomposed - began, time.perf_counter() - decomposed
         times = (torch.tensor(1000 * s) for s in seconds)
-        return found | dict(zip(("decomposition_ms", "projection_ms"), times, strict=True))
+        return dict(zip(("decomposition_ms", "projection_ms"), times, strict=True))
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:
         """Return the models as trained; G_c R uses the R of training if that is made once per round."""
@@ -293,3 +304,47 @@ class SDFed(TwoPrompts):
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image), of the classes that a client's losses cover."""
         return self._scores(x, head["text"], head["held"])
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """Return the energy that R keeps of each G_c (Theorem 1) and what is known of Theorem 2.
+
+        All are at the start of the round. Theorem 2 assumes that all clients take part; of clients of several
+        backbones there are no samples here. O is their mean number of steps, weighted as in Eq. 5.
+        """
+        values = super().diagnostics(before, trained, uploads, data)
+        if self.config.timed and self.has_local:
+            values |= self._times(before, trained)
+        if self.config.components in ("all", "pfhf+srlp"):
+            local = before.local["local_prompt"][data.clients.to(self.problem.device)]
+            refined = local @ self._make_projectors(before.shared["global_prompt"][None])
+            values["energy_kept"] = refined.square().sum((1, 2)) / local.square().sum((1, 2))
+        if len(data.clients) == len(self.problem.clients) and len(data.pool.values):
+            values |= self._stationarity(before, uploads, data)
+        return values
+
+    def _stationarity(self, before: State, uploads: Uploads, data: LocalData) -> Params:
+        """Return |grad F|^2 by G_s (Eq. 16, 20), for which all clients share one text pass, and its bound."""
+        batch = Batch(data.x, data.labels, data.mask, data.clients.to(self.problem.device))
+        weights = uploads.weights(self.config.weighting).to(self.problem.device)
+        common = before.shared["global_prompt"][None].clone().requires_grad_()
+        with torch.enable_grad():
+            text = self._encode((common, self._common_lengths(common)))[0].expand(len(weights), -1, -1)
+            losses = self._loss(text, batch)
+            if self.config.components in ("all", "pfhf+irdc"):
+                with torch.no_grad():
+                    local = self._evaluated_text(before.local["local_prompt"], self.lengths)
+                losses = losses + separate(local, text, self.held, self.config.margin)
+            (gradient,) = torch.autograd.grad(weights @ losses.double(), common)
+        if self._first_loss is None:  # in round 1, and again after a resumption
+            first = self.init(self.problem.generator)
+            params = {**self.repeat(first.shared), **first.local}
+            step = self.train_step(params, self.round_constants(params, data), batch)
+            self._first_loss = float(weights @ next(iter(step.losses.values())).double())
+        values = {"squared_gradient": gradient.double().square().sum()}
+        if self.config.optimiser == "sgd":
+            steps = self.config.local_epochs * (data.rows.counts / self.config.batch_size).ceil().double()
+            moved = self.config.lr * uploads.round * (weights.cpu() @ steps)
+            values["descent_bound"] = 2 * self._first_loss / moved
+        return values

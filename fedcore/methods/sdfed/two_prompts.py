@@ -217,7 +217,7 @@ class TwoPrompts(Method[Any]):
         self.suffix = class_suffix(backbone, problem.classes)
         check_room(backbone, config.global_length, self.suffix, "global_length")
         self.has_local = self._has_local(config)
-        self._evaluated: tuple[Tensor, Tensor, Tensor] | None = None
+        self._evaluated: list[tuple[Tensor, Tensor, Tensor]] = []
         self.lengths = client_lengths(config.local_length, problem)
         self.equal_lengths = bool((self.lengths == self.lengths.max()).all())
         if self.has_local:
@@ -302,15 +302,18 @@ class TwoPrompts(Method[Any]):
         return {"text": text}
 
     def _evaluated_text(self, prompts: Tensor, lengths: Tensor) -> Tensor:
-        """Encode prompts, unless the last evaluation asked for the same.
+        """Encode prompts, unless one of the last two calls asked for the same.
 
-        Aggregation mostly leaves local prompts as they are, so both evaluations of a round do.
+        Both evaluations of a round mostly do, and between them its diagnostics ask for those of its start.
         """
         if torch.is_grad_enabled():
             return self._encode((prompts, lengths))[0]
-        if self._evaluated is None or not all(map(torch.equal, (prompts, lengths), self._evaluated)):
-            self._evaluated = prompts.clone(), lengths, self._encode((prompts, lengths))[0]
-        return self._evaluated[2]
+        for *asked, text in self._evaluated:
+            if all(map(torch.equal, (prompts, lengths), asked)):
+                return text
+        text = self._encode((prompts, lengths))[0]
+        self._evaluated = [*self._evaluated[-1:], (prompts.clone(), lengths, text)]
+        return text
 
     def _predicting(self, params: Params) -> Tensor:
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""

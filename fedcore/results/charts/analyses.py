@@ -9,7 +9,7 @@ from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.base.presentation import FieldChart
-from fedcore.base.progress import counted
+from fedcore.base.progress import counted, listed
 from fedcore.results.analyses import Confusion, FieldRow, percent
 from fedcore.results.charts.theme import (
     ACCURACY_SCALE,
@@ -160,9 +160,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     )
     images = kind == 0
     right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
-    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS)]
-    alt = f"t-SNE of {shown[0]}, {shown[1]} and {shown[2]}"
-    return Chart(figure, f"{alt}; {right:.1f} % of these images are predicted correctly.")
+    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS) if (kind == k).any()]
+    said = f"; {right:.1f} % of these images are predicted correctly" if (predicted >= 0).any() else ""
+    return Chart(figure, f"t-SNE of {listed(shown)}{said}.")
 
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:

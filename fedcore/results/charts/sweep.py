@@ -22,7 +22,7 @@ from fedcore.results.charts.theme import (
     short_name,
     style,
 )
-from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
+from fedcore.results.sweeps import FieldValue, SweepFamily, SweepGrid, SweepLine, sorted_values
 
 NO_FIELD = "n/a"
 """Label for methods that do not have the field."""
@@ -66,6 +66,21 @@ def sweep_line_chart(
         f"{line.label} {line.stats[i].text()} {unit} at {value_text(field, line.x[i])}" for line, i in highest
     ]
     return Chart(figure, f"{metric_title} over {field_phrase(field)}; highest means: {'; '.join(tops)}.")
+
+
+def client_chart(points: Sequence[tuple[str, FieldValue, float]], theme: Theme, field: str) -> Chart:
+    """Draw a box of accuracies for each client and value of a field, of as many clients as have colours."""
+    figure = go.Figure()
+    medians = []
+    for client, colour in zip(dict.fromkeys(client for client, *_ in points), theme.classes, strict=False):
+        own = [(value_text(field, value), accuracy) for of, value, accuracy in points if of == client]
+        x, y = zip(*own, strict=True)
+        figure.add_box(x=x, y=rounds_as_python(y, 2), name=escape(client), marker={"color": colour})
+        medians.append(f"{client} {np.median(y):.1f} %")
+    apply_layout(figure, theme, 440, boxmode="group", legend={"orientation": "h", "y": -0.26, "x": 0})
+    figure.update_xaxes(title=escape(field_title(field)), type="category")
+    figure.update_yaxes(title="Accuracy (%)")
+    return Chart(figure, f"Accuracy of clients over {field_phrase(field)}; medians: {'; '.join(medians)}.")
 
 
 def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -262,9 +264,34 @@ def test_loss_terms_are_their_equations(federation):
             "text_semantic": oracle.etf_loss(nets["phi_s"], raw, [0, 1, 2], frames["phi_s"], config),
             "text_domain": oracle.etf_loss(nets["phi_d"], raw, [domain] * 3, frames["phi_d"], config),
         }
-        for name, value in expected.items():
+        for name, value in (expected | within_classes(nets["phi_s"], raw, x, y, frames["phi_s"])).items():
             found = diagnostics(loop.finished[-1], name)[client]
-            assert found == pytest.approx(float(value.detach()), abs=1e-8), name
+            assert found == pytest.approx(float(value), abs=1e-8), name
+    # Appendix B with K = 3 by hand: the cosines of a class's vector with the three are 1, -1/2 and -1/2
+    p = [math.exp(v) / (math.e + 2 * math.exp(-0.5)) for v in (1, -0.5, -0.5)]
+    lowest = -sum(q * math.log(q) for q in p)
+    assert diagnostics(loop.finished[-1], "text_entropy_bound") == [pytest.approx(lowest, abs=1e-6)]
+    # Appendix A: half of the 120 degrees between two vectors are 60, at which unit vectors are 1 apart
+    assert diagnostics(loop.finished[-1], "class_distance_bound") == [pytest.approx(1.0, abs=1e-6)]
+
+
+def within_classes(net, raw, x, y, frame) -> dict[str, float]:
+    """Section 2.8 image by image and class by class: distances, the share within 1, and the entropy."""
+
+    def unit(values):
+        length = math.sqrt(sum(float(v) ** 2 for v in values))
+        return [float(v) / length for v in values]
+
+    texts = [unit(net(text)) for text in raw]
+    distances = [math.dist(unit(net(h)), texts[k]) for h, k in zip(x, y.tolist(), strict=True)]
+    entropies = []
+    for text in texts:
+        e = [math.exp(sum(a * float(b) for a, b in zip(text, v, strict=True))) for v in frame]
+        entropies.append(-sum(v / sum(e) * math.log(v / sum(e)) for v in e))
+    return {
+        "class_distance": sum(distances) / len(distances),
+        "text_entropy": sum(entropies) / len(entropies),
+    }
 
 
 def test_a_shared_prompt_is_read_once_for_all_clients_that_predict_with_it(monkeypatch):

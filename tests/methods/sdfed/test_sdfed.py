@@ -298,3 +298,56 @@ def test_timed_adds_two_times_and_changes_nothing_else():
         assert 0 < ms < 60_000 and not diagnostics(plain.finished[-1], name)
     for name, value in plain.state.shared.items():
         assert torch.equal(value, timed.state.shared[name])
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"components": "pfhf+srlp", "refine_every": "step"}, {"components": "pfhf+irdc"}], ids=str
+)
+def test_theorems_1_and_2_are_measured_at_the_start_of_each_round(config):
+    """Against sums over clients, classes and coordinates of what the oracle has at the start of round 2."""
+    federation = tiny_federation(samples=(6, 3, 4))
+    method = build("sdfed", federation, **FAST, **config)
+    problem, options = federation.problem, method.config.model_dump()
+    events = run_rounds(method, federation, 2).finished
+    first = method.init(problem.generator)
+    at_first = (
+        first.shared["global_prompt"],
+        [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)],
+    )
+
+    def objective(g_s, locals_):
+        r = oracle.projector(g_s, method.config.truncation)
+        total = 0.0
+        for g_c, x, y, count in zip(locals_, *samples(federation), (6, 3, 4), strict=True):
+            refined = prompts.text_features(
+                problem.backbone.model, problem.backbone.tokenizer, (g_c @ r).detach(), problem.classes
+            )
+            scale = problem.backbone.logit_scale
+            given = problem.backbone.model, problem.backbone.tokenizer, problem.classes
+            loss = oracle.client_loss(*given, g_s, g_c, refined, r, x, y, scale, options)
+            total = total + count / 13 * loss
+        return total
+
+    f_0 = float(objective(*at_first))
+    steps = (6 * 2 + 3 * 1 + 4 * 1) / 13
+    for round_, (g_s, locals_) in enumerate((at_first, naive(federation, method, 1)), 1):
+        leaf = g_s.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(objective(leaf, locals_), leaf)
+        expected = sum(float(v) ** 2 for v in gradient.flatten())
+        assert diagnostics(events[round_], "squared_gradient") == [pytest.approx(expected, rel=1e-6)]
+        bound = 2 * f_0 / (0.05 * round_ * steps)
+        assert diagnostics(events[round_], "descent_bound") == [pytest.approx(bound, rel=1e-6)]
+        r, kept = oracle.projector(g_s, method.config.truncation), []
+        for g_c in locals_:
+            within = sum(float(row @ column) ** 2 for row in g_c for column in r.T)
+            kept.append(within / sum(float(v) ** 2 for v in g_c.flatten()))
+        shown = diagnostics(events[round_], "energy_kept")
+        assert shown == ([] if config.get("components") == "pfhf+irdc" else pytest.approx(kept, rel=1e-6))
+
+
+def test_theorem_2_needs_all_clients_and_a_step_of_sgd():
+    federation = tiny_federation()
+    adam = run_rounds(build("sdfed", federation, **FAST, optimiser="adam"), federation, 1).finished[-1]
+    assert diagnostics(adam, "squared_gradient") and not diagnostics(adam, "descent_bound")
+    few = run_rounds(build("sdfed", federation, **FAST), federation, 1, participation=0.5).finished[-1]
+    assert diagnostics(few, "energy_kept") and not diagnostics(few, "squared_gradient")
