@@ -101,6 +101,8 @@ def page() -> None:
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
     results(store, made, costs)
+    for note in made.comparison.notes if by_title[title].parts else ():
+        st.caption(f":material/info: {markup.md(note)}")
     separate_rows(store, made)
 
 
@@ -325,7 +327,7 @@ def _described(store: Store, plan: RunsByRow) -> tuple[int, str, str]:
     runs = [run for _, of_row in plan for run in of_row]
     seconds = forecast.seconds(forecast.precedents(store.path), runs)
     texts = (f"{row.label} on {seeds_text({run.seed for run in of_row})}" for row, of_row in plan)
-    return len(runs), about(seconds) if seconds else "", "; ".join(texts)
+    return len(runs), about(seconds) if seconds else "", "; ".join(dict.fromkeys(texts))
 
 
 session.through_app()

@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted
+from fedcore.methods import registry
 from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.client_graph import ABOUT, client_graphs
@@ -240,7 +241,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
         charts.draw_payload(content, "live_grid")
-        if settings.view == "matrix":  # why panels have a column without values
+        if settings.view == "matrix":  # why panels have a column without values, or rows that are alike
             runs = {r.id: r for r in store.runs.get([i for panel in drawn for i in panel.runs])}
             gaps = [
                 f"{runs[i].label}: {notice.message}"
@@ -249,7 +250,9 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 for notice in runs[i].notices
                 if notice.message.startswith(NO_VALUE)
             ]
-            for line in dict.fromkeys(gaps):
+            methods = (registry.find(panel.method) for panel in drawn)
+            gaps += [method.about.alike for method in methods if method is not None]
+            for line in dict.fromkeys(filter(None, gaps)):
                 st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note

@@ -95,6 +95,9 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     chosen = draw_html(table_html(table, by_value, snapshot.cost, findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
+    lacking = {c.value.method: c.reason for c in cells if c.status == "not implemented"} if runs else {}
+    for method, why in lacking.items():
+        st.caption(f"**{markup.md(method)}** cannot be run: {markup.md(why)}.")
     fill.draw_readings(table, snapshot)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:
@@ -343,6 +346,13 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Reported round of the paper: {paper.rule_text}."
     )
+    if table.cells:
+        head, *rows = table.cells
+        texts = [[esc(text) for text in row] for row in rows]
+        st.html(markup.table_html([(name, "prose") for name in head], texts, table.title))
+        st.caption("This table has no results that runs could give.")
+        draw_notes(table)
+        return
     if not has_runs(table.paper, table.table):
         reason = paper.why_not(table.table)
         st.info(f"FedLens cannot run this table: {markup.md(reason)}.", icon=":material/block:")

@@ -110,6 +110,7 @@ class About:
         summary: the idea in a few sentences, shown beside the form.
         family: whether it is listed as a method or as a baseline.
         prompts: names of its learned prompts -> their names in tables.
+        alike: why the rows of its personal models may hardly differ from the global model's, in a sentence.
     """
 
     title: str
@@ -121,6 +122,7 @@ class About:
     matrices: tuple[MatrixChart, ...] = ()
     field_charts: tuple[FieldChart, ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
+    alike: str = ""
 
 
 class BuiltIn(NamedTuple):

@@ -1,4 +1,4 @@
-"""The written descriptions of classes (FedAlign's GT): embedded, or from ``descriptions.json``."""
+"""The written descriptions of classes (FedAlign's GT): from ``descriptions.json``, or those of FedLens."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ def read(name: str, root: str | None = None) -> dict[str, list[str]]:
     """Read the written descriptions of each class.
 
     The file maps class names, as they enter the prompt, to lists of sentences. It is in the data set's folder
-    or beside it; without a file the result is empty.
+    or beside it; without it they are those of FedLens, which has some for few data sets, or none.
     """
     path = file_of(name, root)
     if path is None:
@@ -31,10 +31,11 @@ def read(name: str, root: str | None = None) -> dict[str, list[str]]:
 def file_of(name: str, root: str | None = None) -> Path | None:
     """Find the file with the written descriptions of a data set's classes; None if there is none."""
     entry = catalog.entry(name)
+    ours = ASSETS / "descriptions" / f"{entry.descriptions or name}.json"
     if entry.embedded:
-        return ASSETS / "descriptions" / f"{entry.descriptions or name}.json"
+        return ours
     folder = user_path(catalog.root_of(entry, root), "data.root")
-    paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
+    paths = (folder / "descriptions.json", folder.parent / "descriptions.json", ours)
     return next((path for path in paths if path.is_file()), None)
 
 

@@ -1,13 +1,13 @@
 """Each published value with ours, or with the runs, data or method that are missing for it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fedcore.base.progress import first_few
+from fedcore.base.progress import counted, first_few, listed
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
@@ -22,11 +22,13 @@ from fedcore.papers.equivalents import (
     equivalent,
     find_variant,
     held_out_of,
+    parts_of_mean,
     variant_runs,
 )
-from fedcore.papers.experiments import published
-from fedcore.papers.published import PublishedValue, load, values_of
+from fedcore.papers.experiments import data_names, printed_backbone, published
+from fedcore.papers.published import PublishedValue, computed, load, values_of
 from fedcore.papers.recorded import Measurement, RecordedRuns
+from fedcore.results.averages import mean_over
 from fedcore.results.rows import SeedAndDomain
 from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.results.summary import Comparability, ComparabilityState
@@ -118,13 +120,26 @@ def _presets_of_values() -> dict[PublishedValue, list[str]]:
     return found
 
 
+def _presets_on_data_of(value: PublishedValue) -> list[str]:
+    """Return the presets of a paper on a value's data set, for the part of a mean that no table prints."""
+    paper = library.find(value.paper)
+    return [
+        name
+        for name, experiment in published().items()
+        if name.startswith(f"{paper.work}/")
+        and not experiment.sweep
+        and experiment.data.name == data_names(paper.work).get(value.dataset)
+        and printed_backbone(experiment, paper) == value.backbone
+    ]
+
+
 @library.cached
 def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
     """Return the runs that give a value, or the reason why none can."""
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    for preset in _presets_of_values().get(value, ()):
+    for preset in _presets_of_values().get(value) or _presets_on_data_of(value):
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
@@ -208,6 +223,7 @@ CellStatus: TypeAlias = (
     ComparabilityState
     | Literal[
         "not run",
+        "computed",
         "rehearsed",
         "in progress",
         "can be run",
@@ -221,19 +237,20 @@ STATUSES: dict[CellStatus, str] = {
     "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
     "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",
     "not comparable": "measured here, but our quantity differs from the paper's",
+    "computed": "counted from the methods, without a run",
     "rehearsed": "measured with a miniature model on embedded data: no evidence about the paper",
     "in progress": "its runs are queued or running",
     "can be run": "this machine has everything that its runs need",
     "needs weights": "its runs need weights that are not on this machine; a run can download them",
     "needs data": "its runs need a data set that is not on this machine",
     "not implemented": "FedLens lacks the method or the setting",
-    "no single run": "not the result of one run, but a mean over several data sets, a count or a time",
+    "no single run": "not the result of runs that FedLens knows",
 }
 """Status -> its meaning, in the order in which counts list them; cells of a table are never "not run"."""
 IN_COUNTS: dict[CellStatus, str] = {
     "needs weights": "need weights",
     "needs data": "need data",
-    "no single run": "not the result of one run",
+    "no single run": "not the result of runs",
 }
 """Status -> its words after a number above 1, if they differ."""
 
@@ -252,6 +269,7 @@ class TableCell:
         current: the value at the latest round of running runs; None if they have not measured it yet.
         lacks: data and weights that the missing runs need and this machine does not have.
         reason: why no run can give the value, or why runs gave none; may be empty.
+        parts: of a mean over data sets, the cell of each; ``source`` is then that of the first one.
     """
 
     value: PublishedValue
@@ -266,6 +284,7 @@ class TableCell:
     lacks: tuple[Lack, ...] = ()
     reason: str = ""
     comparability: Comparability = field(default_factory=Comparability)
+    parts: tuple["TableCell", ...] = ()
 
     @property
     def stat(self) -> Stat | None:
@@ -273,9 +292,14 @@ class TableCell:
         return self.measurement.stat if self.measurement else None
 
     @property
+    def seeds_text(self) -> str:
+        """The number of seeds behind our value, or that it was counted without a run."""
+        return "" if self.stat is None else counted(self.stat.n, "seed") if self.stat.n else "computed"
+
+    @property
     def gap(self) -> float | None:
         """Our value minus the printed one; None if the two must not be compared, as in a rehearsal."""
-        if self.stat is None or self.status not in ("comparable", "with a caveat"):
+        if self.stat is None or self.status not in ("comparable", "with a caveat", "computed"):
             return None
         return self.stat.mean - self.value.value
 
@@ -312,19 +336,62 @@ def table_cells(
     rehearsal: bool = False,
 ) -> dict[PublishedValue, TableCell]:
     """Return the table cells of published values, or of their rehearsals."""
-    sources = {value: source_of(value, rehearsal) for value in values}
+    means = {value: parts_of_mean(value) for value in values}
+    sources = {one: source_of(one, rehearsal) for value, parts in means.items() for one in parts or (value,)}
     of_runs = {value: source for value, source in sources.items() if isinstance(source, RunSource)}
     recorded.read_results((source.variant.key, value.rule) for value, source in of_runs.items())
     lacks = {source: available.lacks(source.variant.config) for source in set(of_runs.values())}
-    found = {}
+    found: dict[PublishedValue, TableCell] = {}
     for value, source in sources.items():
-        if isinstance(source, NoEquivalent):
+        if (count := computed(value)) is not None:
+            against = comparability(value)
+            ours = Measurement(Stat(count, None, 0), (), against)
+            found[value] = TableCell(value, "computed", measurement=ours, comparability=against)
+        elif isinstance(source, NoEquivalent):
             found[value] = TableCell(value, source.status, reason=source.reason)
-            continue
-        key = source.variant.key
-        ours = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
-        found[value] = cell_of(recorded, value, source, ours, lacks[source])
-    return found
+        else:
+            key = source.variant.key
+            measured = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
+            found[value] = cell_of(recorded, value, source, measured, lacks[source])
+    return {
+        value: _mean_cell(value, [found[part] for part in parts]) if parts else found[value]
+        for value, parts in means.items()
+    }
+
+
+def _mean_cell(value: PublishedValue, parts: Sequence[TableCell]) -> TableCell:
+    """Return the cell of a mean over data sets, measured once all of them are, over the seeds of all."""
+    for part in parts:
+        if part.source is None:
+            return replace(part, value=value, reason=f"{part.value.dataset}: {part.reason}")
+    measured = [part.measurement for part in parts if part.measurement is not None and part.stat is not None]
+    complete = len(measured) == len(parts)
+    by_seed = mean_over(m.by_seed for m in measured) if complete else {}
+    against = reduce(Comparability.joined, (part.comparability for part in parts), comparability(value))
+    status = max((part.status for part in parts), key=list(STATUSES).index)
+    reason = ""
+    if not complete and measured:
+        lacking = listed([part.value.dataset for part in parts if part.stat is None])
+        reason = f"a mean over {len(parts)} data sets, of which {lacking} are not measured yet"
+    ours = None
+    if by_seed:
+        runs = tuple(dict.fromkeys(run for m in measured for run in m.runs))
+        ours = Measurement(spread(by_seed.values()), runs, against, by_seed=by_seed)
+        status = status if status == "rehearsed" else against.state
+    return TableCell(
+        value,
+        status,
+        parts[0].source,
+        ours,
+        tuple(missing for part in parts for missing in part.missing),
+        sum(part.done for part in parts),
+        tuple(run for part in parts for run in part.active),
+        tuple(run for part in parts for run in part.ended_early),
+        lacks=tuple(dict.fromkeys(lack for part in parts for lack in part.lacks)),
+        reason=reason,
+        comparability=against,
+        parts=tuple(parts),
+    )
 
 
 def cell_of(
@@ -413,7 +480,7 @@ def missing_parts(
     """
     parts: dict[RunSource, list[SeedAndDomain]] = {}
     listed: set[tuple[str, SeedAndDomain]] = set()
-    for cell in cells:
+    for cell in (part for one in cells for part in one.parts or (one,)):
         if cell.source is None:
             continue
         allowed, key = cell.source.experiment.seeds[:seeds], cell.source.variant.key

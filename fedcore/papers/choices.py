@@ -23,7 +23,7 @@ from fedcore.config import sweeps
 from fedcore.papers import library, mini
 from fedcore.papers.cells import Availability, RunSource, TableCell, cell_of, source_of
 from fedcore.papers.comparability import comparability, read_reasons
-from fedcore.papers.equivalents import variant_runs
+from fedcore.papers.equivalents import TIMES, variant_runs
 from fedcore.papers.experiments import data_sets, experiments
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load
@@ -202,7 +202,11 @@ def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
 
     The own method is the first of ``Paper.own`` that is there, else the one with the highest printed value.
     """
-    with_runs = (value for value in dict.fromkeys(values) if isinstance(source_of(value), RunSource))
+    with_runs = (
+        value
+        for value in dict.fromkeys(values)
+        if isinstance(source_of(value), RunSource) and value.metric not in TIMES
+    )
     by_place = group_by(with_runs, lambda v: (v.dataset, v.setting, v.backbone, v.target, v.metric))
     found = []
     for place, among in by_place.items():
@@ -372,10 +376,10 @@ def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehears
 
 def caveat_weights(recorded: RecordedRuns, value: PublishedValue, rehearsal: bool) -> dict[str, str]:
     """Return how much each caveat of a value matters, as far as recorded runs show: its text -> in words."""
-    if not isinstance(source_of(value), RunSource):
-        return {}
     of_table = [other for other in load(value.paper) if other.table == value.table]
-    (ranking,) = [r for r in rankings(of_table) if value in r.values]
+    ranking = next((r for r in rankings(of_table) if value in r.values), None)
+    if ranking is None:
+        return {}
     shown = multiverse(ranking, rehearsal).read(recorded)
     where = "in rehearsal: " if rehearsal else ""
     return {text: f"{where}{weight}" for text, weight in shown.weights(value).items()}

@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.papers import library
-from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.equivalents import NoEquivalent, equivalent, parts_of_mean
 from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.published import PublishedValue, load_all
+from fedcore.papers.published import PublishedValue, computed, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES, Comparability, ComparabilityState
@@ -168,7 +168,7 @@ COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
     "not comparable": "can be run, but measures another quantity than the paper",
     "no data": "method and setting exist, but the data set is not in the catalog",
     "not implemented": "FedLens lacks the method or the setting, whatever the data",
-    "no run": "not the result of one run, but a mean over several data sets, a count or a time",
+    "no run": "not the result of runs that FedLens knows",
 }
 """Column -> its meaning."""
 
@@ -188,11 +188,15 @@ def coverage(
 
 
 def _column(value: PublishedValue) -> CoverageColumn:
+    if parts := parts_of_mean(value):
+        return max(map(_column, parts), key=list(COVERAGE_COLUMNS).index)
+    if computed(value) is not None:
+        return comparability(value).state
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
         return "no run" if found.status == "no single run" else found.status
     named = data_names(library.find(value.paper).work).get(value.dataset)
-    return comparability(value).state if named in catalog.names() else "no data"
+    return comparability(value).state if named in catalog.names() or not value.dataset else "no data"
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

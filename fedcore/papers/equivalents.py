@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from fedcore.methods import class_texts, registry
 from fedcore.papers import library
 from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_names, runs
 from fedcore.papers.library import RUNS_FILE
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import PublishedValue, computed
 from fedcore.results.metrics import Metric
 from fedcore.results.settings import unused_fields
 
@@ -27,9 +27,12 @@ MEASURED: dict[str, Metric | None] = {
     "comprehensive": "comprehensive",
     "condition number": None,
     "pseudo-gradient cosine": None,
-    "Comm. (M/epoch)": None,
+    "Infer. Time (s/batch)": None,
+    "time (ms)": None,
 }
 """Printed metric that runs measure -> the column of a comparison with the same quantity, if there is one."""
+TIMES = ("time (ms)", "Infer. Time (s/batch)")
+"""Metrics that are times on the machine of the runs."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,23 @@ class NoEquivalent:
     reason: str
 
 
+def parts_of_mean(value: PublishedValue) -> tuple[PublishedValue, ...]:
+    """Return what a mean over data sets averages, a value for each of them; empty for any other value."""
+    rules = runs(library.find(value.paper).work).means
+    rule = next((rule for rule in rules if rule.is_about(value)), None)
+    if rule is None:
+        return ()
+    setting, metric = rule.parts.get("setting", value.setting), rule.parts.get("metric", value.metric)
+    return tuple(replace(value, dataset=name, setting=setting, metric=metric) for name in rule.over)
+
+
 @library.cached
 def equivalent(value: PublishedValue) -> PrintedMethod | NoEquivalent:
     """Return the method and fields that measure a published value, or the reason why none do."""
-    if value.dataset.startswith("avg") or value.metric == "Performance (%)":
+    if value.dataset.startswith("avg") or parts_of_mean(value):
         return NoEquivalent("no single run", "a mean over several data sets")
-    if "parameters" in value.metric:
-        return NoEquivalent("no single run", "a count, not a run")
-    if value.metric.startswith("Infer. Time"):
-        return NoEquivalent("no single run", "a time on the authors' machine")
+    if computed(value) is not None:
+        return NoEquivalent("no single run", "counted without a run; the page Papers has the count")
     paper = library.find(value.paper)
     rules = runs(paper.work).methods
     if not rules:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
 
@@ -29,10 +29,11 @@ class PrintedRule(BaseModel, extra="forbid", frozen=True):
     dataset: tuple[str, ...] = ()
     setting: tuple[str, ...] = ()
     backbone: tuple[str, ...] = ()
+    metric: tuple[str, ...] = ()
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        columns = ("method", "dataset", "setting", "backbone")
+        columns = ("method", "dataset", "setting", "backbone", "metric")
         return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
 
 
@@ -68,6 +69,18 @@ class LocalPerformance(PrintedRule):
     own_samples: bool = False
 
 
+class MeanOverDataSets(PrintedRule):
+    """The data sets that some values are means over.
+
+    Attributes:
+        over: data sets as printed.
+        parts: fields of the value of one data set, where they differ from the mean's.
+    """
+
+    over: tuple[str, ...]
+    parts: dict[Literal["setting", "metric"], str] = {}
+
+
 class PresetFields(BaseModel, extra="allow", frozen=True):
     """The fields of an experiment; those that are completed before it is made are checked."""
 
@@ -86,6 +99,7 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
         cohorts: backbones of mixed federations as printed -> the cohorts of clients.
         methods: rules of printed methods, of which the first that is about a value holds.
         local: rules of the metric ``local``, of which the first that is about a value holds.
+        means: rules of values that are means over data sets, of which the first that is about a value holds.
         texts: parts of notes that experiments share, in place of ``{NAME}``.
         entries: label -> the method that experiments name by its label.
         presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
@@ -98,6 +112,7 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     cohorts: dict[str, tuple[CohortConfig, ...]] = {}
     methods: tuple[PrintedMethod, ...] = ()
     local: tuple[LocalPerformance, ...] = ()
+    means: tuple[MeanOverDataSets, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
     presets: dict[

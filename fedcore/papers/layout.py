@@ -38,7 +38,12 @@ class PrintedPanel:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table of a paper; ``values`` are as in its file, with duplicates if a value is printed twice."""
+    """A table of a paper.
+
+    Attributes:
+        values: as in its file, with duplicates if a value is printed twice.
+        cells: of a table without values, its text as printed; the first row has headings.
+    """
 
     paper: str
     table: str
@@ -46,6 +51,7 @@ class PrintedTable:
     caption: str
     values: tuple[PublishedValue, ...]
     panels: tuple[PrintedPanel, ...]
+    cells: tuple[tuple[str, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -108,7 +114,10 @@ def tables_of(paper: Paper, values: Sequence[PublishedValue]) -> list[PrintedTab
             return True, int(number[1]), number[2]
         return (True, 10_000, name) if re.match(r"[A-Z]\.\d", name) else (False, 0, "")
 
-    by_table = group_by(values, lambda value: value.table)
+    of_text: dict[str, list[PublishedValue]] = {
+        name: [] for name, notes in paper.tables.items() if notes.cells
+    }
+    by_table = of_text | group_by(values, lambda value: value.table)
     return [_table(paper, name, by_table[name]) for name in sorted(by_table, key=place)]
 
 
@@ -141,6 +150,8 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
     notes = paper.notes_on(table)
+    if not values:
+        return PrintedTable(paper.key, table, paper.title_of(table), notes.caption, (), (), notes.cells)
     layout = _default_layout(values)
     if notes.rows or notes.columns:
         layout |= {
@@ -295,7 +306,7 @@ def _latex_cell(cell: TableCell) -> str:
     else:
         ours = tex(cell.stat.text(cell.value.digits))
         ours = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else ours + _MARKS.get(cell.status, "")
-        lines.append(f"{ours} ({cell.stat.n})")
+        lines.append(f"{ours} ({cell.stat.n or cell.seeds_text})")
     if cell.gap_text:
         lines.append(tex(cell.gap_text))
     stacked = r" \\ ".join(lines).replace("±", r"$\pm$")

@@ -28,9 +28,18 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-FILES = ("paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml", "findings.csv")
+COMPUTED_FILE = "computed.csv"
+FILES = (
+    "paper.toml",
+    "values.csv",
+    "reasons.csv",
+    "runs.toml",
+    "choices.toml",
+    "findings.csv",
+    COMPUTED_FILE,
+)
 """The files of a paper's folder."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE = FILES
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE, FINDINGS_FILE = FILES[:-1]
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -131,6 +140,9 @@ class TableNotes(_PaperPart):
     headings: dict[str, ListedHeadings] = Field({}, description="Headings that no field of a value has")
     spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
     why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
+    cells: tuple[tuple[str, ...], ...] = Field(
+        (), description="A table without values that runs could give, as printed; its first row has headings"
+    )
     protocol: Protocol = Protocol()
 
 

@@ -15,7 +15,7 @@ from fedcore.base.files import read_text, read_texts
 from fedcore.config import Experiment
 from fedcore.papers import library
 from fedcore.papers.experiments import printed_backbone
-from fedcore.papers.library import FINDINGS_FILE, VALUES_FILE, Paper
+from fedcore.papers.library import COMPUTED_FILE, FINDINGS_FILE, VALUES_FILE, Paper
 from fedcore.results.metrics import Rule
 from fedcore.results.statistics import group_by
 
@@ -236,7 +236,7 @@ def values_of(
             and entry.dataset in ("", v.dataset)
             and v.setting in (entry.setting or (v.setting,))
             and v.method in (entry.methods or (v.method,))
-            and v.backbone == backbone
+            and v.backbone in ("", backbone)
         ]
         if not matching:
             raise FedLensError(
@@ -245,6 +245,21 @@ def values_of(
             )
         values.update(dict.fromkeys(matching))
     return tuple(values)
+
+
+COMPUTED_COLUMNS = (*COLUMNS[:-2], "ours")
+
+
+@library.cached_by_paper
+def _computed(paper: str) -> Mapping[tuple[str, ...], float]:
+    file = library.find(paper).folder / COMPUTED_FILE
+    rows = library.optional_rows(file, COMPUTED_COLUMNS)
+    return {tuple(row[n] for n in COLUMNS[:-2]): _number(row["ours"], f"{at}: ours") for at, row in rows}
+
+
+def computed(value: PublishedValue) -> float | None:
+    """Return what FedLens counts for a value without a run, by the paper's ``computed.csv``."""
+    return _computed(value.paper).get(value.line[:-2])
 
 
 FindingKind = Literal[

@@ -18,6 +18,7 @@ from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import (
     MEASURED,
+    TIMES,
     content,
     content_key,
     domains_of,
@@ -44,6 +45,13 @@ OTHER_TEST_SET = (
 """The reason why a run that was recorded without class sets has no FedAlign local performance."""
 
 
+PHASES = {
+    "Global Prompt Decomposition": "decomposition_ms",
+    "Local Prompt Projection": "projection_ms",
+}
+"""Phase of SDFed's Table 5 -> the diagnostic that measures it (``SDFedConfig.timed``)."""
+INFERENCE_BATCH = 256
+"""Images in a batch of FedDEAP's on DomainNet, for the time of a batch in its Table 4."""
 RoundShares = Mapping[tuple[int, int], Mapping[str, float]]
 """Run and round -> accuracies as shares of one, NaN without a value, see ``round_shares``."""
 
@@ -66,9 +74,9 @@ class Measurement:
 
     Attributes:
         stat: mean over seeds in the value's unit; None if the runs do not measure it.
-        by_seed: the values of the seeds.
         runs: the runs that it was read from.
         reason: why the runs gave no value; else empty.
+        by_seed: the value of each seed.
     """
 
     stat: Stat | None
@@ -207,12 +215,10 @@ class RecordedRuns:
             return mean_or_none(row.value for row in rows)
         if metric == "pseudo-gradient cosine":  # pairwise, averaged over all rounds
             return mean_or_none(row.value for row in diagnostics.of_run(run.id, "gradient_conflict"))
-        if metric == "Comm. (M/epoch)":
-            # millions of scalars that a client sends in a round (the paper does not say what it counts)
-            rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
-            clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
-            scalars = mean_or_none(r.scalars_up for r in rounds)
-            return scalars / clients / 1e6 if scalars is not None and clients else None
+        if value.setting in PHASES:
+            return mean_or_none(d.value for d in diagnostics.of_run(run.id, PHASES[value.setting]))
+        if metric in TIMES:
+            return self._seconds(value.setting, run)
         if metric == "local":  # on a client's own test samples, or on all samples of its classes
             local = local_performance(value)
             stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
@@ -222,6 +228,20 @@ class RecordedRuns:
         if of_domain and domain is not None:
             return self._mean_accuracy(result, f"own on {domain}")
         return self._mean_accuracy(result, "own" if column == "personal" else str(column))
+
+    def _seconds(self, phase: str, run: RunRow) -> float | None:
+        """Return the milliseconds of a phase of SDFed's Table 5, or else the seconds to test a batch."""
+        rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
+        if phase == "Global Prompt Aggregation":
+            seconds = mean_or_none(r.seconds_aggregate for r in rounds)
+            return None if seconds is None else 1000 * seconds
+        if phase == "Local Model Training":  # of one client; they are trained together
+            clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
+            seconds = mean_or_none(r.seconds_train for r in rounds)
+            return 1000 * seconds / clients if seconds is not None and clients else None
+        tested = sum(cell.total for cell in self.store.cells.at_rounds({run.id: [run.rounds_done]}))
+        seconds = rounds[-1].seconds_evaluate if rounds else None
+        return INFERENCE_BATCH * seconds / tested if seconds is not None and tested else None
 
     def _mean_accuracy(self, result: RunResult, name: str, stage: int | None = None) -> float | None:
         """Return the mean of an accuracy over the selected rounds, in per cent; None if a round lacks it.
@@ -257,8 +277,7 @@ class RecordedRuns:
         exact = [r for r in results if not self._caveats[r.run.id]]
         for chosen in (exact, results):
             by_seed = self.by_seed(value, chosen, held_out, domains)
-            stat = spread(by_seed.values())
-            if stat is not None:
+            if by_seed:
                 break
         if not chosen:
             return None
@@ -266,9 +285,10 @@ class RecordedRuns:
         read = [r for r in chosen if r.run.held_out in parts]
         caveats = [self._caveats[r.run.id] for r in read]
         against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
-        elsewhere = stat is None and value.metric == "local" and not rehearsal
+        elsewhere = not by_seed and value.metric == "local" and not rehearsal
         reason = OTHER_TEST_SET if elsewhere else ""
-        return Measurement(stat, tuple(r.run.id for r in read), against, reason, by_seed)
+        ids = tuple(r.run.id for r in read)
+        return Measurement(spread(by_seed.values()), ids, against, reason, by_seed)
 
 
 def _by_part(runs: Iterable[RunRow]) -> dict[SeedAndDomain, RunRow]:

@@ -81,7 +81,7 @@ class Comparison:
         return tuple(g for g in self.rows if g.setting == setting)
 
     def run_ids(self, setting: str) -> list[int]:
-        return [result.run.id for row in self.rows_in(setting) for result in row.runs]
+        return [r.run.id for row in self.rows_in(setting) for part in row.parts for r in part.runs]
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -318,6 +318,9 @@ def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
     Rows are not comparable if they were evaluated on other test sets, or trained for other rounds or shares
     of clients. The rounds of a row that does not train are of no importance.
     """
+    if row.members:
+        pairs = zip(row.members, baseline.members, strict=True)
+        return next(filter(None, (reason_not_comparable(*pair) for pair in pairs)), "")
     if other := difference_of_rows(row, baseline):
         if row.other_tests or not baseline.other_tests:
             return other

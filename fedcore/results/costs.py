@@ -76,7 +76,7 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
 
     costs = []
     for g in comparison.rows_in(setting):
-        recorded = [rounds.get(r.run.id, []) for r in g.runs]
+        recorded = [rounds.get(r.run.id, []) for part in g.parts for r in part.runs]
         up, down, train, aggregate, evaluate = (
             mean_or_none(total(rows, name) for rows in recorded)
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")

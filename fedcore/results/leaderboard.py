@@ -15,6 +15,8 @@ Below it are the further seeds that would separate rows. Their number follows fr
 that were measured, so it is itself uncertain when few seeds have measured them.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +30,7 @@ from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import is_draw
+from fedcore.results.averages import groups_of_data, over_data_sets
 from fedcore.results.comparison import Comparison, compare, reason_not_comparable
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.progress import budget_note
@@ -74,6 +77,7 @@ class BoardSetting:
 
     Attributes:
         experiments: numbers of those with runs in it.
+        parts: of a mean over data sets, the setting of each.
     """
 
     key: str
@@ -81,6 +85,7 @@ class BoardSetting:
     participation: float
     title: str
     experiments: tuple[int, ...]
+    parts: tuple[BoardSetting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ class Board:
 
 
 def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
-    """Return the settings of some finished runs, the one with the most runs first."""
+    """Return the settings of some finished runs, the one with the most runs first; means over data last."""
     stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
     configs = {i: config for i, config in stored.items() if not is_draw(config)}
     keys = setting_keys(store, runs, configs)
@@ -160,7 +165,7 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     trained = {i: c for i, c in configs.items() if c.rounds > 0}
     found = group_by(trained, lambda i: (keys[i], configs[i].rounds, configs[i].participation))
     titles = group_by(found, lambda k: (setting_title(configs[found[k][0]]), k[1], k[2]))
-    settings = []
+    settings, first = [], {}
     for (key, rounds, share), ids in sorted(found.items(), key=lambda item: -len(item[1])):
         title = setting_title(configs[ids[0]])
         extra = f", {100 * share:.3g} % of the clients" if share < 1 else ""
@@ -169,6 +174,13 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
         in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train
         numbers = tuple(sorted({experiment[i] for i in in_setting}))
         settings.append(BoardSetting(key, rounds, share, name, numbers))
+        first[key] = configs[ids[0]]
+    alike = group_by(settings, lambda s: (s.rounds, s.participation, s.title.partition(" · ")[2]))
+    for (_, _, protocol), parts in alike.items():
+        for key, (title, _) in groups_of_data({s.key: first[s.key] for s in parts}).items():
+            numbers = tuple(sorted({n for s in parts for n in s.experiments}))
+            mean = replace(parts[0], key=key, title=f"{title} · {protocol}", experiments=numbers)
+            settings.append(replace(mean, parts=tuple(parts)))
     return settings
 
 
@@ -177,11 +189,17 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     compared = compare(store, setting.experiments, rule, where=where)
     key = setting.key
     protocol = setting.rounds, setting.participation
-    candidates = {}
-    for row in compared.rows_in(key):
-        of_protocol = (row.config.rounds, row.config.participation) == protocol
-        if metric in row.stats and (of_protocol or not row.trains):
-            candidates[row.key] = row
+    keys = [part.key for part in setting.parts or (setting,)]
+    of_protocol = tuple(
+        row
+        for of in keys
+        for row in compared.rows_in(of)
+        if not row.trains or (row.config.rounds, row.config.participation) == protocol
+    )
+    compared = replace(compared, rows=of_protocol)
+    if setting.parts:
+        compared = over_data_sets(compared)
+    candidates = {row.key: row for row in compared.rows if metric in row.stats}
     values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
     in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
@@ -317,7 +335,7 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
             undecided.append(f"{above.label} and {below.label}")
         else:
             wanted |= {row.key: max(total, wanted[row.key]) for row in (above, below)}
-    searched = _seeds_of_searches(row.config for row in rows)
+    searched = _seeds_of_searches(part.config for row in rows for part in row.parts)
     measured = Counter(seed for row in rows for seed in row.seeds if seed not in searched)
     order = [seed for seed, _ in sorted(measured.items(), key=lambda item: (-item[1], item[0]))]
     order += islice((seed for seed in count(1) if seed not in {*measured, *searched}), DECISIVE_SEEDS)
@@ -335,7 +353,7 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
     if why := reason_not_comparable(a, b):
         raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
     ours, theirs = set(a.seeds), set(b.seeds)
-    searched = _seeds_of_searches((a.config, b.config))
+    searched = _seeds_of_searches(part.config for row in (a, b) for part in row.parts)
     wanted = max(0, total - len(ours & theirs))
     fresh = (seed for seed in count(1) if seed not in ours | theirs | searched)
     seeds = list(islice([*sorted((ours ^ theirs) - searched), *islice(fresh, wanted)], wanted))
@@ -345,16 +363,16 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> RunsByRow:
     """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
     lacking = []
-    for row in rows:
-        held_out = dict.fromkeys(result.run.held_out for result in row.runs)
+    for key, part in ((row.key, part) for row in rows for part in row.parts):
+        held_out = dict.fromkeys(result.run.held_out for result in part.runs)
         runs = [
-            row.config.model_copy(update={"seed": seed, "held_out": domain})
-            for seed in seeds[row.key]
-            if seed not in row.seeds
+            part.config.model_copy(update={"seed": seed, "held_out": domain})
+            for seed in seeds[key]
+            if seed not in part.seeds
             for domain in held_out
         ]
         if runs:
-            lacking.append((row, runs))
+            lacking.append((part, runs))
     if not lacking:
         return []
     experiments = store.experiments.all(include_archived=True)

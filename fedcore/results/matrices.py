@@ -362,8 +362,12 @@ MATRICES: dict[str, MatrixView] = {
     "rounds": MatrixView("Client by round", "clients", NEEDS_ROUND, "page"),
 }
 """Matrices of accuracies by name; a report draws them in this order."""
-FIRST = "models"
-"""The matrix that the page draws first."""
+
+
+def first_matrix(rows: Iterable[ComparisonRow]) -> str:
+    """Return the matrix that the page draws first; "models" would average trained and held-out domains."""
+    held_out = any(result.run.held_out is not None for row in rows for result in row.runs)
+    return "held_out" if held_out else "models"
 
 
 def matrix_views(runs: Iterable[RunRow] = ()) -> dict[str, MatrixView]:

@@ -4,6 +4,8 @@ Tables show imported and merged results beside the runs of FedLens. An accuracy 
 other clients or on other numbers of samples is another quantity, so it is shown but not compared.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +39,7 @@ class ComparisonRow:
         setting: key of the data, partition and backbone that all rows of one table share.
         stats: mean and spread over seeds, per cent.
         other_tests: how its test sets differ from those of the setting's other rows; empty if they agree.
+        members: of a mean over data sets (``averages``), the row of each; ``runs`` then has one per seed.
     """
 
     key: str
@@ -48,6 +51,12 @@ class ComparisonRow:
     config: RunConfig
     breakdowns: dict[Breakdown, dict[str, Stat]] = field(default_factory=dict)
     other_tests: str = ""
+    members: tuple[ComparisonRow, ...] = ()
+
+    @property
+    def parts(self) -> tuple[ComparisonRow, ...]:
+        """The rows with the runs behind its numbers."""
+        return self.members or (self,)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -71,6 +80,8 @@ class ComparisonRow:
     @cached_property
     def caveat(self) -> str:
         """The runs' departures from their config, and the reason for missing values; empty without either."""
+        if self.members:
+            return "; ".join(dict.fromkeys(filter(None, (row.caveat for row in self.members))))
         departs = result_caveat(self.config) if self.trained_by_fedlens else ""
         return "; ".join(filter(None, (departs, self.no_value)))
 

@@ -106,6 +106,11 @@ def is_compared(field: str) -> bool:
 
 def setting_title(config: RunConfig) -> str:
     """Return data, partition and backbone as a title, ``rotated-digits · by domain · mini-vit``."""
+    return f"{data_titles(config)} · {protocol_title(config)}"
+
+
+def protocol_title(config: RunConfig) -> str:
+    """Return a setting's title without its data: settings that share it differ in these alone."""
     partition = config.partition
     kinds = {
         "domain": "by domain",
@@ -115,7 +120,7 @@ def setting_title(config: RunConfig) -> str:
     if partition.kind == "blocks":
         kinds["blocks"] = f"blocks of {partition.classes_per_client} classes"
     kind = kinds.get(partition.kind, partition.kind)
-    parts = [data_titles(config), kind, backbone_names(config)]
+    parts = [kind, backbone_names(config)]
     parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
     parts += ["cross-class"] if config.data.training_classes == "own" else []

@@ -193,7 +193,9 @@ def _table(
             differences = {m: _difference(row, baseline, tests[m].get(row.key), reason) for m in tested}
         counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
         several = set(filter(None, counts))
-        done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
+        done = {result.run.rounds_done for part in row.parts for result in part.runs}
+        asked = {part.config.rounds for part in row.parts}
+        rounds = " to ".join(map(str, dict.fromkeys((min(asked), max(asked)))))
         made.append(
             SummaryRow(
                 row,
@@ -201,7 +203,7 @@ def _table(
                 {m: printed.of(row, m) for m in METRICS},
                 differences,
                 "/".join(map(str, counts if len(several) > 1 else several)) or "0",
-                str(asked) if done == {asked} else f"{min(done)} of {asked}",
+                rounds if done == asked else f"{min(done)} of {rounds}",
                 tuple(remarks),
             )
         )

@@ -24,9 +24,9 @@ from fedcore.results.costs import (
 )
 from fedcore.results.curves import AXES, BANDS, Band
 from fedcore.results.matrices import (
-    FIRST,
     Panels,
     difference_panel,
+    first_matrix,
     matrix_views,
     over_common_seeds,
     paired_panels,
@@ -77,8 +77,12 @@ def draw_matrices(shown: ShownComparison) -> None:
         for name, v in views.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        first = list(titles).index(FIRST)
-        view = session.choose(st.selectbox, "Matrix", titles, "matrix", index=first, width=380)
+        first = first_matrix(compared.rows)
+        if st.session_state.get("matrix") == st.session_state.get("matrix_first") != first:
+            st.session_state["matrix"] = first  # nobody chose the former one
+        st.session_state["matrix_first"] = first
+        titles = {first: titles[first], **titles}
+        view = session.choose(st.selectbox, "Matrix", titles, "matrix", width=380)
         fitted = st.toggle(
             "Fit colours to the values",
             key="compare_fitted",

@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.base.errors import FedLensError
 from fedcore.config.field_names import field_title
 from fedcore.papers.reproductions import printed_values
+from fedcore.results.averages import over_data_sets
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
@@ -91,6 +92,14 @@ class ShownComparison:
             metric=self.metric,
             tested=[self.metric],
             digits=digits,
+        )
+
+    def means(self, digits: int) -> Summary:
+        """Decide what the tables of means over data sets show; without any if no settings can be averaged."""
+        means = over_data_sets(self.comparison)
+        choice = self.choice
+        return summarise(
+            means, choice.baseline, choice.test, metric=self.metric, tested=[self.metric], digits=digits
         )
 
 

@@ -58,7 +58,7 @@ class SummaryColumn:
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _findings(_shown: ShownComparison, of: ComparedState, *choices: object) -> dict[str, str]:
-    return findings(_shown.summary(DIGITS))
+    return findings(_shown.means(DIGITS)) | findings(_shown.summary(DIGITS))
 
 
 def draw_findings(shown: ShownComparison) -> None:
@@ -78,11 +78,12 @@ def draw_findings(shown: ShownComparison) -> None:
 
 def draw(shown: ShownComparison) -> None:
     """Draw mean and spread of every method, a table per setting."""
-    choice, layout, summary = shown.choice, shown.layout, shown.summary(DIGITS)
+    choice, layout, summary, means = shown.choice, shown.layout, shown.summary(DIGITS), shown.means(DIGITS)
     follow_clicks()
-    for i, table in enumerate(summary.tables):
+    tables = [(of, table) for of in (means, summary) for table in of.tables]
+    for i, (of, table) in enumerate(tables):
         st.markdown(f"**{markup.md(table.title)}**")
-        columns = [c for c in columns_of(summary, table) if c.key not in layout.hidden_columns]
+        columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
         columns += map(_field_column, layout.fields)
         st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))
         rows = [row.row for row in table.rows]
@@ -91,10 +92,12 @@ def draw(shown: ShownComparison) -> None:
             st.caption(f"Hidden, but counted for best values and p: {hidden}.")
         if presets := table.printed.presets_text(rows):
             st.caption(markup.md(presets))
-        if choice.baseline is not None and table.baseline is None:
+        if choice.baseline is not None and table.baseline is None and of is summary:
             label = markup.md(markup.clipped(choice.baseline))
             st.caption(f"The baseline {label} has no run in this setting.")
         _draw_breakdowns(rows, i)
+    for note in means.comparison.notes:
+        st.caption(f":material/info: {markup.md(note)}")
     st.caption(
         f"{markup.md(' '.join(summary.notes))} Click a number for its runs, or a heading to sort; hover over "
         "a heading for its meaning."
@@ -175,7 +178,7 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
             return "-"
         mean, lines = row.means[metric], []
         for seed, value in mean.by_seed.items():
-            results = [result for result in row.row.runs if result.run.seed == seed]
+            results = [r for part in row.row.parts for r in part.runs if r.run.seed == seed]
             out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
             links = ", ".join(markup.run_link(number) + text for number, text in out.items())
             rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))

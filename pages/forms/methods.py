@@ -13,7 +13,7 @@ import streamlit as st
 
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
-from fedcore.base.files import PROJECT
+from fedcore.base.files import ASSETS, PROJECT
 from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
@@ -251,6 +251,9 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     edits = None if texts == defaults else texts
     st.session_state[f"{place}.edits"] = edits
     _captions(start, texts, edits is not None, classes)
+    source = descriptions.file_of(name, root)
+    if texts == defaults and source is not None and source.is_relative_to(ASSETS):
+        st.caption("These texts were written for FedLens; FedAlign's own are not public.")
     if stray:
         have = "texts have" if stray > 1 else "text has"
         message = f"{stray} {have} no class; choose the class, or delete the row"

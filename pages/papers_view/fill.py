@@ -69,9 +69,7 @@ class Snapshot:
 
     def cost(self, cell: TableCell) -> float | None:
         """Estimate the seconds that a cell's missing runs take; None without similar runs on this machine."""
-        if cell.source is None:
-            return None
-        return seconds(self.past, {cell.source: list(cell.missing)})
+        return None if cell.source is None else seconds(self.past, missing_parts([cell]))
 
 
 def now(store: Store, rehearsal: bool) -> Snapshot:
@@ -171,13 +169,13 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
         ours += " (rehearsal, no evidence)"
     rows = [
         ["Printed", f"{markup.esc(cell.value.text)} ({markup.esc(value.source)})"],
-        ["Ours", markup.esc(ours) + (f", n = {cell.stat.n}" if cell.stat else "")],
+        ["Ours", markup.esc(", ".join(filter(None, (ours, cell.seeds_text))))],
         ["Difference", markup.esc(cell.gap_text or "-")],
         ["Metric", markup.esc(f"{value.metric}; the paper reports {RULES[value.rule]}")],
         ["Status", markup.esc(f"{cell.status}: {STATUSES[cell.status]}")],
     ]
-    if cell.source is not None:
-        rows.append(["Method", markup.esc(f"{cell.source.variant.title} of the preset {cell.source.preset}")])
+    sources = [part.source for part in cell.parts or (cell,) if part.source is not None]
+    rows += [["Method", markup.esc(f"{of.variant.title} of the preset {of.preset}")] for of in sources]
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))

@@ -151,7 +151,7 @@ def our_line(cell: TableCell) -> str:
         value = cell.stat.text(cell.value.digits)
         if cell.status == "rehearsed":
             return f"<i>{esc(value)}</i> no evidence"
-        return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
+        return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n or cell.seeds_text})"
     if cell.active:
         value = "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> "
         return value + ("no evidence, " if value and _of_rehearsal(cell) else "") + esc(progress_text(cell))
@@ -174,7 +174,7 @@ def _of_rehearsal(cell: TableCell) -> bool:
 def spoken(cell: TableCell, seconds: float | None) -> str:
     """Describe a cell in words, for screen readers and the hover text."""
     if cell.stat is not None:
-        text = f"ours {cell.stat.text(cell.value.digits)} over {counted(cell.stat.n, 'seed')}"
+        text = f"ours {cell.stat.text(cell.value.digits)}, {cell.seeds_text}"
         if cell.status == "rehearsed":
             return f"{text}, a rehearsal: no evidence"
         text += f", {cell.comparability.text or 'comparable'}"

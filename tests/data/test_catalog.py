@@ -1,6 +1,7 @@
 """The catalog of data sets: its entries, their page in the documentation, and the presets that name them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST, TRAIN
+from fedcore.clip.specs import count_tokens
 from fedcore.data import catalog, descriptions
 from fedcore.data.images import squash
 from fedcore.data.splits import split
@@ -136,6 +138,22 @@ def test_embedded_descriptions_name_every_class(name: str):
     for word, texts in written.items():
         assert len(set(texts)) == 3
         assert all(word in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "eurosat", "oxford-pets", "food101", "flowers102"])
+def test_every_class_of_fedalign_s_data_sets_has_three_texts_that_clip_reads_whole(name: str, tmp_path: Path):
+    written = descriptions.read(name, str(tmp_path))
+    assert tuple(written) == catalog.entry(name).classes
+    assert len({text for texts in written.values() for text in texts}) == 3 * len(written)
+
+    def letters(text: str) -> str:
+        return re.sub("[^a-z]", "", text.lower().replace(" or ", ""))
+
+    for word, texts in written.items():
+        assert all(letters(word) in letters(text) for text in texts)
+        assert all(count_tokens(text) + 2 <= 77 for text in texts)
+    (tmp_path / "descriptions.json").write_text(json.dumps({"mine": ["my own"]}))
+    assert descriptions.read(name, str(tmp_path)) == {"mine": ["my own"]}
 
 
 def test_descriptions_of_a_folder(tmp_path: Path):

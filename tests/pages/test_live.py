@@ -51,7 +51,9 @@ def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, db: P
         learned = fill.a_round(method, 1, 1, 1)
         alike = [c._replace(correct=23, total=25) for c in learned.cells]
         writer.write_round(replace(learned, cells=tuple(alike)))
-    grids = [trace["z"] for trace in charts(open_page("live", id="1"))[0]["figure"]["data"] if "z" in trace]
+    app = open_page("live", id="1")
+    assert sum("where personal rows equal" in c.value for c in app.caption) == 1
+    grids = [trace["z"] for trace in charts(app)[0]["figure"]["data"] if "z" in trace]
     assert [grid["shape"] for grid in grids] == ["1, 6", "7, 6"], "six clients and the global model"
 
 

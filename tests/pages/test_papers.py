@@ -18,7 +18,8 @@ from pages.papers_view import fill
 from pages.widgets import session
 from tests.support.papers import finish, finish_readings, queue
 from tests.support.web.live import charts
-from tests.support.web.pages import Opened, button
+from tests.support.web.markup import tables
+from tests.support.web.pages import Opened, button, html
 
 TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 
@@ -57,6 +58,12 @@ def test_a_table_shows_what_is_printed_and_what_is_missing(open_page: Opened) ->
     assert "83.23 ± 0.65" in html
     assert "- no data" in html
     assert "- no method" in html
+    for said in (
+        "Powder cannot be run: it learns a sequence of tasks without CLIP",
+        "GPT-FL cannot be run: it trains on images of a text-to-image generator",
+        "UOPP cannot be run: neither its paper nor its code is public.",
+    ):
+        assert any(shown(caption).replace("\\", "").startswith(said) for caption in app.caption)
     assert any("0 of 60 measured" in text.value for text in app.markdown)
 
 
@@ -153,9 +160,9 @@ def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
 
 def test_all_papers_are_listed_with_the_share_of_their_values(open_page: Opened, filled_table: Store) -> None:
     app = open_page("papers", papers_view="All papers", rehearsal="true")
-    assert any("of 9,223 rehearsed" in text.value for text in app.markdown)
+    assert any("of 9,227 rehearsed" in text.value for text in app.markdown)
     table = app.dataframe[0].value.set_index("paper")
-    assert table["values"].sum() == 9223
+    assert table["values"].sum() == 9227
     rehearsed = sum(s == "rehearsed" for s in _standings(filled_table))
     assert table["rehearsed"].sum() == table["rehearsed"]["FedDEAP"] == rehearsed
     assert table["share"]["FedDEAP"] == f"{rehearsed / table['values']['FedDEAP']:.1%}"
@@ -234,3 +241,10 @@ def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_pat
 def test_a_paper_that_names_no_choice_shows_none(open_page: Opened) -> None:
     app = open_page("papers", table="fedmgp-2")
     assert "What the paper leaves open" not in [element.value for element in app.subheader]
+
+
+def test_a_table_of_text_and_a_count_stand_without_runs(open_page: Opened) -> None:
+    app = open_page("papers", table="sdfed-9")
+    (table,) = [t for t in tables(html(app)) if t.label == "Table 9"]
+    assert table.rows[3] == ["Weak", "5", "ResNet50", "8", "1", "50"]
+    assert "(computed)" in grid(open_page("papers", table="fedalign-4"))

@@ -114,9 +114,8 @@ def test_domains_traffic_and_what_no_run_gives(db):
     experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
     train(db, experiment.model_copy(update={"seeds": (1,)}))
     rows = reproductions(Store(db), experiment)
-    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").stat.mean == 1.0, (
-        "4 M, 4 clients"
-    )
+    traffic = find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)")
+    assert traffic.outcome_text == "counted without a run; the page Papers has the count"
     assert "several" in find(rows, table="4", method="FACMIC", metric="Performance (%)").outcome_text
     assert (
         find(rows, table="4", method="FedDEAP", metric="Performance (%)").outcome_text
@@ -278,7 +277,7 @@ def test_the_command_prints_both(fedot, capsys):
     out = capsys.readouterr().out
     (total,) = [line.split() for line in out.splitlines() if line.startswith("all ")]
     columns = [int(n) for n in total[1:]]
-    assert columns[0] == 9223 == sum(columns[2:]) and columns[1] == sum(columns[2:5])
+    assert columns[0] == 9227 == sum(columns[2:]) and columns[1] == sum(columns[2:5])
     assert "the catalog lacks" not in out
     assert cli.main(["published"]) == 2
     assert cli.main(["published", *named, "--coverage"]) == 2

@@ -1,4 +1,4 @@
-"""Write the parts of docs/ that follow from the code, and the digests and findings of printed values.
+"""Write the parts of docs/ that follow from the code, and digests, findings and counts of printed values.
 
 python -m tools.docs                          # after a change of the catalog, of fields, examples or layers
 python -m tools.docs.ablations runs.db        # docs/ablations.md, from recorded runs
@@ -8,7 +8,7 @@ python -m tools.docs.openness study.db        # docs/openness.md and its figures
 
 from fedcore.base.files import write_texts, write_whole
 from fedcore.papers.published import DIGESTS
-from tools.docs import data, examples, experiment, methods, rooms, values
+from tools.docs import computed, data, examples, experiment, methods, rooms, values
 from tools.docs.blocks import rewrite
 
 rewrite(data.PAGE, data.render)
@@ -21,5 +21,5 @@ rewrite(methods.README, methods.readme)
 rewrite(methods.NAVIGATION, methods.navigation)
 rewrite(rooms.PICTURE, lambda _: rooms.picture())
 write_texts(DIGESTS, values.digests())
-for file, text in values.audited().items():
+for file, text in (values.audited() | computed.render()).items():
     write_whole(file, text.encode())

@@ -102,6 +102,9 @@ class FedAlign(Described):
                 unit="Weight",
             ),
         ),
+        alike="FedAlign: where personal rows equal the global model's, or nearly so, the personal encoders "
+        "differ from it in the mixed upper layers alone, and by too little after few small steps to change "
+        "predictions; a larger lr or gamma, or a lower boundary_layer, sets them apart.",
     )
     Config = FedAlignConfig
     shared = ("text",)

@@ -15,6 +15,7 @@ How often R is made, which gradient L_str has and which directions R removes are
 """
 
 import math
+import time
 from functools import reduce
 from typing import Literal
 
@@ -122,6 +123,12 @@ class SDFedConfig(TwoPromptsConfig):
         "What the stretch loss averages its squares over: classes (paper), or elements, that is classes and "
         "coordinates, which makes it d times weaker (FedPHA's)",
         title="stretch loss is a mean over",
+    )
+    timed: bool = hyper(
+        False,
+        "Record the milliseconds of the decomposition and the projection in each round (Table 5); unlike all "
+        "else, these differ when a run is repeated",
+        title="time the refinement",
     )
 
 
@@ -265,6 +272,16 @@ class SDFed(TwoPrompts):
         logits = cosine_logits(x, text, self.problem.backbone.logit_scale)
         return logits.masked_fill(~held[:, None], -math.inf)
 
+    def _times(self, before: State, trained: Params) -> Params:
+        """Return the milliseconds of one decomposition and one projection, repeated after training."""
+        began = time.perf_counter()
+        projector = self._make_projectors(before.shared["global_prompt"][None])
+        decomposed = time.perf_counter()
+        (trained["local_prompt"][:1] @ projector).cpu()  # waits for a GPU
+        seconds = decomposed - began, time.perf_counter() - decomposed
+        times = (torch.tensor(1000 * s) for s in seconds)
+        return dict(zip(("decomposition_ms", "projection_ms"), times, strict=True))
+
     def before_aggregation(self, trained: Params, received: Params) -> Params:
         """Return the models as trained; G_c R uses the R of training if that is made once per round."""
         if self.config.components != "pfhf+srlp" or self.config.refine_every == "step":
@@ -297,6 +314,8 @@ class SDFed(TwoPrompts):
         backbones there are no samples here. O is their mean number of steps, weighted as in Eq. 5.
         """
         values = super().diagnostics(before, trained, uploads, data)
+        if self.config.timed and self.has_local:
+            values |= self._times(before, trained)
         if self.config.components in ("all", "pfhf+srlp"):
             local = before.local["local_prompt"][data.clients.to(self.problem.device)]
             refined = local @ self._make_projectors(before.shared["global_prompt"][None])

@@ -288,6 +288,18 @@ def test_local_prompts_that_have_not_moved_are_read_once(monkeypatch):
     assert (moved[1] - text[1]).abs().max() > 1e-3
 
 
+def test_timed_adds_two_times_and_changes_nothing_else():
+    federation = tiny_federation()
+    plain, timed = (
+        run_rounds(build("sdfed", federation, **FAST, timed=on), federation, 1) for on in (False, True)
+    )
+    for name in ("decomposition_ms", "projection_ms"):
+        (ms,) = diagnostics(timed.finished[-1], name)
+        assert 0 < ms < 60_000 and not diagnostics(plain.finished[-1], name)
+    for name, value in plain.state.shared.items():
+        assert torch.equal(value, timed.state.shared[name])
+
+
 @pytest.mark.parametrize(
     "config", [{}, {"components": "pfhf+srlp", "refine_every": "step"}, {"components": "pfhf+irdc"}], ids=str
 )

@@ -103,6 +103,7 @@ def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
 
 def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, db: Path) -> None:
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1, held_out=fill.CLIENTS[:2]))
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     app = open_page("compare", ids=["1"])
     head, row = table(app, "Summary of")
     assert head[1:4] == ["G, %", "P, %", "C, %"]
@@ -111,8 +112,10 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, db: Path) -> None
     names = ("generalisation", "personalisation", "comprehensive")
     assert row[1:4] == [group.stats[m].text() for m in names]
     assert any("2 of 6 domains held out" in c.value for c in app.caption)
-    app = show(app, "Heatmaps", matrix="held_out")
-    assert len(charts(app)) == 1
+    app = show(app, "Heatmaps")
+    assert app.selectbox(key="matrix").value == "held_out" and len(charts(app)) == 1
+    app = app.multiselect(key="compare_ids").set_value([2]).run()
+    assert app.selectbox(key="matrix").value == "models" and len(charts(app)) == 1
 
 
 def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Path) -> None:
@@ -189,6 +192,10 @@ def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: 
     fill.done(seeds, fill.an_experiment(methods=("fedot", "sdfed"), data="shapes", seeds=(1,), rounds=2))
     app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
     digits, shapes = compare(Store(seeds), [1, 2]).settings.values()
+    mean = table(app, "Summary of Mean over 2 data sets (rotated-digits, shapes)")
+    assert [row[0] for row in mean[1:]] == ["FedOT", "SDFed"]
+    lacking = "PromptFL has no mean over data sets: no run on shapes"
+    assert any(lacking in caption.value.replace("\\", "") for caption in app.caption)
     assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
     assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
     assert [c.value for c in app.caption].count("The baseline PromptFL has no run in this setting.") == 1

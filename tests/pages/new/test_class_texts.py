@@ -142,6 +142,7 @@ def test_there_is_no_editor_where_the_prompt_is_taken(open_page: Opened, tmp_pat
     recorded(tmp_path, None)
     app = open_form(open_page("new", clone="1"), "FedAlign")
     assert len(lines(app)) == 30
+    assert any("written for FedLens" in c.value for c in app.caption)
     app = next(s for s in app.selectbox if s.label == "Class texts").set_value("template").run()
     assert not [f for f in app.dataframe if "text" in f.value]
 
