@@ -15,7 +15,7 @@ from fedcore.config import DataConfig, Experiment
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.check import CheckReport, contact_sheet
-from fedcore.data.images import Entry
+from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
@@ -215,6 +215,9 @@ def sample_images(data: Mapping[str, Any]) -> None:
 
     Opening it starts the check of a folder that was not checked yet, since a page reads no large folder.
     """
+    if data["name"] == EMBEDDINGS:
+        st.caption("Embeddings have no sample images.")
+        return
     box = st.expander(
         "Sample images", icon=":material/photo_library:", key="partition_samples", on_change="rerun"
     )

@@ -116,7 +116,7 @@ def backbone_fields(
 ) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
     if data["name"] == EMBEDDINGS:
-        st.caption("The embeddings come from an encoder of their own, so there is none to choose.")
+        st.caption("The embeddings are already computed, so there is no backbone to choose.")
         return {"name": GIVEN}
     if draft.name == GIVEN:
         draft = BackboneConfig()
