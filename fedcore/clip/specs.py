@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from fedcore.base import consent
+from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
+from fedcore.data.images import GIVEN
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
-GIVEN = "given"
-"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
-CALLABLE = "callable"
-"""Backbone that a Python file of the user's own defines, whose path is in place of the weights."""
 ClassTexts = Literal["encoded", "given", "none"]
 
 

@@ -13,7 +13,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
 from fedcore.clip import encodings
-from fedcore.clip.specs import GIVEN, BackboneSpec, backbone_spec, weights_source
+from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
     CohortConfig,
@@ -26,7 +26,7 @@ from fedcore.config import (
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.images import EMBEDDINGS, ImageSet, with_draft_decoding
+from fedcore.data.images import EMBEDDINGS, GIVEN, ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base

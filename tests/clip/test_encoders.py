@@ -78,6 +78,10 @@ def test_fedot_runs_with_a_file_after_the_user_has_read_it(file, tmp_path, capsy
     file.write_text(ENCODER + "\n")
     assert run("run", toml, "--db", db) == 2, "another content is another program"
     assert run("run", toml, "--db", db, "--methods", file) == 0, "a file that the user names is agreed to"
+    assert len(compare(Store(db), [1, 2]).rows) == 1, "they are repeats"
+    assert len({r.setting for r in compare(Store(db), [1, 3]).rows}) == 2, (
+        "another content is another encoder"
+    )
 
 
 def test_an_encoding_is_named_by_the_content_of_the_file(file, tmp_path):
