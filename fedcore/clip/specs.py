@@ -186,9 +186,9 @@ def _own_spec(pretrained: str | None) -> BackboneSpec:
         body = ast.parse(content, file).body
     functions = {part.name for part in body if isinstance(part, ast.FunctionDef)}
     numbers = {
-        ast.unparse(part.targets[0]): part.value.value
+        ast.unparse(part.target if isinstance(part, ast.AnnAssign) else part.targets[0]): part.value.value
         for part in body
-        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant)
+        if isinstance(part, ast.Assign | ast.AnnAssign) and isinstance(part.value, ast.Constant)
     }
     width, side = numbers.get("embed_dim"), numbers.get("image_size", 224)
     if "encode" not in functions or not (isinstance(width, int) and isinstance(side, int)):

@@ -34,8 +34,6 @@ EXAMPLES = {
     "embeddings": "/data/my-embeddings.npz",
 }
 """Example paths of the user's own data, by data set name."""
-_TABLES = ("manifest", "hf", "embeddings")
-"""Readers of data sets whose columns can have other names."""
 MAX_COLUMNS = 4
 """Fields side by side behind the expander; narrower ones would cut off their options."""
 _PLANNED, _TYPED = "planned_domains", "typed_folder"
@@ -291,7 +289,7 @@ def extra_data_fields(
     """
     extra = drafts.form().extra_fields(str(shown["name"]))
     extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
-    is_table = entry is not None and entry.loader in _TABLES
+    is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
     box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if box.open:
         with box:

@@ -139,6 +139,8 @@ def test_a_fault_of_the_file_names_its_line(file, tmp_path, written, instead, sa
 
 @pytest.mark.parametrize("content", ["", "embed_dim = 3.5\ndef encode(x): pass", "def encode(x): pass"])
 def test_what_a_file_must_say_is_known_before_it_runs(file, content):
+    file.write_text("embed_dim: int = 7\ndef encode(x): pass")
+    assert backbone_spec("callable", str(file)).embed_dim == 7, "a number may have its type"
     file.write_text(content)
     with pytest.raises(FedLensError, match="is not an encoder: write def encode.images."):
         backbone_spec("callable", str(file))
