@@ -130,7 +130,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     """
     sizes = check_backbones(run)
     if (given := images.given) is not None:
-        sizes = BackboneSpec.black_box(GIVEN, given.width, "given" if given.class_vectors else "none")
+        sizes = BackboneSpec(GIVEN, given.width, class_texts="given" if given.class_vectors else "none")
     _check_cross_class(run)
     if run.data.training_classes == "own":
         return _prepare_cross_class(run, images, sizes)
