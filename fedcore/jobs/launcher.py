@@ -332,13 +332,15 @@ class LocalJob:
         self.process = process
 
     def ended(self) -> bool:
-        """Return whether it has ended; reaps it if it is our child."""
+        """Return whether it has ended; reaps it if it is our child. A GPU on which it crashed rests."""
         if self.process is not None:
-            return self.process.poll() is not None
+            if self.process.poll() in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
+                devices.let_rest(self._row["device"], self.exit_reason() or "")
+            return self.process.returncode is not None
         return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
-        """Return how the process ended; None if it is not our child. A GPU on which it crashed rests."""
+        """Return how the process ended; None if it is not our child."""
         if self.process is None:
             return None
         try:  # a killed process with threads can be reaped only a moment later
@@ -349,10 +351,7 @@ class LocalJob:
             return "its process was killed (signal 9; the system does so when memory runs out)"
         if code == UNRECORDED_STATUS:
             return "its process could not write to the database (a full disk, or a lock held for long)"
-        said = f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
-        if code in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
-            devices.let_rest(self._row["device"], said)
-        return said
+        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
     def terminate(self) -> bool:
         """Send SIGTERM, unless a user started the process."""
