@@ -63,14 +63,10 @@ def execute(claim: Claim, heartbeat: Heartbeat, listen: Listen = lambda event: N
     Args:
         listen: called with every event after it was recorded (progress bars).
     """
-
-    def heard(event: Event | None) -> None:
-        if event is None:
-            time.sleep(PAUSE_SECONDS)
-        else:
-            listen(event)
-
-    return result_of(steps(claim, heartbeat, **options), heard)
+    return result_of(
+        steps(claim, heartbeat, **options),
+        lambda event: listen(event) if event else time.sleep(PAUSE_SECONDS),
+    )
 
 
 def steps(

@@ -99,6 +99,13 @@ def fits(store: Store, device: Device, waiting: int, unmeasured: int | None = No
     )
 
 
+def next_fits(store: Store, device: str, accepts: tuple[str, ...], unmeasured: int | None = None) -> bool:
+    """Return whether there is a next run for a device, and it ``fits``."""
+    waiting = store.jobs.next_run(accepts)
+    facts = next((d for d in devices.list_devices() if d.id == device), None)
+    return waiting is not None and facts is not None and fits(store, facts, waiting, unmeasured)
+
+
 class Cluster(Protocol):
     """The module that a package for a cluster registers."""
 
@@ -299,11 +306,8 @@ class ThisMachine:
         if self._over is not None and self._gpu is not None:
             accepts = accepts[1:]  # a run that asks for one GPU is not spread
         if running:  # the next run has to fit beside those that train there
-            if self._over is not None or running >= store.queue.slots().get(pool, 1):
-                return None
-            waiting = store.jobs.next_run(accepts)
-            facts = next((d for d in devices.list_devices() if d.id == pool), None)
-            if waiting is None or facts is None or not fits(store, facts, waiting):
+            is_full = self._over is not None or running >= store.queue.slots().get(pool, 1)
+            if is_full or not next_fits(store, pool, accepts):
                 return None
         return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
 

@@ -17,7 +17,7 @@ from fedcore.base import devices
 from fedcore.base.errors import DiskFull, FedLensError, check_room
 from fedcore.base.events import Event, RoundFinished, Started
 from fedcore.jobs.job import LOOK_SECONDS, PAUSE_SECONDS, Heartbeat, steps
-from fedcore.jobs.launcher import fits
+from fedcore.jobs.launcher import next_fits
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from fedcore.store.jobs import Claim, LostClaim
@@ -179,8 +179,8 @@ class Following:
 
         It stays queued on a full disk, which the supervisor reports.
         """
-        alone = self._experiment.config.order != "in turn"
-        if turns and (alone or len(turns) >= MOST or not self._fits(turns.largest)):
+        is_full = len(turns) >= MOST or (turns and self._experiment.config.order != "in turn")
+        if is_full or (turns and not next_fits(self._store, self._device, self._accepts, turns.largest)):
             return None
         try:
             check_room(self._store.path)
@@ -189,8 +189,3 @@ class Following:
         return self._store.jobs.claim(
             self._owner, self._device, accepts=self._accepts, experiment_id=self._experiment.id
         )
-
-    def _fits(self, largest: int) -> bool:
-        waiting = self._store.jobs.next_run(self._accepts)
-        facts = next((d for d in devices.list_devices() if d.id == self._device), None)
-        return waiting is not None and facts is not None and fits(self._store, facts, waiting, largest)

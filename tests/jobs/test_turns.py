@@ -231,7 +231,7 @@ def test_a_run_of_higher_priority_goes_before_the_resting_ones(db, make, queued,
 
 def test_a_run_joins_only_if_it_fits_into_memory(db, queued, work, monkeypatch):
     asked = []
-    monkeypatch.setattr(turns, "fits", lambda store, device, waiting, most: asked.append((waiting, most)))
+    monkeypatch.setattr(launcher, "fits", lambda store, device, waiting, most: asked.append((waiting, most)))
     first, second = queued(rounds=2, seeds=(1, 2))
     assert work() == [(first, 0), (first, 1), (first, 2), (second, 0), (second, 1), (second, 2)]
     assert {waiting for waiting, _ in asked} == {second} and all(most > 0 for _, most in asked)
@@ -241,7 +241,7 @@ def test_the_peak_memory_of_a_run_leaves_out_what_resting_runs_keep(db, queued, 
     in_use = {"now": 1000, "peak": 1000}
     monkeypatch.setattr(devices, "used_memory", lambda device: in_use["now"])
     monkeypatch.setattr(devices, "peak_memory", lambda device: in_use["peak"])
-    monkeypatch.setattr(turns, "fits", lambda *_: True)
+    monkeypatch.setattr(launcher, "fits", lambda *_: True)
     monkeypatch.setattr(devices, "reset_peak_memory", lambda device: in_use.update(peak=in_use["now"]))
     needs = {1: (300, 50), 2: (20, 7)}  # seed -> bytes that it keeps, bytes that a round needs beside
 
