@@ -15,7 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,8 +235,9 @@ class Claim:
         )
 
     def leave(self) -> None:
-        """Queue a resting run again, since its process does not come back to it."""
-        self.update(LEFT, BUSY_SECONDS)
+        """Queue a resting run again to which its process does not come back, or end it if it is to stop."""
+        with suppress(LostClaim):
+            self.update(LEFT, BUSY_SECONDS)
 
     def progress(self, step: Progress) -> None:
         """Record the progress of the job, without waiting long for a locked database."""
@@ -267,7 +268,8 @@ class Claim:
             patience: seconds to wait while another program has locked the database; default: minutes.
         """
         self.update(
-            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, pid=NULL",
+            f"status=:status, {self.table.outcome}, finished_at=coalesce(finished_at, :now), "
+            "heartbeat_at=:now, pid=NULL",
             patience,
             status=status,
             error=error,
