@@ -60,7 +60,9 @@ class PrintedTable:
 
 
 def shows_nothing(table: PrintedTable, cells: Sequence[TableCell]) -> bool:
-    """Return whether a table has rehearsed values in a column, and no two of a column differ."""
+    """Return whether a table is rehearsed as far as it can be, and no two values of a column differ."""
+    if any(cell.missing or cell.active for cell in cells):
+        return False
     measured = [cell.measurement if cell.status == "rehearsed" else None for cell in cells]
     columns = [
         [found.by_seed for i in column if i is not None and (found := measured[i]) is not None]
