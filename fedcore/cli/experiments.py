@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import RunBars, with_preparation
 from fedcore.engine.plan import Plan, plan
-from fedcore.store import RunRow, Store
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.jobs.handlers import Handler
@@ -53,7 +54,9 @@ def run(
     from fedcore.jobs import forecast, process
     from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
-    from fedcore.results import statistics
+    from fedcore.results.comparison import compare
+    from fedcore.results.metrics import value_per_seed
+    from fedcore.results.statistics import nothing_differs
 
     both = "--demo is a preset; give either --demo or --preset"
     common.refuse_if(demo and preset is not None, both, "demo")
@@ -96,8 +99,9 @@ def run(
     )
     rows = store.runs.get(ended)
     if scale == "mini" and status == common.DONE:
-        by_row = statistics.group_by(rows, lambda row: row.label).values()
-        if len(by_row) > 1 and not statistics.some_differ([_personal(row) for row in by_row]):
+        compared = compare(store, {run.experiment_id for run in rows})
+        columns = itertools.product(compared.settings, compared.metrics)
+        if nothing_differs([value_per_seed(r.runs, m) for r in compared.rows_in(s)] for s, m in columns):
             print(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
     if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
@@ -105,14 +109,6 @@ def run(
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
     return status
-
-
-def _personal(runs: Sequence[RunRow]) -> dict[int, float]:
-    """Return the personal test accuracy of the last round by seed, a mean over the held-out domains."""
-    values: dict[int, list[float]] = {}
-    for run in runs:
-        values.setdefault(run.seed, []).append(run.last_test or 0.0)
-    return {seed: sum(parts) / len(parts) for seed, parts in values.items()}
 
 
 def _queue(
