@@ -342,17 +342,15 @@ def page() -> None:
         return
     table = choose_table()
     paper = library.find(table.paper)
-    st.caption(
-        f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
-        f"Reported round of the paper: {paper.rule_text}."
-    )
+    about = f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}."
     if table.cells:
+        st.caption(f"{about} This table has no results that runs could give.")
         head, *rows = table.cells
         texts = [[esc(text) for text in row] for row in rows]
         st.html(markup.table_html([(name, "prose") for name in head], texts, table.title))
-        st.caption("This table has no results that runs could give.")
         draw_notes(table)
         return
+    st.caption(f"{about} Reported round of the paper: {paper.rule_text}.")
     if not has_runs(table.paper, table.table):
         reason = paper.why_not(table.table)
         st.info(f"FedLens cannot run this table: {markup.md(reason)}.", icon=":material/block:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,9 +54,9 @@ def run(
     from fedcore.jobs import forecast, process
     from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
-    from fedcore.results import statistics
     from fedcore.results.comparison import compare
     from fedcore.results.metrics import value_per_seed
+    from fedcore.results.statistics import nothing_differs
 
     both = "--demo is a preset; give either --demo or --preset"
     common.refuse_if(demo and preset is not None, both, "demo")
@@ -98,9 +99,9 @@ def run(
     )
     rows = store.runs.get(ended)
     if scale == "mini" and status == common.DONE:
-        compared = compare(store, {row.experiment_id for row in rows}).rows
-        values = [value_per_seed(row.runs, "personal") for row in compared]
-        if len(values) > 1 and not statistics.some_differ(values):
+        compared = compare(store, {run.experiment_id for run in rows})
+        columns = itertools.product(compared.settings, compared.metrics)
+        if nothing_differs([value_per_seed(r.runs, m) for r in compared.rows_in(s)] for s, m in columns):
             print(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
     if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):

@@ -365,19 +365,20 @@ def _mean_cell(value: PublishedValue, parts: Sequence[TableCell]) -> TableCell:
         if part.source is None:
             return replace(part, value=value, reason=f"{part.value.dataset}: {part.reason}")
     measured = [part.measurement for part in parts if part.measurement is not None and part.stat is not None]
-    complete = len(measured) == len(parts)
-    by_seed = mean_over(m.by_seed for m in measured) if complete else {}
+    lacking = listed([part.value.dataset for part in parts if part.stat is None])
+    by_seed = {} if lacking else mean_over(m.by_seed for m in measured)
     against = reduce(Comparability.joined, (part.comparability for part in parts), comparability(value))
     status = max((part.status for part in parts), key=list(STATUSES).index)
-    reason = ""
-    if not complete and measured:
-        lacking = listed([part.value.dataset for part in parts if part.stat is None])
-        reason = f"a mean over {len(parts)} data sets, of which {lacking} are not measured yet"
-    ours = None
+    ours, reason = None, ""
     if by_seed:
         runs = tuple(dict.fromkeys(run for m in measured for run in m.runs))
         ours = Measurement(spread(by_seed.values()), runs, against, by_seed=by_seed)
         status = status if status == "rehearsed" else against.state
+    elif measured:
+        what = f"of which {lacking} are not measured yet" if lacking else "without a seed that all have"
+        reason = f"a mean over {len(parts)} data sets, {what}"
+        if not lacking:
+            status = "in progress" if any(part.active for part in parts) else "can be run"
     return TableCell(
         value,
         status,

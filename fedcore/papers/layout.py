@@ -11,7 +11,7 @@ from fedcore.papers.cells import TableCell
 from fedcore.papers.library import ListedHeadings, Paper
 from fedcore.papers.published import COLUMNS, PublishedValue, load
 from fedcore.results.sharing import tex
-from fedcore.results.statistics import group_by, some_differ
+from fedcore.results.statistics import group_by, nothing_differs
 
 HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
 """Fields of a value that can be headings."""
@@ -60,14 +60,15 @@ class PrintedTable:
 
 
 def shows_nothing(table: PrintedTable, cells: Sequence[TableCell]) -> bool:
-    """Return whether a table has rehearsed values in a column, and no two of a column differ."""
+    """Return whether a table is rehearsed as far as it can be, and no two values of a column differ."""
+    if any(cell.missing or cell.active for cell in cells):
+        return False
     measured = [cell.measurement if cell.status == "rehearsed" else None for cell in cells]
-    columns = [
+    return nothing_differs(
         [found.by_seed for i in column if i is not None and (found := measured[i]) is not None]
         for panel in table.panels
         for column in zip(*(row.cells for row in panel.rows), strict=True)
-    ]
-    return any(len(c) > 1 for c in columns) and not any(map(some_differ, columns))
+    )
 
 
 def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings], name: str) -> list[str]:
@@ -305,7 +306,11 @@ def _latex_cell(cell: TableCell) -> str:
         lines.append("--")
     else:
         ours = tex(cell.stat.text(cell.value.digits))
-        ours = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else ours + _MARKS.get(cell.status, "")
+        ours = (
+            rf"\textit{{{ours}}}"
+            if cell.status == "rehearsed"
+            else ours + _MARKS.get(cell.comparability.state, "")
+        )
         lines.append(f"{ours} ({cell.stat.n or cell.seeds_text})")
     if cell.gap_text:
         lines.append(tex(cell.gap_text))

@@ -165,7 +165,7 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     trained = {i: c for i, c in configs.items() if c.rounds > 0}
     found = group_by(trained, lambda i: (keys[i], configs[i].rounds, configs[i].participation))
     titles = group_by(found, lambda k: (setting_title(configs[found[k][0]]), k[1], k[2]))
-    settings, first = [], {}
+    settings = []
     for (key, rounds, share), ids in sorted(found.items(), key=lambda item: -len(item[1])):
         title = setting_title(configs[ids[0]])
         extra = f", {100 * share:.3g} % of the clients" if share < 1 else ""
@@ -174,13 +174,12 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
         in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train
         numbers = tuple(sorted({experiment[i] for i in in_setting}))
         settings.append(BoardSetting(key, rounds, share, name, numbers))
-        first[key] = configs[ids[0]]
     alike = group_by(settings, lambda s: (s.rounds, s.participation, s.title.partition(" · ")[2]))
-    for (_, _, protocol), parts in alike.items():
-        for key, (title, _) in groups_of_data({s.key: first[s.key] for s in parts}).items():
+    for (rounds, share, protocol), parts in alike.items():
+        of = {s.key: configs[found[s.key, rounds, share][0]] for s in parts}
+        for key, (title, _) in groups_of_data(of).items():
             numbers = tuple(sorted({n for s in parts for n in s.experiments}))
-            mean = replace(parts[0], key=key, title=f"{title} · {protocol}", experiments=numbers)
-            settings.append(replace(mean, parts=tuple(parts)))
+            settings.append(BoardSetting(key, rounds, share, f"{title} · {protocol}", numbers, tuple(parts)))
     return settings
 
 
@@ -199,14 +198,13 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     compared = replace(compared, rows=of_protocol)
     if setting.parts:
         compared = over_data_sets(compared)
-    candidates = {row.key: row for row in compared.rows if metric in row.stats}
+    candidates = {row.key: row for row in compared.rows_in(key) if metric in row.stats}
     values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
     in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
-    titles = {k: t for k, t in compared.settings.items() if k == key}
-    only = replace(compared, rows=rows, settings=titles)
+    only = replace(compared, rows=rows, settings={k: t for k, t in compared.settings.items() if k == key})
     return Board(only, metric, rows, rank_intervals(order, tests), tests)
 
 

@@ -167,16 +167,15 @@ def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     return adjusted
 
 
-def some_differ(rows: Sequence[ValuesBySeed]) -> bool:
-    """Return whether two rows differ, paired by seed, by more than half the 95 % interval of the mean.
+def nothing_differs(columns: Iterable[Sequence[ValuesBySeed]]) -> bool:
+    """Return whether rows of some column can be paired by seed, and no two of a column differ.
 
-    A single seed has no interval: there any difference counts.
+    They differ by more than half the 95 % interval of the mean; with a single seed, any difference counts.
     """
-    for ours, theirs in combinations(rows, 2):
-        found = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
-        if found is not None and abs(found.mean) > (mean_interval(found) or 0) + 1e-9:
-            return True
-    return False
+    pairs = [pair for rows in columns for pair in combinations(rows, 2)]
+    found = [spread(a[seed] - b[seed] for seed in a if seed in b) for a, b in pairs]
+    known = [stat for stat in found if stat is not None]
+    return bool(known) and all(abs(s.mean) <= (mean_interval(s) or 0) + 1e-9 for s in known)
 
 
 def tests_made(tests: Iterable[PairedTest]) -> int:

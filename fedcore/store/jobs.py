@@ -34,7 +34,15 @@ from fedcore.store.database import (
     task_folder,
     writing,
 )
-from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, is_resting, remove_dead_lock
+from fedcore.store.liveness import (
+    RESTING,
+    STALE_SECONDS,
+    hold,
+    is_alive,
+    is_held,
+    is_resting,
+    remove_dead_lock,
+)
 
 ARRAYS_NAME = "arrays.npz"
 """The file of large results in a task's folder."""
@@ -68,8 +76,6 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
 """Seconds for which it waits to record progress, which the next step records again anyway."""
-RESTING = "waiting for its turn"
-"""What the row of a run says while its process trains another; ``finished_at`` is when its rest began."""
 LEFT = """
 status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'queued' END,
 owner = CASE status WHEN 'stopping' THEN owner END, pid=NULL, heartbeat_at=NULL, error=NULL,
@@ -117,8 +123,8 @@ class JobTable:
     def live(self) -> str:
         """SQL that selects the rows marked as running or stopping; a test reads its plan."""
         return (
-            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at, finished_at FROM {self.table} "
-            "WHERE status IN ('running','stopping')"
+            "SELECT id, status, owner, attempt, device, pid, heartbeat_at, finished_at, status_text "
+            f"FROM {self.table} WHERE status IN ('running','stopping')"
         )
 
 

@@ -247,4 +247,5 @@ def test_a_table_of_text_and_a_count_stand_without_runs(open_page: Opened) -> No
     app = open_page("papers", table="sdfed-9")
     (table,) = [t for t in tables(html(app)) if t.label == "Table 9"]
     assert table.rows[3] == ["Weak", "5", "ResNet50", "8", "1", "50"]
+    assert not any("Reported round" in text.value for text in app.caption), "there are none to choose from"
     assert "(computed)" in grid(open_page("papers", table="fedalign-4"))

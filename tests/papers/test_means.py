@@ -1,10 +1,12 @@
 """A printed mean over data sets beside ours: of all of them or of none, and what is missing is named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedcore.papers import cells
 from fedcore.papers.cells import (
     Availability,
     RunSource,
@@ -17,7 +19,9 @@ from fedcore.papers.cells import (
 from fedcore.papers.equivalents import parts_of_mean
 from fedcore.papers.mini import DATA
 from fedcore.papers.published import load
-from fedcore.papers.recorded import RecordedRuns
+from fedcore.papers.recorded import Measurement, RecordedRuns
+from fedcore.results.statistics import Stat
+from fedcore.results.summary import Comparability
 from fedcore.store import Store
 from tests.support.papers import finish, queue, value_of
 
@@ -73,3 +77,15 @@ def test_a_mean_has_a_value_once_every_data_set_has_one(db: Path) -> None:
             assert now.stat is None and "are not measured yet" in now.reason
     assert now.status == "rehearsed" and not now.missing
     assert now.stat.mean == pytest.approx(np.mean([part.stat.mean for part in now.parts]))
+
+
+def test_data_sets_without_a_common_seed_are_no_measured_mean(db: Path) -> None:
+    waiting = table_cells(RecordedRuns(Store(db), {DATA}), [OVERALL], NOTHING, True)[OVERALL].parts
+    ours = [Measurement(Stat(50.0, None, 1), (), Comparability(), by_seed={s: 50.0}) for s in range(4)]
+    parts = [
+        replace(part, status="comparable", missing=(), measurement=one)
+        for part, one in zip(waiting, ours, strict=True)
+    ]
+    cell = cells._mean_cell(OVERALL, parts)
+    assert cell.stat is None and cell.status == "can be run"
+    assert cell.reason == "a mean over 4 data sets, without a seed that all have"

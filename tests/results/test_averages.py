@@ -80,3 +80,11 @@ def test_the_leaderboard_ranks_means_and_queues_what_each_data_set_lacks(store: 
     plan, _ = decisive_runs(store, made)
     wanted = {(row.label, run.data.name, run.seed) for row, runs in plan for run in runs}
     assert ("FedOT", "shapes", 1) in wanted and ("FedOT", "rotated-digits", 1) not in wanted
+
+
+def test_a_filter_that_removes_a_data_set_leaves_no_mean_over_the_others(store: Store) -> None:
+    fill.done(store.path, fill.an_experiment(methods=("fedot",), rounds=2, data="shapes-conflict"))
+    *_, mean = board_settings(store, store.runs.of_experiments([1, 2, 3, 4]))
+    assert mean.title.startswith("Mean over 3 data sets")
+    assert [row.label for row in board(store, mean, "personal").rows] == ["FedOT"]
+    assert not board(store, mean, "personal", where="not data.name = shapes-conflict").rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.results.statistics import PairedTest, holm, paired_test, signed, some_differ
+from fedcore.results.statistics import PairedTest, holm, nothing_differs, paired_test, signed
 
 OURS = {1: 81.0, 2: 83.5, 3: 80.0, 4: 84.0, 5: 82.0, 6: 85.5, 9: 10.0}
 THEIRS = {1: 79.0, 2: 80.0, 3: 79.5, 4: 80.0, 5: 81.0, 6: 80.5, 7: 99.0}
@@ -122,7 +122,7 @@ def test_rows_differ_if_one_pair_exceeds_its_interval():
     row = {1: 50.0, 2: 55.0, 3: 60.0}
     above = {1: 52.0, 2: 57.1, 3: 61.9}  # +2 with an interval of 0.25, whatever the seeds' spread
     unsure = {1: 60.0, 2: 51.0, 3: 64.0}
-    assert some_differ([row, unsure, above])
-    assert not some_differ([row, unsure, dict(row)]) and not some_differ([row])
-    assert some_differ([{1: 50.0}, {1: 50.1}]) and not some_differ([{1: 50.0}, {1: 50.0}])
-    assert not some_differ([{1: 50.0}, {2: 70.0}]), "no seed in common"
+    assert not nothing_differs([[row, unsure, above]]) and not nothing_differs([[row], [row, above]])
+    assert nothing_differs([[row, unsure, dict(row)]])
+    assert nothing_differs([[{1: 50.0}, {1: 50.0}]]) and not nothing_differs([[{1: 50.0}, {1: 50.1}]])
+    assert not nothing_differs([[row], [{1: 50.0}, {2: 70.0}]]), "no seed in common, so nothing is known"

@@ -189,9 +189,10 @@ class SDFed(TwoPrompts):
                 "Squared gradient norm of the global prompt (Theorem 2)",
                 {"squared_gradient": "of all samples", "descent_bound": "2 F_0 / (beta Z O)"},
                 better="lower",
-                note="Theorem 2 bounds the mean over the rounds so far, for plain SGD. The line is the first "
-                "term of its bound, with F* = 0, the least it can be. The others, 4 beta L' sigma^2 / M and "
-                "8 beta^2 L'^2 O^2 delta^2, need constants that nobody knows: the norm may lie above it.",
+                note="The norm is of single rounds; Theorem 2 bounds its mean over the rounds so far, for "
+                "plain SGD. The line is the first term of its bound, with F* = 0, the least it can be. The "
+                "others, 4 beta L' sigma^2 / M and 8 beta^2 L'^2 O^2 delta^2, need unknown constants: the "
+                "norm may lie above it.",
             ),
         ),
     )
