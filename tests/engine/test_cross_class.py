@@ -329,7 +329,8 @@ def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_
             right = method.logits(params, head, whole.pool.x(rows)[None]).argmax(-1)[0] == space.pool.y(rows)
             assert found[client + 1, column] == int(right.sum()), (client, column)
     prompts = {"a photo of a {}.": TREES, "the thing {}.": THINGS}
-    assert set(read) - {""} == {prompt.format(name) for prompt, names in prompts.items() for name in names}
+    framing = {"", "a"}  # which tell the tokens at a text's beginning and end
+    assert set(read) - framing == {prompt.format(name) for prompt, names in prompts.items() for name in names}
 
 
 # What cannot be done is refused

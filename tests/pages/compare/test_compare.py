@@ -165,7 +165,7 @@ def test_a_sweep_is_drawn_four_ways(open_page: Opened, db: Path) -> None:
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
-    assert not charts(app) and len(app.dataframe) == 3
+    assert not charts(app) and len(app.dataframe) == 4
     assert len(app.dataframe[2].value) == 6, "four of FedOT, two of PromptFL"
 
 
