@@ -166,7 +166,7 @@ def test_a_sweep_is_drawn_four_ways(open_page: Opened, db: Path) -> None:
     assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
     assert not charts(app) and len(app.dataframe) == 4
-    assert len(app.dataframe[2].value) == 6, "four of FedOT, two of PromptFL"
+    assert len(app.dataframe[3].value) == 6, "four of FedOT, two of PromptFL"
 
 
 def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, db: Path) -> None:
