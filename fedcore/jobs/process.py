@@ -169,7 +169,7 @@ def run_local(
                             f"torch could not be imported (the log of run {claim.id} says why), so this "
                             "process ends; fix that, then resume the runs"
                         )
-                    if outcomes[claim.id] == "interrupted" and not devices.answers(device):
+                    if outcomes[claim.id] != "done" and not devices.answers(device):
                         raise SystemFault(
                             f"the GPU failed (the log of run {claim.id} says how), so this process ends; "
                             "resume the runs, with --device on another one if it fails again"

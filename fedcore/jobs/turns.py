@@ -90,7 +90,9 @@ class Turns:
             try:
                 event = turn.steps.send(turn.rests or None)
             except StopIteration as end:
-                self._end(turn, end.value)
+                logger.info("%s %d: %s", turn.claim.table.name, turn.claim.id, end.value)
+                self._turns.remove(turn)
+                self._current = None
                 return str(end.value)
             turn.rests = False
             if isinstance(event, Started):
@@ -102,13 +104,10 @@ class Turns:
                 time.sleep(PAUSE_SECONDS)
                 turn.not_before = time.monotonic() + RETRY_LOOK_SECONDS
                 return None
-            is_over = turn.seconds >= until
-            if (
-                isinstance(event, RoundFinished)
-                and event.round != turn.rounds
-                and (is_over or not event.round)
-            ):
-                return None
+            if isinstance(event, RoundFinished) and event.round != turn.rounds:
+                is_over = event.round == 0 or turn.seconds >= until
+                if is_over:
+                    return None
 
     def leave(self) -> None:
         """Queue the resting runs again, so that another process continues them."""
@@ -147,12 +146,6 @@ class Turns:
                     turn.claim.leave()
                     self._turns.remove(turn)
                     turn.steps.close()
-
-    def _end(self, turn: RunInTurn, outcome: str) -> None:
-        logger.info("%s %d: %s", turn.claim.table.name, turn.claim.id, outcome)
-        self._turns.remove(turn)
-        if turn is self._current:
-            self._current = None
 
 
 class Following:

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from fedcore.base import devices
+from fedcore.base.errors import SystemFault
 from fedcore.base.files import PROJECT
-from fedcore.config import parse
+from fedcore.config import expand, parse
 from fedcore.config.identity import group_hash
 from fedcore.jobs import handlers, job, launcher
+from fedcore.jobs.process import run_local
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
@@ -111,7 +113,7 @@ def test_a_process_whose_end_stays_unrecorded_ends_and_trains_no_other_run(db, q
 
 FOREGROUND = """
 import sys
-from fedcore.config import parse
+from fedcore.config import expand, parse
 from fedcore.jobs.process import run_local
 from fedcore.store import Store
 from tests.support import fake_engine
@@ -327,3 +329,18 @@ def test_a_gpu_rests_on_the_machine_that_has_it(db, queued, monkeypatch, tmp_pat
     assert execute_next(db, handler=broken, device="GPU-a", elsewhere=elsewhere) == "queued"
     assert devices.rest_of("0") == ""
     assert bool(devices.rest_of("GPU-a")) is not elsewhere
+
+
+def test_in_the_foreground_no_run_follows_one_that_made_the_gpu_unusable(db, make, monkeypatch):
+    """A failed assertion on the GPU fails its run, and every later computation of the process."""
+    chosen, begun = make(seeds=(1, 2)), []
+    monkeypatch.setattr(devices, "answers", lambda device: False)
+
+    def broken(job):
+        begun.append(job.id)
+        raise RuntimeError("CUDA error: device-side assert triggered")
+        yield
+
+    with pytest.raises(SystemFault, match="the GPU failed"):
+        run_local(Store(db), chosen, expand(chosen), device="cpu", handler=broken)
+    assert begun == [1] and row(db, 1).status == "failed"
