@@ -12,7 +12,6 @@ from fedcore import jobs
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted, duration, shortened
-from fedcore.clip.specs import CALLABLE
 from fedcore.config import backbones, loads
 from fedcore.config.field_names import error_text
 from fedcore.results import curves
@@ -62,7 +61,7 @@ def attempt_again(run: RunRow) -> Again | None:
             now = consent.digest(content)
             has_changed = now != method.sha256
             unread = (path, content) if has_changed and not consent.is_agreed(path, now) else None
-        for encoder in (used.pretrained for used in backbones(config) if used.name == CALLABLE):
+        for encoder in (used.pretrained for used in backbones(config) if used.name == consent.CALLABLE):
             file, content = consent.read(str(encoder))
             if not consent.is_agreed(file, consent.digest(content)):
                 unread = file, content

@@ -23,6 +23,8 @@ from typing import Any
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import state_folder, user_path
 
+CALLABLE = "callable"
+"""Backbone that such a file defines, whose path is in place of the weights."""
 FILE = "method-files.json"
 _INSTALLED = (Path(os.__file__).parent, Path(sys.base_prefix, "DLLs"), Path(__file__).parents[1])
 """Folders of Python's modules and of fedcore."""

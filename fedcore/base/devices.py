@@ -78,9 +78,11 @@ def try_gpus() -> None:
     some seconds a GPU; the result is kept in the state folder.
     """
     for gpu in _gpus():
-        if gpu.fault == "" or (fault := trial(gpu.id)) is None:
+        if gpu.fault == "":
             continue
-        _note_trial({f"{gpu.id} {_software()}": fault, gpu.id: ""})
+        fault = trial(gpu.id)
+        found = {} if fault is None else {f"{gpu.id} {_software()}": fault}
+        _note_trial({gpu.id: "", **found})  # it does not rest any more
 
 
 def trial(device: str) -> str | None:

@@ -20,7 +20,6 @@ from fedcore import config
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError, ReadOnlyDatabase, explain, first_line
 from fedcore.base.files import user_path, write_whole
-from fedcore.clip.specs import CALLABLE
 from fedcore.methods import registry
 from fedcore.store import Store
 
@@ -228,7 +227,7 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
         raise FedLensError("give either an experiment file or --preset NAME", "file")
     experiment = config.load(file)
     own = [entry.file for entry in experiment.methods]
-    own += [used.pretrained for used in config.backbones(experiment) if used.name == CALLABLE]
+    own += [used.pretrained for used in config.backbones(experiment) if used.name == consent.CALLABLE]
     for path in dict.fromkeys(filter(None, own)):
         try:
             consent.agreed(path)

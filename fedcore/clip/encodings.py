@@ -317,9 +317,8 @@ def _decoded(
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
     """Return the parts of the key in words, so that a user can tell two encodings of one data set apart."""
-    weights = backbone.fingerprint.removeprefix(f"{backbone.spec.name}:").partition(":")[
-        0
-    ]  # a tag, or a hash of the file
+    name = backbone.spec.name
+    weights = backbone.fingerprint.removeprefix(f"{name}:").partition(":")[0]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {
         "data": images.name,

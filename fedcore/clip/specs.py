@@ -17,22 +17,19 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from fedcore.base import consent
+from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
+from fedcore.data.images import GIVEN
 from fedcore.data.integrity import file_digest, stat_identity
 
 MINI_MODELS = ("mini-vit", "mini-rn")
-GIVEN = "given"
-"""Backbone of a data set of embeddings: they came from an encoder that is not here."""
-CALLABLE = "callable"
-"""Backbone that a Python file of the user's own defines, whose path is in place of the weights."""
-ClassTexts = Literal["encoded", "given", "none"]
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """Sizes of a CLIP model.
+    """Sizes of an encoder; the defaults are those of one of which only embeddings are known.
 
     Attributes:
         embed_dim: d, width of the joint embedding.
@@ -54,27 +51,22 @@ class BackboneSpec:
 
     name: str
     embed_dim: int
-    token_width: int
-    context_length: int
-    vision: Literal["vit", "resnet", "other"]
-    vision_layers: int
-    text_layers: int
-    vision_width: int
-    image_size: int
-    text: Literal["clip", "open_clip", "hugging_face", "unknown"] = "clip"
-    clip_tokens: bool = True
+    token_width: int = 0
+    context_length: int = 0
+    vision: Literal["vit", "resnet", "other"] = "other"
+    vision_layers: int = 0
+    text_layers: int = 0
+    vision_width: int = 0
+    image_size: int = 0
+    text: Literal["clip", "open_clip", "hugging_face", "unknown"] = "unknown"
+    clip_tokens: bool = False
     patches: int = 0
-    class_texts: ClassTexts = "encoded"
-
-    @classmethod
-    def black_box(cls, name: str, width: int, class_texts: ClassTexts, image_size: int = 0) -> Self:
-        """Return the sizes of an encoder of which only embeddings are known; 0 px if there are no images."""
-        return cls(name, width, 0, 0, "other", 0, 0, 0, image_size, "unknown", False, 0, class_texts)
+    class_texts: Literal["encoded", "given", "none"] = "none"
 
     @property
     def is_black_box(self) -> bool:
         """Whether only embeddings are known, so that no method can learn inside of an encoder."""
-        return self.vision == "other" and not self.text_layers
+        return self.text == "unknown"
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
@@ -168,13 +160,13 @@ def known_names() -> list[str]:
 def backbone_spec(name: str, pretrained: str | None = None) -> BackboneSpec:
     """Return the sizes of a backbone (of one without towers, by file or tag); refuse an unknown name."""
     if name == GIVEN:
-        return BackboneSpec.black_box(GIVEN, 0, "none")  # the data set knows more
+        return BackboneSpec(GIVEN, 0)  # the data set knows more
     if name == CALLABLE:
         return _own_spec(pretrained)
     if name in tags.timm_models():
         width, sides = tags.timm_models()[name]
         of_tag = sides.get(pretrained or "") or next(iter(sides.values()))
-        return BackboneSpec.black_box(name, width, "none", of_tag[0])
+        return BackboneSpec(name, width, image_size=of_tag[0])
     return _clip_spec(name)
 
 
@@ -188,9 +180,9 @@ def _own_spec(pretrained: str | None) -> BackboneSpec:
         body = ast.parse(content, file).body
     functions = {part.name for part in body if isinstance(part, ast.FunctionDef)}
     numbers = {
-        ast.unparse(part.targets[0]): part.value.value
+        ast.unparse(part.target if isinstance(part, ast.AnnAssign) else part.targets[0]): part.value.value
         for part in body
-        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant)
+        if isinstance(part, ast.Assign | ast.AnnAssign) and isinstance(part.value, ast.Constant)
     }
     width, side = numbers.get("embed_dim"), numbers.get("image_size", 224)
     if "encode" not in functions or not (isinstance(width, int) and isinstance(side, int)):
@@ -199,7 +191,8 @@ def _own_spec(pretrained: str | None) -> BackboneSpec:
             "embed_dim = the width of what it returns and image_size = the side of its images (default 224)",
             field,
         )
-    return BackboneSpec.black_box(CALLABLE, width, "encoded" if "encode_text" in functions else "none", side)
+    encoded = "encode_text" in functions
+    return BackboneSpec(CALLABLE, width, image_size=side, class_texts="encoded" if encoded else "none")
 
 
 @cache
@@ -226,6 +219,7 @@ def _clip_spec(name: str) -> BackboneSpec:
         text=_text_family(text),
         clip_tokens="hf_tokenizer_name" not in text,
         patches=(side // steps[family]) ** 2 if family in steps else 0,
+        class_texts="encoded",
     )
 
 

@@ -17,6 +17,8 @@ CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""
 EMBEDDINGS = "embeddings"
 """Name of the data set that is a file of embeddings."""
+GIVEN = "given"
+"""Backbone of that data set: its encoder is not here."""
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 

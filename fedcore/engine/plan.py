@@ -16,11 +16,12 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
+from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, first_repeated
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import NotPrepared, defer_slow_work
 from fedcore.clip import encodings, specs, tags
-from fedcore.clip.specs import CALLABLE, MINI_MODELS, BackboneSpec, weights_source
+from fedcore.clip.specs import MINI_MODELS, BackboneSpec, weights_source
 from fedcore.config import (
     BackboneConfig,
     DataConfig,

@@ -13,7 +13,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST
 from fedcore.base.progress import NotPrepared
 from fedcore.clip import encodings
-from fedcore.clip.specs import GIVEN, BackboneSpec, backbone_spec, weights_source
+from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
     CohortConfig,
@@ -26,7 +26,7 @@ from fedcore.config import (
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.images import EMBEDDINGS, ImageSet, with_draft_decoding
+from fedcore.data.images import EMBEDDINGS, GIVEN, ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
@@ -130,7 +130,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     """
     sizes = check_backbones(run)
     if (given := images.given) is not None:
-        sizes = BackboneSpec.black_box(GIVEN, given.width, "given" if given.class_vectors else "none")
+        sizes = BackboneSpec(GIVEN, given.width, class_texts="given" if given.class_vectors else "none")
     _check_cross_class(run)
     if run.data.training_classes == "own":
         return _prepare_cross_class(run, images, sizes)

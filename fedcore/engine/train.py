@@ -487,4 +487,6 @@ def content_hash(images: ImageSet) -> str:
     digest = hashlib.sha256(repr((images.classes, images.domains, images.keys)).encode())
     digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
     digest.update(np.asarray(images.domain, dtype=np.int64).tobytes())
+    if images.given is not None:  # the encoder is known by its embeddings alone
+        digest.update(images.fingerprint.encode())
     return digest.hexdigest()[:16]

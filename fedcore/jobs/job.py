@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import signal
 import threading
 import time
@@ -37,7 +36,7 @@ from fedcore.base.errors import (
 )
 from fedcore.base.events import Event, Notice, RoundFinished, Started
 from fedcore.base.lazy import is_half_imported
-from fedcore.base.progress import Progress, result_of
+from fedcore.base.progress import Progress, relay, result_of
 from fedcore.engine.clients.local import Stopped
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.methods.base import FedLensMethodError
@@ -64,14 +63,10 @@ def execute(claim: Claim, heartbeat: Heartbeat, listen: Listen = lambda event: N
     Args:
         listen: called with every event after it was recorded (progress bars).
     """
-
-    def heard(event: Event | None) -> None:
-        if event is None:
-            time.sleep(PAUSE_SECONDS)
-        else:
-            listen(event)
-
-    return result_of(steps(claim, heartbeat, **options), heard)
+    return result_of(
+        steps(claim, heartbeat, **options),
+        lambda event: listen(event) if event else time.sleep(PAUSE_SECONDS),
+    )
 
 
 def steps(
@@ -85,12 +80,12 @@ def steps(
     memory: Callable[[], int] | None = None,
     elsewhere: bool = False,
     queues_again: bool = True,
-) -> Generator[Event | None, None, str]:
+) -> Generator[Event | None, bool | None, str]:
     """Execute one claimed job step by step: yield every event after it was recorded, and record its end.
 
     A transient failure is retried a few times, each time after a pause and from the last checkpoint; during
-    the pause None is yielded. A full disk stops the job, and so does the run's time limit, which does not
-    count the time that the caller takes between two steps.
+    the pause None is yielded. The caller sends True after a rest of the job (``Claim.rest``). A full disk
+    stops the job, and so does the run's time limit, which does not count the caller's time.
 
     Args:
         handler: default: that of the job's kind.
@@ -122,8 +117,7 @@ def steps(
         check_room(folder)
         job = replace(job, args=claim.arguments())
         writer = EventWriter(job, memory or partial(peak_memory, device))
-        recorded = _with_retries(job, handler or load_handler(claim.kind), writer)
-        with closing(recorded):
+        with closing(_with_retries(job, handler or load_handler(claim.kind), writer)) as recorded:
             while True:
                 try:
                     event = next(recorded)
@@ -131,7 +125,9 @@ def steps(
                     result = end.value
                     break
                 left = time.monotonic()
-                yield event
+                if (yield event):
+                    heartbeat.watch(claim)
+                    claim.begin(elsewhere=elsewhere)
                 deadline += time.monotonic() - left
         claim.finish("done", result=result)
         log("done")
@@ -150,7 +146,7 @@ def steps(
         log(f"{error}; this process stops here")
         return "lost"
     except Exception as error:  # noqa: BLE001 - one job must not end the others; its log has the traceback
-        return _fail(job, error, queues_again)
+        return _fail(job, error, queues_again, None if elsewhere or device == CPU else device)
 
 
 def _with_retries(
@@ -162,52 +158,44 @@ def _with_retries(
     the next attempt. Each attempt starts from the last checkpoint, so a retry costs at most one round.
     """
 
-    for number, pause in enumerate((*RETRY_SECONDS, None), 1):
+    def record(event: Event) -> bool:
+        writer.write(event)
+        # Not after other events: after a round the handler still prunes checkpoints, and a run that reported
+        # its last round is done, not stopped.
+        if isinstance(event, Progress) and job.should_stop():
+            raise Stopped
+        return True
+
+    number = 0
+    while True:
         try:
             if job.should_stop():
                 raise Stopped
-            result = yield from _recorded(job, handler, writer)
-            if result is not None:
-                return result
+            return (yield from relay(handler(job), record))
         except (Stopped, LostClaim):
             raise
         except Exception as error:
             fault = explain(error, job.folder)
             # Python keeps a torch whose import failed half-way: every retry in this process would fail too.
-            if pause is None or not isinstance(fault, Transient) or is_half_imported("torch"):
+            transient = isinstance(fault, Transient) and not is_half_imported("torch")
+            if number == len(RETRY_SECONDS) or not transient:
                 raise
+            pause, number = RETRY_SECONDS[number], number + 1
             job.log(traceback.format_exc())
             writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
             end = time.monotonic() + pause
             while time.monotonic() < end and not job.should_stop():
                 yield None
-            continue
-        break
-    raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
 
 
-def _recorded(
-    job: Job, handler: Handler, writer: EventWriter
-) -> Generator[Event, None, dict[str, Any] | None]:
-    with closing(handler(job)) as work:
-        while True:
-            try:
-                event = next(work)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-            writer.write(event)
-            yield event
-            # Not after other events: after a round the handler still prunes checkpoints, and a run that
-            # reported its last round is done, not stopped.
-            if isinstance(event, Progress) and job.should_stop():
-                raise Stopped
-
-
-def _fail(job: Job, error: Exception, queues_again: bool) -> str:
+def _fail(job: Job, error: Exception, queues_again: bool, gpu: str | None) -> str:
     """Record the end of a job that raised an error.
 
     After a fault of the machine, a run can be resumed. A fault of the method also stops the experiment's
     other runs of that method, since they would fail in the same way.
+
+    Args:
+        gpu: that of this machine on which the job ran; it rests if it has a fault.
     """
     text = traceback.format_exc()
     job.log(text)
@@ -215,7 +203,7 @@ def _fail(job: Job, error: Exception, queues_again: bool) -> str:
     if isinstance(fault, DiskFull):
         give_up_reserve(job.claim.db, job.claim.owner)  # its bytes let SQLite write the end of this run
         return _end(job, "stopped", str(fault))
-    if isinstance(fault, FaultyDevice) and (gpu := os.environ.get("CUDA_VISIBLE_DEVICES")):
+    if isinstance(fault, FaultyDevice) and gpu is not None:
         devices.let_rest(gpu, fault.reason)
     if isinstance(fault, Elsewhere) and queues_again:
         try:
@@ -340,9 +328,9 @@ class Heartbeat:
         self._claims = (*self._claims, *waiting)
 
     def watch(self, claim: Claim) -> None:
-        """Watch this job for a requested stop; the previously watched one has ended."""
+        """Watch this job for a requested stop, instead of the one watched before."""
         self.stop_requested = self.lost = False
-        self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
+        self._claims = tuple(c for c in self._claims if c != claim)
         self._watched = claim
         self._look()
 

@@ -99,6 +99,13 @@ def fits(store: Store, device: Device, waiting: int, unmeasured: int | None = No
     )
 
 
+def next_fits(store: Store, device: str, accepts: tuple[str, ...], unmeasured: int | None = None) -> bool:
+    """Return whether there is a next run for a device, and it ``fits``."""
+    waiting = store.jobs.next_run(accepts)
+    facts = next((d for d in devices.list_devices() if d.id == device), None)
+    return waiting is not None and facts is not None and fits(store, facts, waiting, unmeasured)
+
+
 class Cluster(Protocol):
     """The module that a package for a cluster registers."""
 
@@ -299,11 +306,8 @@ class ThisMachine:
         if self._over is not None and self._gpu is not None:
             accepts = accepts[1:]  # a run that asks for one GPU is not spread
         if running:  # the next run has to fit beside those that train there
-            if self._over is not None or running >= store.queue.slots().get(pool, 1):
-                return None
-            waiting = store.jobs.next_run(accepts)
-            facts = next((d for d in devices.list_devices() if d.id == pool), None)
-            if waiting is None or facts is None or not fits(store, facts, waiting):
+            is_full = self._over is not None or running >= store.queue.slots().get(pool, 1)
+            if is_full or not next_fits(store, pool, accepts):
                 return None
         return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
 
@@ -332,13 +336,15 @@ class LocalJob:
         self.process = process
 
     def ended(self) -> bool:
-        """Return whether it has ended; reaps it if it is our child."""
+        """Return whether it has ended; reaps it if it is our child. A GPU on which it crashed rests."""
         if self.process is not None:
-            return self.process.poll() is not None
+            if self.process.poll() in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
+                devices.let_rest(self._row["device"], self.exit_reason() or "")
+            return self.process.returncode is not None
         return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
-        """Return how the process ended; None if it is not our child. A GPU on which it crashed rests."""
+        """Return how the process ended; None if it is not our child."""
         if self.process is None:
             return None
         try:  # a killed process with threads can be reaped only a moment later
@@ -349,10 +355,7 @@ class LocalJob:
             return "its process was killed (signal 9; the system does so when memory runs out)"
         if code == UNRECORDED_STATUS:
             return "its process could not write to the database (a full disk, or a lock held for long)"
-        said = f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
-        if code in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
-            devices.let_rest(self._row["device"], said)
-        return said
+        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
     def terminate(self) -> bool:
         """Send SIGTERM, unless a user started the process."""

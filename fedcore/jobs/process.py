@@ -68,18 +68,18 @@ def work(
     continues: bool = True,
     beat_seconds: float = BEAT_SECONDS,
     revive: Callable[[Store], object] = ensure_worker,
-) -> str | None:
+) -> str:
     """Execute a claimed job in this process, and with or after a run the queued runs of its experiment.
 
     Torch and the encodings are then loaded only once. The runs train in turn unless the experiment asks for
     one after another. A failing run does not affect the others. During a run a supervisor that died is
     started again, so that the queue goes on although no page is open.
 
-    Returns: how the last job ended; None if it is queued again.
+    Returns: how the last job ended.
     """
     if first.table is not RUNS:  # tasks yield to training and to the pages
         psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
-    outcome: str | None = "unrecorded"
+    outcome = "unrecorded"
     store = Store(first.db)
     terminated = TerminationSignal()
 
@@ -96,7 +96,7 @@ def work(
                 # Until the end is recorded, the lock file has to stay: if `step` raises, the unlocked file
                 # proves to others that this process has ended, and they mark the rows.
                 outcome = "unrecorded"
-                outcome = turns.step()
+                outcome = turns.step() or "resting"
                 ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
                 if ends or not devices.answers(device) or (following and following.others_wait()):
                     turns.leave()

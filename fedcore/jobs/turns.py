@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from fedcore.base import devices
 from fedcore.base.errors import DiskFull, FedLensError, check_room
 from fedcore.base.events import Event, RoundFinished, Started
-from fedcore.engine.clients.local import Stopped
 from fedcore.jobs.job import LOOK_SECONDS, PAUSE_SECONDS, Heartbeat, steps
-from fedcore.jobs.launcher import fits
+from fedcore.jobs.launcher import next_fits
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from fedcore.store.jobs import Claim, LostClaim
@@ -46,9 +44,9 @@ class RunInTurn:
     """
 
     claim: Claim
-    steps: Generator[Event | None, None, str]
+    steps: Generator[Event | None, bool | None, str]
     seconds: float
-    has_begun: bool = False
+    rests: bool = False
     rounds: int | None = None
     not_before: float = 0.0
     mark: int = 0
@@ -84,18 +82,17 @@ class Turns:
         """Give a turn to the job that has trained least; return how it ended, None if it has not."""
         now = time.monotonic()
         turn = min(self._turns, key=lambda t: (t.not_before > now, t.seconds))
-        go_on: Callable[[], Event | None] = partial(next, turn.steps)
         if turn is not self._current:
-            go_on = self._switch_to(turn)
+            self._switch_to(turn)
         until = min((t.seconds for t in self._turns if t is not turn), default=turn.seconds) + SLICE_SECONDS
         while True:
             begun = time.monotonic()
             try:
-                event = go_on()
+                event = turn.steps.send(turn.rests or None)
             except StopIteration as end:
                 self._end(turn, end.value)
                 return str(end.value)
-            go_on = partial(next, turn.steps)
+            turn.rests = False
             if isinstance(event, Started):
                 turn.rounds, turn.mark = event.rounds_total, devices.used_memory(self._device)
             elif turn.rounds is not None:
@@ -105,21 +102,24 @@ class Turns:
                 time.sleep(PAUSE_SECONDS)
                 turn.not_before = time.monotonic() + RETRY_LOOK_SECONDS
                 return None
-            if isinstance(event, RoundFinished) and event.round != turn.rounds:
-                is_over = event.round == 0 or turn.seconds >= until
-                if is_over:
-                    return None
+            is_over = turn.seconds >= until
+            if (
+                isinstance(event, RoundFinished)
+                and event.round != turn.rounds
+                and (is_over or not event.round)
+            ):
+                return None
 
     def leave(self) -> None:
         """Queue the resting runs again, so that another process continues them."""
         for turn in [t for t in self._turns if t is not self._current]:
+            with suppress(FedLensError):  # then the row is marked when this process has ended
+                turn.claim.leave()
             self._turns.remove(turn)
             turn.steps.close()
-            with suppress(LostClaim, FedLensError):  # then the row is marked when this process has ended
-                turn.claim.leave()
 
-    def _switch_to(self, turn: RunInTurn) -> Callable[[], Event | None]:
-        """Let the current job rest; return what continues the other one, or tells it that it was lost."""
+    def _switch_to(self, turn: RunInTurn) -> None:
+        """Let the current job rest and the other one continue."""
         devices.reset_peak_memory(self._device)
         used = devices.used_memory(self._device)
         if (resting := self._current) is not None:
@@ -127,15 +127,8 @@ class Turns:
             with suppress(LostClaim, FedLensError):  # it meets the same at its next turn
                 resting.claim.rest()
             self._heartbeat.add([resting.claim])
+            resting.rests = True
         self._current, turn.mark = turn, used
-        if turn.has_begun:
-            self._heartbeat.watch(turn.claim)
-            try:
-                turn.claim.begin()
-            except (LostClaim, FedLensError) as error:
-                return partial(turn.steps.throw, error)
-        turn.has_begun = True
-        return partial(next, turn.steps)
 
     def _memory_of_current(self) -> int:
         others = sum(turn.held for turn in self._turns if turn is not self._current)
@@ -145,20 +138,15 @@ class Turns:
 
     def _obey_stops(self) -> None:
         """End the resting runs that are asked to stop, or were taken from this process."""
-        if len(self._turns) < 2 or time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_SECONDS
-        for turn in [t for t in self._turns if t.has_begun and t is not self._current]:
+        for turn in [t for t in self._turns if t.rests]:
             with suppress(FedLensError):  # of a locked database: there is a next look
-                if turn.claim.status() == "running":
-                    continue
-                self._heartbeat.watch(turn.claim)
-                try:
-                    turn.steps.throw(Stopped())
-                except StopIteration as end:
-                    self._end(turn, end.value)
-        if self._current is not None:
-            self._heartbeat.watch(self._current.claim)
+                if turn.claim.status() != "running":
+                    turn.claim.leave()
+                    self._turns.remove(turn)
+                    turn.steps.close()
 
     def _end(self, turn: RunInTurn, outcome: str) -> None:
         logger.info("%s %d: %s", turn.claim.table.name, turn.claim.id, outcome)
@@ -191,8 +179,8 @@ class Following:
 
         It stays queued on a full disk, which the supervisor reports.
         """
-        alone = self._experiment.config.order != "in turn"
-        if turns and (alone or len(turns) >= MOST or not self._fits(turns.largest)):
+        is_full = len(turns) >= MOST or (turns and self._experiment.config.order != "in turn")
+        if is_full or (turns and not next_fits(self._store, self._device, self._accepts, turns.largest)):
             return None
         try:
             check_room(self._store.path)
@@ -201,8 +189,3 @@ class Following:
         return self._store.jobs.claim(
             self._owner, self._device, accepts=self._accepts, experiment_id=self._experiment.id
         )
-
-    def _fits(self, largest: int) -> bool:
-        waiting = self._store.jobs.next_run(self._accepts)
-        facts = next((d for d in devices.list_devices() if d.id == self._device), None)
-        return waiting is not None and facts is not None and fits(self._store, facts, waiting, largest)

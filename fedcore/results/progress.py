@@ -87,18 +87,16 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
         run: sum(recent) / len(recent) for run, rows in pace.items() if (recent := rows[-RECENT_ROUNDS:])
     }
     own = {run.id: (run.rounds_total - run.rounds_done) * means[run.id] for run in runs if run.id in means}
-    together: dict[str | None, list[float]] = {}
-    for run in runs:
-        together.setdefault(run.owner, []).extend([own[run.id]] if run.id in own else [])
     progress = []
     for run in runs:
         mean = means.get(run.id)
+        beside = [own[other.id] for other in runs if other.owner == run.owner and other.id in own]
         up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
         progress.append(
             RunProgress(
                 run,
                 share=run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done"),
-                seconds_left=None if mean is None else sum(min(own[run.id], o) for o in together[run.owner]),
+                seconds_left=None if mean is None else sum(min(own[run.id], left) for left in beside),
                 seconds=run.elapsed(now),
                 queue_position=queued.get(run.id),
                 seconds_per_round=mean,

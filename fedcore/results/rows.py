@@ -13,11 +13,13 @@ from functools import cached_property
 from math import sqrt
 from typing import Any
 
+from fedcore.base.consent import CALLABLE
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted, first_few, listed
-from fedcore.config import RunConfig, backbones
+from fedcore.config import BackboneConfig, RunConfig, backbones
 from fedcore.config.field_names import data_title, seeds_text
 from fedcore.data import catalog
+from fedcore.data.images import GIVEN
 from fedcore.methods import registry
 from fedcore.results.metrics import Breakdown, Metric, RunResult, TestSets
 from fedcore.results.settings import config_for_display, result_caveat
@@ -125,14 +127,7 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     clients = [e for e in entities if e.kind == "client"]
     unseen = sum(e.kind == "unseen" for e in entities)
     further = f"The final model is also tested on {counted(unseen, 'client')} that took no part in training."
-    models = (
-        f"{b.name} with the weights {b.pretrained}"
-        if b.pretrained
-        else f"{b.name} with timm's default weights"
-        if b.name.startswith("timm:")
-        else f"{b.name}, a small CLIP that comes with FedLens"
-        for b in backbones(config)
-    )
+    models = map(_model, backbones(config))
     return " ".join(
         [
             _data(config, clients),
@@ -142,6 +137,18 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
             _training(rows),
         ]
     )
+
+
+def _model(backbone: BackboneConfig) -> str:
+    name, weights = backbone.name, backbone.pretrained
+    if weights:
+        return (
+            f"an encoder of our own, {weights}" if name == CALLABLE else f"{name} with the weights {weights}"
+        )
+    if name == GIVEN:
+        return "known by its embeddings alone"
+    other = name.startswith("timm:")
+    return f"{name} with timm's default weights" if other else f"{name}, a small CLIP that comes with FedLens"
 
 
 def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names
+from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names, backbones
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.methods import class_texts, registry
@@ -44,7 +45,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     Args:
         environment: recorded with the run. Its fingerprints ``data`` and ``transfer`` distinguish data sets
             of one name, wherever they are stored; runs without them are distinguished by their folders.
-            Embedded data is the same everywhere.
+            Embedded data is the same everywhere. ``weights`` tells versions of a ``callable`` apart.
     """
     places: dict[str, Any] = {
         "data": {"root"},
@@ -66,6 +67,8 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     if not _is_embedded(config):
         fingerprint = (environment or {}).get("data")
         part["content"] = {"root": config.data.root} if fingerprint is None else {"data": fingerprint}
+    if _is_own_encoder(config):
+        part["encoder"] = (environment or {}).get("weights")
     part["lodo"] = config.held_out is not None
     if config.held_out is not None and config.held_out_share == "all":
         part["held_out_share"] = "all"
@@ -75,6 +78,10 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
 def _is_embedded(config: RunConfig) -> bool:
     """Return whether all data that clients train on come with FedLens."""
     return {config.data.name, *(other.name for other in config.further_data)} <= _EMBEDDED
+
+
+def _is_own_encoder(config: RunConfig) -> bool:
+    return CALLABLE in {backbone.name for backbone in backbones(config)}
 
 
 def unused_fields(partition: PartitionConfig) -> set[str]:
@@ -137,7 +144,8 @@ def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, Run
     for run in runs:
         if (config := configs.get(run.id)) is None:
             continue
-        if not _is_embedded(config) or {o.name for o in config.transfer} - _EMBEDDED:
+        others = {other.name for other in config.transfer} - _EMBEDDED
+        if not _is_embedded(config) or others or _is_own_encoder(config):
             keys[run.id] = setting_key(config, store.runs.environment(run.id))
             continue
         stored = run.group_hash, config.held_out is None

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,15 @@ from fedcore.store.database import (
     task_folder,
     writing,
 )
-from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, is_resting, remove_dead_lock
+from fedcore.store.liveness import (
+    RESTING,
+    STALE_SECONDS,
+    hold,
+    is_alive,
+    is_held,
+    is_resting,
+    remove_dead_lock,
+)
 
 ARRAYS_NAME = "arrays.npz"
 """The file of large results in a task's folder."""
@@ -68,8 +76,6 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
 """Seconds for which it waits to record progress, which the next step records again anyway."""
-RESTING = "waiting for its turn"
-"""What the row of a run says while its process trains another; ``finished_at`` is when its rest began."""
 LEFT = """
 status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'queued' END,
 owner = CASE status WHEN 'stopping' THEN owner END, pid=NULL, heartbeat_at=NULL, error=NULL,
@@ -117,8 +123,8 @@ class JobTable:
     def live(self) -> str:
         """SQL that selects the rows marked as running or stopping; a test reads its plan."""
         return (
-            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at, finished_at FROM {self.table} "
-            "WHERE status IN ('running','stopping')"
+            "SELECT id, status, owner, attempt, device, pid, heartbeat_at, finished_at, status_text "
+            f"FROM {self.table} WHERE status IN ('running','stopping')"
         )
 
 
@@ -235,8 +241,9 @@ class Claim:
         )
 
     def leave(self) -> None:
-        """Queue a resting run again, since its process does not come back to it."""
-        self.update(LEFT, BUSY_SECONDS)
+        """Queue a resting run again to which its process does not come back, or end it if it is to stop."""
+        with suppress(LostClaim):
+            self.update(LEFT, BUSY_SECONDS)
 
     def progress(self, step: Progress) -> None:
         """Record the progress of the job, without waiting long for a locked database."""
@@ -267,7 +274,8 @@ class Claim:
             patience: seconds to wait while another program has locked the database; default: minutes.
         """
         self.update(
-            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, pid=NULL",
+            f"status=:status, {self.table.outcome}, finished_at=coalesce(finished_at, :now), "
+            "heartbeat_at=:now, pid=NULL",
             patience,
             status=status,
             error=error,

@@ -26,6 +26,8 @@ STALE_SECONDS = 30.0
 """A job without a heartbeat for this long counts as dead if its lock cannot tell."""
 CLOCK_SLACK = 3.0  # a heartbeat further in the future was written before the clock was set back
 
+RESTING = "waiting for its turn"
+"""What the row of a run says while its process trains another; ``finished_at`` is when its rest began."""
 RESERVE_BYTES = 512 * 1024
 """Size of a lock file: a reserve that is freed so that a run can record its end on a full disk."""
 INHERITED = "FEDLENS_LOCK"
@@ -165,7 +167,7 @@ def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
 
 def is_resting(row: Mapping[str, Any]) -> bool:
     """Return whether a run that is marked as running waits for its turn in its process."""
-    return row["finished_at"] is not None
+    return row["finished_at"] is not None and row["status_text"] == RESTING
 
 
 def state(db: Path, row: Mapping[str, Any]) -> str:

@@ -304,7 +304,8 @@ def _refuse_second(
     """Refuse a run of the row and seed of another one, since tables would count the newer one alone."""
     method, config = run.method, run.method.model_dump(mode="json")["config"]
     for row in database.execute(
-        "SELECT id, status, owner, heartbeat_at, json_extract(config, '$.method.config') AS config FROM runs "
+        "SELECT id, status, owner, heartbeat_at, finished_at, status_text, "
+        "json_extract(config, '$.method.config') AS config FROM runs "
         "WHERE experiment_id=? AND label=? AND method=? AND seed=? AND held_out IS ? AND origin<>'engine'",
         [existing.id, method.label, method.name, run.seed, run.held_out],
     ).fetchall():

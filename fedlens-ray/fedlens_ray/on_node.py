@@ -34,7 +34,6 @@ from fedcore.base.errors import (
 from fedcore.base.events import Event, RoundFinished
 from fedcore.base.files import cache_folder, user_path
 from fedcore.base.progress import Progress, counted
-from fedcore.clip.specs import CALLABLE
 from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS
 from fedcore.engine.clients.executor import Worker
@@ -104,7 +103,7 @@ def method_file(run: RunConfig) -> bytes | None:
 
 def encoders(run: RunConfig) -> tuple[tuple[str, str], ...]:
     """Return path and SHA-256 of the user's encoders, if the user has agreed to them on this machine."""
-    paths = [used.pretrained for used in backbones(run) if used.name == CALLABLE and used.pretrained]
+    paths = [used.pretrained for used in backbones(run) if used.name == consent.CALLABLE and used.pretrained]
     return tuple((path, consent.digest(consent.agreed(path)[1])) for path in paths)
 
 

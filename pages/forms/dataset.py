@@ -15,7 +15,7 @@ from fedcore.config import DataConfig, Experiment
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.check import CheckReport, contact_sheet
-from fedcore.data.images import Entry
+from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
@@ -34,8 +34,6 @@ EXAMPLES = {
     "embeddings": "/data/my-embeddings.npz",
 }
 """Example paths of the user's own data, by data set name."""
-_TABLES = ("manifest", "hf", "embeddings")
-"""Readers of data sets whose columns can have other names."""
 MAX_COLUMNS = 4
 """Fields side by side behind the expander; narrower ones would cut off their options."""
 _PLANNED, _TYPED = "planned_domains", "typed_folder"
@@ -215,6 +213,9 @@ def sample_images(data: Mapping[str, Any]) -> None:
 
     Opening it starts the check of a folder that was not checked yet, since a page reads no large folder.
     """
+    if data["name"] == EMBEDDINGS:
+        st.caption("Embeddings have no sample images.")
+        return
     box = st.expander(
         "Sample images", icon=":material/photo_library:", key="partition_samples", on_change="rerun"
     )
@@ -288,7 +289,7 @@ def extra_data_fields(
     """
     extra = drafts.form().extra_fields(str(shown["name"]))
     extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
-    is_table = entry is not None and entry.loader in _TABLES
+    is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
     box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if box.open:
         with box:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
 from fedcore.clip import tags
-from fedcore.clip.specs import GIVEN, MINI_MODELS, known_names
+from fedcore.clip.specs import MINI_MODELS, known_names
 from fedcore.config import (
     PARTITION_FIELDS,
     BackboneConfig,
@@ -23,7 +23,7 @@ from fedcore.config import (
 )
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
-from fedcore.data.images import EMBEDDINGS
+from fedcore.data.images import EMBEDDINGS, GIVEN
 from fedcore.methods import class_texts
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
@@ -116,7 +116,7 @@ def backbone_fields(
 ) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
     if data["name"] == EMBEDDINGS:
-        st.caption("The embeddings come from an encoder of their own, so there is none to choose.")
+        st.caption("The embeddings are already computed, so there is no backbone to choose.")
         return {"name": GIVEN}
     if draft.name == GIVEN:
         draft = BackboneConfig()

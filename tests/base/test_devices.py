@@ -253,8 +253,11 @@ def test_a_gpu_on_which_torch_cannot_compute_is_no_device_and_the_reason_is_said
     assert devices.default_device() == "cpu"
 
 
-def test_a_gpu_that_others_have_filled_is_a_device(driver, monkeypatch):
+@pytest.mark.parametrize("why", ["", "a computation crashed on it"])
+def test_a_gpu_that_others_have_filled_is_a_device(driver, monkeypatch, why):
+    """One that rested when a worker began was never tried again."""
     driver(H100)
+    devices.let_rest("GPU-2a", why)
     monkeypatch.setattr(devices, "TRIAL", "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')")
     devices.try_gpus()
     assert (devices.refused_gpus(), devices.default_device()) == ([], "GPU-2a")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcore.results.comparison import compare
+from fedcore.results.rows import setting_paragraph
 from fedcore.store import Store
 from tests.support.command_line import run
 from tests.support.data.embedding_file import TOML, embedding_file
@@ -36,6 +38,20 @@ def test_methods_without_towers_are_compared_on_a_file_of_embeddings(db, tmp_pat
         float(found[name]) > 90 for name in ("Zero-shot", "FedOT", "means", "FedCLIP")
     )
     assert Store(db).runs.config(3).method.config["init"] == "class_means"
+    rows = compare(Store(db), [1]).rows
+    assert "The pretrained model is known by its embeddings alone." in setting_paragraph(Store(db), rows)
+
+
+def test_embeddings_of_two_encoders_are_two_settings(db, tmp_path):
+    path = embedding_file(tmp_path)
+    file = experiment(tmp_path, path, 'name = "fedot"')
+    assert run("run", file, "--db", db) == 0
+    with np.load(path) as content:
+        other = dict(content)
+    np.savez(path, **other | {"embedding": -other["embedding"]})
+    assert run("run", file, "--db", db) == 0
+    found = compare(Store(db), [1, 2])
+    assert len({row.setting for row in found.rows}) == 2, "they are no repeat of each other"
 
 
 def test_what_cannot_run_is_refused_before_anything_is_encoded(db, tmp_path, capsys):

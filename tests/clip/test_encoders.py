@@ -78,6 +78,10 @@ def test_fedot_runs_with_a_file_after_the_user_has_read_it(file, tmp_path, capsy
     file.write_text(ENCODER + "\n")
     assert run("run", toml, "--db", db) == 2, "another content is another program"
     assert run("run", toml, "--db", db, "--methods", file) == 0, "a file that the user names is agreed to"
+    assert len(compare(Store(db), [1, 2]).rows) == 1, "they are repeats"
+    assert len({r.setting for r in compare(Store(db), [1, 3]).rows}) == 2, (
+        "another content is another encoder"
+    )
 
 
 def test_an_encoding_is_named_by_the_content_of_the_file(file, tmp_path):
@@ -135,6 +139,8 @@ def test_a_fault_of_the_file_names_its_line(file, tmp_path, written, instead, sa
 
 @pytest.mark.parametrize("content", ["", "embed_dim = 3.5\ndef encode(x): pass", "def encode(x): pass"])
 def test_what_a_file_must_say_is_known_before_it_runs(file, content):
+    file.write_text("embed_dim: int = 7\ndef encode(x): pass")
+    assert backbone_spec("callable", str(file)).embed_dim == 7, "a number may have its type"
     file.write_text(content)
     with pytest.raises(FedLensError, match="is not an encoder: write def encode.images."):
         backbone_spec("callable", str(file))

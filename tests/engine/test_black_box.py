@@ -27,7 +27,7 @@ METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswi
 
 
 def _context(class_texts: str) -> RunContext:
-    spec = BackboneSpec.black_box("given", 16, class_texts)
+    spec = BackboneSpec("given", 16, class_texts=class_texts)
     return RunContext(spec, CLASSES, 3, DOMAINS, "a {}.")
 
 
@@ -70,7 +70,7 @@ class Encoder(torch.nn.Module):
 @pytest.mark.parametrize("name", sorted(NO_VECTORS | CLASS_VECTORS))
 def test_they_touch_no_tower(name):
     draws = torch.randn(len(CLASSES), 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    spec = BackboneSpec.black_box("drawn", 16, "given", image_size=4)
+    spec = BackboneSpec("drawn", 16, image_size=4, class_texts="given")
     backbone = Backbone(spec, Encoder(), None, None, torch.device("cpu"), "drawn", torch.float32)
     known = {} if name in NO_VECTORS else dict(zip(CLASSES, draws, strict=True))
     federation = tiny_federation(replace(backbone, class_vectors=known))

@@ -242,9 +242,9 @@ def test_a_client_encodes_no_name_beyond_its_label_space(name):
     for client in range(len(protocol.blocks)):
         read: list[str] = []
 
-        def spy(texts, read=read):
+        def spy(texts, length=None, read=read):
             read.extend(texts)
-            return tiny.tokenizer()(texts)
+            return tiny.tokenizer()(texts, length)
 
         watched, *_ = federation(replace(tiny.drawn_backbone(), tokenizer=spy))
         held = federation_of_client(watched, images, protocol, client)
@@ -311,9 +311,9 @@ def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_
     """
     read: list[str] = []
 
-    def spy(texts):
+    def spy(texts, length=None):
         read.extend(texts)
-        return tiny.tokenizer()(texts)
+        return tiny.tokenizer()(texts, length)
 
     watched = replace(tiny.drawn_backbone(), tokenizer=spy)
     whole, of_clients, _ = cohorts("tip-adapter", watched)

@@ -148,7 +148,7 @@ def made(draw: Draw, shuffle: bool = False, method: str = "", **changes: object)
         patch.setattr(train, "prepare_inputs", prepared)
         patch.setattr(train, "_encode", encode)
         patch.setattr(train, "load_backbones", lambda wanted: [clips[name] for name, *_ in wanted])
-        patch.setattr(prepare, "backbone_spec", lambda name: clips[name].spec)
+        patch.setattr(prepare, "backbone_spec", lambda name, pretrained: clips[name].spec)
         return result_of(train.set_up(run, Path(), "cpu"))
 
 

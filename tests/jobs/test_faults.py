@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+from fedcore.base import devices
 from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.config.identity import group_hash
@@ -310,3 +311,19 @@ def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
     assert recorded(db, run_id) == expected
     config = Store(db).runs.config(run_id)
     assert group_hash(config) == group_hash(config.model_copy(update={"time_limit": None}))
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_gpu_rests_on_the_machine_that_has_it(db, queued, monkeypatch, tmp_path, elsewhere):
+    """The recorder of a cluster's run let the GPU rest that its own variables named."""
+    queued()
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    def broken(job):
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+        yield
+
+    assert execute_next(db, handler=broken, device="GPU-a", elsewhere=elsewhere) == "queued"
+    assert devices.rest_of("0") == ""
+    assert bool(devices.rest_of("GPU-a")) is not elsewhere

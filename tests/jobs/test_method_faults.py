@@ -5,10 +5,11 @@ import tomllib
 
 import pytest
 
+from fedcore.base import consent
 from fedcore.base.errors import FedLensError, SystemFault
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.methods import FedLensMethodError, consent, registry
+from fedcore.methods import FedLensMethodError, registry
 from fedcore.store import Store
 from tests.support.command_line import run
 from tests.support.jobs import execute_next

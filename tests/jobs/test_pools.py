@@ -202,7 +202,6 @@ def test_a_faulty_gpu_rests_and_the_other_goes_on(db, queued, monkeypatch, tmp_p
                 raise RuntimeError(fault)
             return (yield from fake_engine.training(job))
 
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
         work(claimed, gpu, handler=handler, revive=lambda store: None)
         return subprocess.Popen([sys.executable, "-c", ""])
 
@@ -211,7 +210,9 @@ def test_a_faulty_gpu_rests_and_the_other_goes_on(db, queued, monkeypatch, tmp_p
     (run,) = queued(seeds=(9,))
     first = worker.Supervisor(Store(db), crashed)
     Store(db).queue.move([run])
-    wait_for(lambda: (first.step(), row(db, run).ended)[1])
+    first.step()
+    assert Store(db).jobs.reconcile(stale=0) == [run]  # a page looks before the supervisor
+    wait_for(lambda: (first.step(), devices.rest_of("GPU-c"))[1])
     assert crashed.names() == ("tasks",) and devices.rest_of("GPU-c").endswith("ended with signal 6")
 
     machine = ThisMachine(["GPU-a", "GPU-b"], spawn)

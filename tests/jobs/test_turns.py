@@ -8,10 +8,12 @@ from functools import partial
 import pytest
 
 from fedcore.base import devices
+from fedcore.base.errors import Locked
 from fedcore.base.events import RoundFinished
 from fedcore.config import parse
 from fedcore.config.experiment import dumps, loads
 from fedcore.jobs import handlers, launcher, process, turns
+from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import LocalJob
 from fedcore.store import Store
 from fedcore.store.database import reading
@@ -48,7 +50,11 @@ def work(db):
             return {}
 
         process.work(
-            Store(db).jobs.claim(new_owner(), "cpu"), "cpu", handler=training, revive=lambda store: None
+            Store(db).jobs.claim(new_owner(), "cpu"),
+            "cpu",
+            handler=training,
+            beat_seconds=0.1,
+            revive=lambda store: None,
         )
         return order
 
@@ -119,11 +125,14 @@ def test_a_stop_reaches_a_resting_run_while_another_trains(db, queued, work):
 
     def stop(run, round_):
         if (run, round_) == (first, 2):
+            time.sleep(2)
             Store(db).runs.stop([second])
 
     work(between=stop)
+    stopped = row(db, second)
     assert row(db, first).status == "done"
-    assert (row(db, second).status, row(db, second).status_text) == ("stopped", "stopped as asked")
+    assert (stopped.status, stopped.status_text) == ("stopped", "stopped while it waited for its turn")
+    assert stopped.elapsed() < 2, "its rest is not its own time"
     done = row(db, second).rounds_done
     assert done < ROUNDS
     Store(db).runs.resume([second])
@@ -136,12 +145,44 @@ def test_a_resting_run_that_is_killed_is_only_taken_from_its_process(db, queued,
 
     def kill(run, round_):
         if (run, round_) == (first, 2):
+            time.sleep(2)
             Store(db).runs.stop([second])
             assert not launcher.force_stop(Store(db), second)
-            assert row(db, second).status == "stopped"
+            assert row(db, second).status == "stopped" and row(db, second).elapsed() < 2
 
     work(between=kill)
     assert row(db, first).status == "done" and row(db, second).status == "stopped"
+
+
+def test_a_resting_run_beats_while_another_trains(db, queued, work):
+    """It looked dead to other machines after 30 s, and to file systems without locks."""
+    first, second = queued(rounds=2, seeds=(1, 2))
+
+    def beats():
+        return next(r["heartbeat_at"] for r in Store(db).jobs.live(RUNS) if r["id"] == second)
+
+    def look(run, round_):
+        if (run, round_) == (first, 1):
+            before = beats()
+            wait_for(lambda: beats() > before, 10)
+
+    work(between=look)
+    assert [row(db, run).status for run in (first, second)] == ["done", "done"]
+
+
+def test_a_row_that_cannot_be_read_ends_its_run_and_not_the_process(db, queued, work, monkeypatch):
+    first, second = queued(rounds=2, seeds=(1, 2))
+    plain, seen = Heartbeat.watch, []
+
+    def watch(self, claim):
+        seen.append(claim.id)
+        if claim.id == second and seen.count(second) == 2:  # after its first rest
+            raise Locked("runs.db stays locked by another program")
+        plain(self, claim)
+
+    monkeypatch.setattr(Heartbeat, "watch", watch)
+    work()
+    assert [row(db, run).status for run in (first, second)] == ["done", "interrupted"]
 
 
 def test_a_fault_of_one_run_does_not_touch_the_others(db, make, work, alone):
@@ -190,7 +231,7 @@ def test_a_run_of_higher_priority_goes_before_the_resting_ones(db, make, queued,
 
 def test_a_run_joins_only_if_it_fits_into_memory(db, queued, work, monkeypatch):
     asked = []
-    monkeypatch.setattr(turns, "fits", lambda store, device, waiting, most: asked.append((waiting, most)))
+    monkeypatch.setattr(launcher, "fits", lambda store, device, waiting, most: asked.append((waiting, most)))
     first, second = queued(rounds=2, seeds=(1, 2))
     assert work() == [(first, 0), (first, 1), (first, 2), (second, 0), (second, 1), (second, 2)]
     assert {waiting for waiting, _ in asked} == {second} and all(most > 0 for _, most in asked)
@@ -200,7 +241,7 @@ def test_the_peak_memory_of_a_run_leaves_out_what_resting_runs_keep(db, queued, 
     in_use = {"now": 1000, "peak": 1000}
     monkeypatch.setattr(devices, "used_memory", lambda device: in_use["now"])
     monkeypatch.setattr(devices, "peak_memory", lambda device: in_use["peak"])
-    monkeypatch.setattr(turns, "fits", lambda *_: True)
+    monkeypatch.setattr(launcher, "fits", lambda *_: True)
     monkeypatch.setattr(devices, "reset_peak_memory", lambda device: in_use.update(peak=in_use["now"]))
     needs = {1: (300, 50), 2: (20, 7)}  # seed -> bytes that it keeps, bytes that a round needs beside
 

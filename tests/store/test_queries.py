@@ -23,6 +23,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.several": lambda store: store.experiments.several([1]),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
+    "runs.fitted": lambda store: store.runs.fitted(1),
     "runs.get": lambda store: store.runs.get([1, 2]),
     "runs.with_common_model": lambda store: store.runs.with_common_model([1, 2]),
     "runs.active_experiments": lambda store: store.runs.active_experiments(),

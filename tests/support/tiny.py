@@ -86,6 +86,9 @@ def drawn_backbone(
         vision_width=24 if vision == "vit" else 8,
         image_size=side,
         patches=4 if vision == "vit" else 1,
+        text="clip",
+        clip_tokens=True,
+        class_texts="encoded",
     )
     model.requires_grad_(False)
     cpu = torch.device("cpu")

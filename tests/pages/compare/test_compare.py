@@ -153,15 +153,15 @@ def test_a_chart_is_one_view_for_the_page_and_the_report(
     assert [f.name for f in figures].count("cost-traffic") == 2, "of Cost, and of my view"
 
 
-def test_a_sweep_is_drawn_three_ways(open_page: Opened, db: Path) -> None:
+def test_a_sweep_is_drawn_four_ways(open_page: Opened, db: Path) -> None:
     plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
     sweep = {"methods.fedot.blocks": [1, 2], "partition.alpha": [0.1, 0.5]}
     fill.done(db, parse({**plain, "sweep": sweep}))
     app = show(open_page("compare", ids=["1"]), "Sweep")
     kinds = [c["figure"]["data"][0]["type"] for c in charts(app)]
-    assert kinds == ["scatter", "heatmap", "parcoords"]
+    assert kinds == ["scatter", "box", "heatmap", "parcoords"]
     family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
-    heat = charts(app)[1]["figure"]["data"][0]
+    heat = charts(app)[2]["figure"]["data"][0]
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
