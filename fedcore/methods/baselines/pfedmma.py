@@ -27,13 +27,7 @@ from fedcore.methods.base import (
     rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    MethodConfig,
-    hyper,
-)
+from fedcore.methods.hyperparameters import TENFOLD, BatchSize, LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 
 TOWERS = ("image", "text")
