@@ -153,7 +153,10 @@ class MethodConfig(BaseModel):
         "sgd", "Local optimiser", words={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
     )
     lr: LearningRate = hyper(
-        1e-3, "Learning rate of the local optimiser", title="learning rate", search=TENFOLD
+        1e-3,
+        "Learning rate of the local optimiser",
+        title="learning rate",
+        search=TENFOLD,
     )
     schedule: RateSchedule = hyper(
         "constant",

@@ -27,7 +27,13 @@ from fedcore.methods.base import (
     rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import TENFOLD, BatchSize, LearningRate, MethodConfig, hyper
+from fedcore.methods.hyperparameters import (
+    TENFOLD,
+    BatchSize,
+    LearningRate,
+    MethodConfig,
+    hyper,
+)
 from fedcore.methods.registry import method
 
 TOWERS = ("image", "text")

@@ -26,8 +26,22 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
-from fedcore.methods.fedalign.mixing import attend, hits_to_upload, mix_parts, personalise, relevance, resized
-from fedcore.methods.fedalign.towers import Towers, encoding, gradient_share, named, orthogonality, parts_of
+from fedcore.methods.fedalign.mixing import (
+    attend,
+    hits_to_upload,
+    mix_parts,
+    personalise,
+    relevance,
+    resized,
+)
+from fedcore.methods.fedalign.towers import (
+    Towers,
+    encoding,
+    gradient_share,
+    named,
+    orthogonality,
+    parts_of,
+)
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import Adam, class_means, cosine_logits, cross_entropy

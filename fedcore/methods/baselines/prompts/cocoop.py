@@ -19,7 +19,14 @@ from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, WordedCo
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import LearningRate, Weighting, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, draw_linear, in_pieces, linear, piece_size, saved_bytes
+from fedcore.methods.tensors import (
+    cosine_logits,
+    draw_linear,
+    in_pieces,
+    linear,
+    piece_size,
+    saved_bytes,
+)
 
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""

@@ -23,7 +23,12 @@ HELD = 8
 
 
 def transport(
-    cost: Tensor, mass: float, regularisation: float, iterations: int, tolerance: float, at_most: bool = True
+    cost: Tensor,
+    mass: float,
+    regularisation: float,
+    iterations: int,
+    tolerance: float,
+    at_most: bool = True,
 ) -> Tensor:
     """Return plans that send ``mass`` from regions, each at most 1/V of it, to prompts in equal parts.
 
