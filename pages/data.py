@@ -14,7 +14,14 @@ from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.config.models import KeepCheckpoints
 from fedcore.data import catalog
-from fedcore.jobs.retention import RunCheckpoints, artifacts_size, delete, delete_encoding, finished, surplus
+from fedcore.jobs.retention import (
+    RunCheckpoints,
+    artifacts_size,
+    delete,
+    delete_encoding,
+    finished,
+    surplus,
+)
 from fedcore.results.run_files import Encoding, cached_encodings, encoding_differences
 from pages.forms import library
 from pages.widgets import background, markup, session
@@ -206,7 +213,12 @@ def checkpoints() -> None:
     store = session.store()
     left, right = st.columns([2, 1])
     keep = left.segmented_control(
-        "Keep", list(KEEP), format_func=KEEP.__getitem__, default="all", required=True, key="checkpoints_keep"
+        "Keep",
+        list(KEEP),
+        format_func=KEEP.__getitem__,
+        default="all",
+        required=True,
+        key="checkpoints_keep",
     )
     quota = right.number_input(
         "Quota of all files (GB)",

@@ -39,7 +39,7 @@ MANY_LINES = 12  # charts with more lines are as wide as the page
 MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the framed diagonal: the global model "
-    "on the held-out domain (G). Elsewhere: the clients' models on their own domains (P)."
+    "on the held-out domain (G). Elsewhere: the clients' models on their own domains (P).",
 }
 CLIENT_GRAPH = "helps"  # its name in URLs
 ABOUT_SEEDS = (

@@ -93,7 +93,8 @@ Device = Annotated[
 ]
 UsedDevice = Annotated[str, Option(help="cpu, or the UUID of a GPU")]
 TestOption = Annotated[
-    Literal["t", "wilcoxon"] | None, Option(help="Paired test over seeds against the baseline (default: t)")
+    Literal["t", "wilcoxon"] | None,
+    Option(help="Paired test over seeds against the baseline (default: t)"),
 ]
 ReportedRound = Annotated[
     Literal["last", "best", "mean10"],

@@ -330,7 +330,10 @@ class TableCell:
 
 
 def table_cells(
-    recorded: RecordedRuns, values: Iterable[PublishedValue], available: Availability, rehearsal: bool = False
+    recorded: RecordedRuns,
+    values: Iterable[PublishedValue],
+    available: Availability,
+    rehearsal: bool = False,
 ) -> dict[PublishedValue, TableCell]:
     """Return the table cells of published values, or of their rehearsals."""
     means = {value: parts_of_mean(value) for value in values}

@@ -140,7 +140,9 @@ class TableNotes(_PaperPart):
     headings: dict[str, ListedHeadings] = Field({}, description="Headings that no field of a value has")
     spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
     why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
-    cells: tuple[tuple[str, ...], ...] = Field((), description="A table of text; its first row has headings")
+    cells: tuple[tuple[str, ...], ...] = Field(
+        (), description="A table without values that runs could give, as printed; its first row has headings"
+    )
     protocol: Protocol = Protocol()
 
 

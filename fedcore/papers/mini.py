@@ -60,7 +60,8 @@ def rehearsal(experiment: Experiment) -> Experiment:
     by_domain = experiment.partition.kind == "domain"
     domains = tuple(names.values()) or DOMAINS[: CLIENTS if by_domain else POOLED]
     held_out = tuple(names[d] for d in experiment.held_out if d in names)
-    held_out = held_out or domains[: bool(experiment.held_out)]
+    if experiment.held_out and not held_out:
+        held_out = domains[:1]
     width = backbone_spec(backbone).embed_dim
     partition = _partition(experiment.partition)
     trained = len(domains) - bool(held_out)

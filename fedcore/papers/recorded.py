@@ -45,7 +45,10 @@ OTHER_TEST_SET = (
 """The reason why a run that was recorded without class sets has no FedAlign local performance."""
 
 
-PHASES = {"Global Prompt Decomposition": "decomposition_ms", "Local Prompt Projection": "projection_ms"}
+PHASES = {
+    "Global Prompt Decomposition": "decomposition_ms",
+    "Local Prompt Projection": "projection_ms",
+}
 """Phase of SDFed's Table 5 -> the diagnostic that measures it (``SDFedConfig.timed``)."""
 INFERENCE_BATCH = 256
 """Images in a batch of FedDEAP's on DomainNet, for the time of a batch in its Table 4."""

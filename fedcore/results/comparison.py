@@ -29,7 +29,13 @@ from fedcore.results.rows import (
     with_other_tests,
     without_samples,
 )
-from fedcore.results.settings import distinct_titles, distinguishing_texts, is_compared, row_key, setting_keys
+from fedcore.results.settings import (
+    distinct_titles,
+    distinguishing_texts,
+    is_compared,
+    row_key,
+    setting_keys,
+)
 from fedcore.results.statistics import (
     PairedTest,
     Stat,

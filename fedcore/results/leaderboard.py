@@ -36,7 +36,14 @@ from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import setting_keys, setting_title
-from fedcore.results.statistics import LEVEL, MIN_PAIRS, KeyPair, PairedTest, group_by, pairwise_tests
+from fedcore.results.statistics import (
+    LEVEL,
+    MIN_PAIRS,
+    KeyPair,
+    PairedTest,
+    group_by,
+    pairwise_tests,
+)
 from fedcore.store import ExperimentRow, RunRow, Store
 
 

@@ -371,7 +371,10 @@ def _over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> 
         column = st.selectbox("Columns", rest, format_func=field_title, key="sweep_column")
         fixed = {
             f: st.selectbox(
-                field_title(f), family.values(f), format_func=partial(value_text, f), key=f"sweep_at_{f}"
+                field_title(f),
+                family.values(f),
+                format_func=partial(value_text, f),
+                key=f"sweep_at_{f}",
             )
             for f in rest
             if f != column

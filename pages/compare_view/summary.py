@@ -11,7 +11,13 @@ from fedcore.base.progress import counted, first_few
 from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
-from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, Breakdown, Metric
+from fedcore.results.metrics import (
+    BREAKDOWNS,
+    METRICS,
+    RULES,
+    Breakdown,
+    Metric,
+)
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, signed

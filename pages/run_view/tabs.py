@@ -21,7 +21,13 @@ from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_f
 from fedcore.results.charts import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.matrices import run_panel
-from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with
+from fedcore.results.run_files import (
+    environment_texts,
+    repeat_command,
+    run_toml,
+    stored_files,
+    trained_with,
+)
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 

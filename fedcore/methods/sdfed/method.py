@@ -279,8 +279,9 @@ class SDFed(TwoPrompts):
         projector = self._make_projectors(before.shared["global_prompt"][None])
         decomposed = time.perf_counter()
         (trained["local_prompt"][:1] @ projector).cpu()  # waits for a GPU
-        times = {"decomposition_ms": decomposed - began, "projection_ms": time.perf_counter() - decomposed}
-        return {name: torch.tensor(1000 * seconds) for name, seconds in times.items()}
+        seconds = decomposed - began, time.perf_counter() - decomposed
+        times = (torch.tensor(1000 * s) for s in seconds)
+        return dict(zip(("decomposition_ms", "projection_ms"), times, strict=True))
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:
         """Return the models as trained; G_c R uses the R of training if that is made once per round."""

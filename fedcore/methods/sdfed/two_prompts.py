@@ -44,7 +44,9 @@ class TwoPromptsConfig(MethodConfig):
         16, "Length of the shared prompt, tokens", title="global prompt length"
     )
     local_length: str = hyper(
-        "fixed:16", f"Length of each client's own prompt, tokens: {LENGTH_FORMS}", title="local prompt length"
+        "fixed:16",
+        f"Length of each client's own prompt, tokens: {LENGTH_FORMS}",
+        title="local prompt length",
     )
     untrained: Literal["global", "local"] = hyper(
         "global",
