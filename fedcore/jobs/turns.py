@@ -96,7 +96,8 @@ class Turns:
                 return str(end.value)
             turn.rests = False
             if isinstance(event, Started):
-                turn.rounds, turn.mark = event.rounds_total, devices.used_memory(self._device)
+                turn.rounds, turn.held = event.rounds_total, 0
+                turn.mark = devices.used_memory(self._device)
             elif turn.rounds is not None:
                 turn.seconds += time.monotonic() - begun
             self._obey_stops()
