@@ -47,6 +47,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def gpus_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of the test process hides GPUs from it; the next test does not find them hidden."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Verdicts on files and the token are kept away from the user's."""

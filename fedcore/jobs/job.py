@@ -171,7 +171,10 @@ def _with_retries(
         try:
             if job.should_stop():
                 raise Stopped
-            return (yield from relay(handler(job), record))
+            result: dict[str, Any] | None = yield from relay(handler(job), record)
+            if result is None:
+                raise RuntimeError(f"the handler of '{job.claim.kind}' ended without a result")
+            return result
         except (Stopped, LostClaim):
             raise
         except Exception as error:
