@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -506,3 +506,17 @@ def _text_of(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux, or another version of control groups
         return ""
+
+
+@contextmanager
+def tf32(wanted: bool) -> Iterator[None]:
+    """Let a GPU round the factors of matrix products to TF32 in this block; a CPU has no TF32."""
+    from fedcore.base.lazy import torch
+
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = wanted
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before

@@ -16,6 +16,7 @@ from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
 from fedcore.config import DataConfig
+from fedcore.config.models import Precision
 from fedcore.engine.plan import Plan, plan
 from fedcore.store import Store
 
@@ -96,7 +97,7 @@ def encode(
     ] = "full",
     backbone: Annotated[str, Option(help="open_clip model that encodes")] = "mini-vit",
     pretrained: Annotated[str | None, Option(help="open_clip tag, or weights file")] = None,
-    precision: Annotated[Literal["fp32", "bf16", "fp16"], Option(help="Precision of the encoder")] = "fp32",
+    precision: Annotated[Precision, Option(help="Precision of the encoder")] = "fp32",
     reads: Annotated[
         str, Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
     ] = "embedding",

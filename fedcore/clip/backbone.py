@@ -19,7 +19,8 @@ from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 
-_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Precision -> torch's type of the numbers that the frozen image pass multiplies."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Backbone:
 
     Attributes:
         fingerprint: changes with the weights (of a tag: with its name), the preprocessing and the precision.
-        encode_dtype: precision of the frozen image pass.
+        precision: of the frozen image pass, as the config names it.
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
@@ -42,10 +43,14 @@ class Backbone:
     preprocess: Any  # (image) -> pixels; None without images
     device: "torch.device"
     fingerprint: str
-    encode_dtype: "torch.dtype"
+    precision: str
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
     class_vectors: Mapping[str, Tensor] | None = None
+
+    @property
+    def encode_dtype(self) -> "torch.dtype":
+        return getattr(torch, _TYPES[self.precision])
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -181,7 +186,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         preprocess=preprocess,
         device=torch.device(device),
         fingerprint=f"{name}:{identity}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
-        encode_dtype=getattr(torch, _PRECISIONS[precision]),
+        precision=precision,
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
     )
@@ -201,7 +206,7 @@ def given(spec: BackboneSpec, class_vectors: Mapping[str, np.ndarray], device: s
         preprocess=None,
         device=torch.device(device),
         fingerprint=f"{spec.name}:{spec.embed_dim}",
-        encode_dtype=torch.float32,
+        precision="fp32",
         class_vectors={n: torch.from_numpy(v.copy()).to(device) for n, v in class_vectors.items()},
     )
 

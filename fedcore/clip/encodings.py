@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.base.devices import fitting, usable_cpus
+from fedcore.base.devices import fitting, tf32, usable_cpus
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import Pace, Progress, Work
@@ -39,8 +39,6 @@ _HALF_ABOVE = 2 * 2**30
 """Bytes of float32 activations above which they are stored in half precision (embeddings never are)."""
 _SPARE = 10**9
 """Bytes that an encoding leaves free on the disk, which the database and checkpoints share."""
-_PRECISIONS = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-"""Torch's names of precisions -> the config's."""
 _POLL_SECONDS = 0.3
 """Pause between two checks of an encoding that another process is writing."""
 
@@ -326,7 +324,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
         "backbone": backbone.spec.name,
         "reads": reads,
         "domains": ", ".join(images.domains),
-        "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),
+        "precision": backbone.precision,
         "decode": images.decode,
         "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
         "device": f"{backbone.device}{threads}",
@@ -349,8 +347,8 @@ def _encoder(backbone: Backbone, reads: str) -> Callable[[Tensor], Tensor]:
         return lambda pixels: frozen_pass(backbone, pixels.to(dtype)).float()
 
     def encode_pixels(pixels: Tensor) -> Tensor:
-        is_cast = dtype != torch.float32
-        with torch.autocast(backbone.device.type, dtype=dtype) if is_cast else nullcontext():
+        cast = nullcontext() if dtype == torch.float32 else torch.autocast(backbone.device.type, dtype=dtype)
+        with cast, tf32(wanted=backbone.precision == "tf32"):
             return frozen_pass(backbone, pixels).float()
 
     return encode_pixels

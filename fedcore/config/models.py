@@ -248,6 +248,9 @@ def kinds_using(field: str) -> tuple[str, ...]:
     return tuple(kind for kind, fields in PARTITION_FIELDS.items() if field in fields)
 
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+
+
 class BackboneConfig(Part):
     """The CLIP model: architecture, weights and precision."""
 
@@ -262,7 +265,9 @@ class BackboneConfig(Part):
         description="Tag (openai, laion2b_s34b_b79k...), or path of a .pt/.safetensors file or of a callable",
         json_schema_extra={"empty": "built in"},
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")
+    precision: Precision = Field(
+        "fp32", description="Precision of the image encoder; tf32 is of GPUs, and a CPU computes fp32 instead"
+    )
 
 
 class CohortConfig(Part):

@@ -20,7 +20,7 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
 from fedcore.clip import encodings
-from fedcore.clip.backbone import Backbone
+from fedcore.clip.backbone import Backbone, load
 from fedcore.clip.specs import backbone_spec
 from fedcore.data import arrays, integrity
 from tests.support.clip import encoded, noise, pixel_backbone
@@ -340,3 +340,21 @@ def test_images_that_do_not_fit_together_are_encoded_in_fewer(monkeypatch, tmp_p
     assert passes == [64, 32, *[16] * 8]
     assert notes == ["out of memory: now 16 images are encoded at once"]
     assert torch.allclose(encodings.read(few), whole, atol=1e-5)
+
+
+def test_tf32_is_on_for_the_frozen_pass_alone_and_has_encodings_of_its_own(monkeypatch, tmp_path):
+    """A CPU has no TF32, so that the numbers are those of fp32."""
+    single = pixel_backbone()
+    rounded, seen = replace(single, precision="tf32"), []
+
+    def frozen_pass(backbone, pixels):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return backbone.embed_images(pixels)
+
+    monkeypatch.setattr(encodings, "parse_reads", lambda reads: frozen_pass)
+    values = [encoded(b, noise(), "embedding", tmp_path / b.precision) for b in (single, rounded)]
+    assert set(seen[: len(seen) // 2]) == {False} and set(seen[len(seen) // 2 :]) == {True}
+    assert torch.equal(*values) and not torch.backends.cuda.matmul.allow_tf32
+    assert rounded.encode_dtype == torch.float32
+    loaded = [load("mini-vit", precision=precision).fingerprint for precision in ("fp32", "tf32")]
+    assert len(set(loaded)) == 2, "a file of encodings is named after the fingerprint"

@@ -71,7 +71,7 @@ class Encoder(torch.nn.Module):
 def test_they_touch_no_tower(name):
     draws = torch.randn(len(CLASSES), 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     spec = BackboneSpec("drawn", 16, image_size=4, class_texts="given")
-    backbone = Backbone(spec, Encoder(), None, None, torch.device("cpu"), "drawn", torch.float32)
+    backbone = Backbone(spec, Encoder(), None, None, torch.device("cpu"), "drawn", "fp32")
     known = {} if name in NO_VECTORS else dict(zip(CLASSES, draws, strict=True))
     federation = tiny_federation(replace(backbone, class_vectors=known))
     method = build(name, federation, **{"init": "random"} if name == "fedot" else {})

@@ -92,7 +92,7 @@ def drawn_backbone(
     )
     model.requires_grad_(False)
     cpu = torch.device("cpu")
-    return Backbone(spec, model, tokenizer(), None, cpu, f"tiny:{seed}", torch.float32)
+    return Backbone(spec, model, tokenizer(), None, cpu, f"tiny:{seed}", "fp32")
 
 
 def few_layers(dtype: torch.dtype = torch.float64) -> Backbone:

@@ -41,7 +41,7 @@ def backbone(name: str = "ViT-B-32") -> Backbone:
     tokenizer = open_clip.get_tokenizer(name)
     cpu = torch.device("cpu")
     model.requires_grad_(False)
-    return Backbone(backbone_spec(name), model, tokenizer, None, cpu, f"{name}:drawn", torch.float32)
+    return Backbone(backbone_spec(name), model, tokenizer, None, cpu, f"{name}:drawn", "fp32")
 
 
 def federation(

@@ -73,9 +73,7 @@ def _problem(data: str, template: str) -> Problem:
     spec = backbone_spec("ViT-B-32")
     domains = entry.domains or ("all",)
     return Problem(
-        backbone=Backbone(
-            spec, model, tokenizer, lambda image: torch.empty(0), device, "none", torch.float32
-        ),
+        backbone=Backbone(spec, model, tokenizer, lambda image: torch.empty(0), device, "none", "fp32"),
         classes=entry.classes,
         template=template,
         clients=domains,

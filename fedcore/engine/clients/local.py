@@ -13,7 +13,7 @@ operating system would kill the process instead, so what a client takes is measu
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from fedcore.base import devices
@@ -207,7 +207,7 @@ def train_clients(
     epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
     schedule = StepSchedule(data, round_, epochs, size, max_steps)
     sums = _RoundSums(data, schedule.steps)
-    with tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
+    with devices.tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
         for turn in schedule:
             if should_stop():
                 raise Stopped
@@ -215,18 +215,6 @@ def train_clients(
                 step = _step(phase, params, const, turn, optimiser)
                 sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
-
-
-@contextmanager
-def tf32(wanted: bool) -> Iterator[None]:
-    """Let a GPU round the factors of matrix products to TF32 in this block; a CPU has no TF32."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = wanted
-    try:
-        yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
 
 
 def _widened(values: Params) -> Params:

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+from fedcore.base import devices
 from fedcore.clip import towers
 from fedcore.config import parse
 from fedcore.engine import environment
@@ -118,7 +119,7 @@ def test_a_gpu_may_round_to_tf32_in_local_training_alone(monkeypatch):
         loop = run_rounds(build("clip-fc", federation, batch_size=4, arithmetic=kind), federation, 1)
         assert loop.finished and not torch.backends.cuda.matmul.allow_tf32
     assert set(seen[: len(seen) // 2]) == {False} and set(seen[len(seen) // 2 :]) == {True}
-    with pytest.raises(ZeroDivisionError), local.tf32(wanted=True):
+    with pytest.raises(ZeroDivisionError), devices.tf32(wanted=True):
         raise ZeroDivisionError
     assert not torch.backends.cuda.matmul.allow_tf32
 

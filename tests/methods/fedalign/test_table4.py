@@ -42,7 +42,7 @@ def skeleton() -> Problem:
     config = json.loads(config_files()["ViT-B-32"].read_text())
     with META:
         model = lazy.open_clip().CLIP(**config).eval().requires_grad_(False)
-    backbone = Backbone(backbone_spec("ViT-B-32"), model, tokenizer(), None, META, "none", torch.float32)
+    backbone = Backbone(backbone_spec("ViT-B-32"), model, tokenizer(), None, META, "none", "fp32")
     return Problem(
         backbone=backbone,
         classes=tuple(f"class {i}" for i in range(CLASSES)),
