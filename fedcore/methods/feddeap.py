@@ -466,27 +466,27 @@ class FedDEAP(Method[FedDEAPConfig]):
             losses[("p_d",)] = contrast
         if "phi_s" in self.etf:
             classes = torch.arange(text.shape[1], device=text.device).expand(text.shape[:2])
-            terms["text_semantic"] = etf_loss(self._etf_logits(params, "phi_s", text), classes)
+            moved = self._transformed(params, "phi_s", text)
+            logits = self._cosines("phi_s", moved)
+            terms["text_semantic"] = etf_loss(logits, classes)
             losses[("p_s",)] = contrast + self.config.semantic_weight * terms["text_semantic"]
-            terms |= self._within_classes(params, text, batch)
+            terms |= self._within_classes(params, moved.detach(), logits.detach(), batch)
         if "phi_d" in self.etf:
             domain = self.domain_of[batch.clients][:, None].expand(text.shape[:2])
             terms["text_domain"] = etf_loss(self._etf_logits(params, "phi_d", text), domain)
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
 
-    def _within_classes(self, params: Params, text: Tensor, batch: Batch) -> Params:
+    def _within_classes(self, params: Params, text: Tensor, logits: Tensor, batch: Batch) -> Params:
         """Return how near the images are to the text of their class, and the texts' entropy (Eq. 14, 32).
 
-        Shape: text (clients, K, d) -> (clients,) each.
+        Shape: text Phi_s(text) (clients, K, d), logits of the texts (clients, K, K) -> (clients,) each.
         """
         with torch.no_grad():
-            texts, images = (
-                F.normalize(self._transformed(params, "phi_s", h), dim=-1) for h in (text, batch.x)
-            )
-            own = texts.gather(1, batch.labels[..., None].expand(-1, -1, texts.shape[-1]))
+            images = F.normalize(self._transformed(params, "phi_s", batch.x), dim=-1)
+            own = F.normalize(text, dim=-1).gather(1, batch.labels[..., None].expand_as(images))
             distance = torch.linalg.vector_norm(images - own, dim=-1)
-            log_p = (texts @ self.etf["phi_s"].T).log_softmax(-1)
+            log_p = (logits / self.etf_scale).log_softmax(-1)
             return {
                 "class_distance": masked_mean(distance, batch.mask),
                 "text_entropy": -(log_p.exp() * log_p).sum(-1).mean(-1),
@@ -579,7 +579,9 @@ class FedDEAP(Method[FedDEAPConfig]):
 
         Shape: h (clients, n, d) -> (clients, n, columns of the ETF).
         """
-        out = self._transformed(params, net, h)
+        return self._cosines(net, self._transformed(params, net, h))
+
+    def _cosines(self, net: str, out: Tensor) -> Tensor:
         return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
 
     def _transformed(self, params: Params, net: str, h: Tensor) -> Tensor:
