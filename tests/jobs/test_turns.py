@@ -156,7 +156,7 @@ def test_a_resting_run_that_is_killed_is_only_taken_from_its_process(db, queued,
 
 def test_a_resting_run_beats_while_another_trains(db, queued, work):
     """It looked dead to other machines after 30 s, and to file systems without locks."""
-    first, second = queued(rounds=2, seeds=(1, 2))
+    first, second = queued(rounds=40, seeds=(1, 2), seconds=0.01)
 
     def beats():
         return next(r["heartbeat_at"] for r in Store(db).jobs.live(RUNS) if r["id"] == second)
@@ -164,7 +164,7 @@ def test_a_resting_run_beats_while_another_trains(db, queued, work):
     def look(run, round_):
         if (run, round_) == (first, 1):
             before = beats()
-            wait_for(lambda: beats() > before, 10)
+            wait_for(lambda: beats() > before)
 
     work(between=look)
     assert [row(db, run).status for run in (first, second)] == ["done", "done"]
