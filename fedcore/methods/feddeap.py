@@ -389,7 +389,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             self.domain_of = torch.tensor(columns, device=problem.device)
             sizes["phi_d"] = int(self.domain_of.max()) + 1
         check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.spec.embed_dim)
-        self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
+        self.etf = {net: F.normalize(frame(problem, net, n), dim=-1) for net, n in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
     plan_warnings = classmethod(rate_warnings)
@@ -486,10 +486,10 @@ class FedDEAP(Method[FedDEAPConfig]):
             images = F.normalize(self._transformed(params, "phi_s", batch.x), dim=-1)
             own = F.normalize(text, dim=-1).gather(1, batch.labels[..., None].expand_as(images))
             distance = torch.linalg.vector_norm(images - own, dim=-1)
-            log_p = (logits / self.etf_scale).log_softmax(-1)
+            p = (logits / self.etf_scale).softmax(-1)
             return {
                 "class_distance": masked_mean(distance, batch.mask),
-                "text_entropy": -(log_p.exp() * log_p).sum(-1).mean(-1),
+                "text_entropy": torch.special.entr(p).sum((-2, -1)) / p.shape[1],
             }
 
     @classmethod
@@ -582,7 +582,8 @@ class FedDEAP(Method[FedDEAPConfig]):
         return self._cosines(net, self._transformed(params, net, h))
 
     def _cosines(self, net: str, out: Tensor) -> Tensor:
-        return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
+        vectors = self.etf[net].expand(len(out), -1, -1)
+        return self.etf_scale * (F.normalize(out, dim=-1) @ vectors.transpose(-1, -2))
 
     def _transformed(self, params: Params, net: str, h: Tensor) -> Tensor:
         """Return Phi(h), of embeddings as ``phi_input`` says. Shape: h (clients, n, d) -> (clients, n, d)."""

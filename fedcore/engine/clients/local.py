@@ -293,21 +293,26 @@ def _gradients(losses: Mapping[tuple[str, ...], Tensor], leaves: Params, keep_gr
     return gradients
 
 
+_LOSS = ""
+
+
 class _RoundSums:
     """Losses, terms and records of a round, summed on the device, so that no step waits for a number."""
 
     def __init__(self, data: LocalData, steps: Tensor) -> None:
         self.data, self.steps = data, steps
-        self.loss = torch.zeros(len(data.clients), dtype=torch.float64, device=data.pool.device)
-        self.terms: dict[str, Tensor] = {}
+        self.sums: dict[tuple[str, ...], Tensor] = {}
         self.record: Params = {}
 
     def add(self, step: Step, turn: Turn, last_phase: bool) -> None:
-        if last_phase:
-            self.loss[turn.rows] += next(iter(step.losses.values())).detach().double()
-        for name, value in step.terms.items():
-            total = self.terms.setdefault(name, torch.zeros_like(self.loss))
-            total[turn.rows] += value.detach().double()
+        values = step.terms | ({_LOSS: next(iter(step.losses.values()))} if last_phase else {})
+        if values:
+            with torch.no_grad():  # in one sum: a GPU waits for the launches of many small ones
+                first, *others = values.values()
+                several = (torch.stack([first, *others], -1) if others else first).double()
+                if (names := tuple(values)) not in self.sums:
+                    self.sums[names] = several.new_zeros(len(self.data.clients), *several.shape[1:])
+                self.sums[names][turn.rows] += several
         source, target = turn.recorded
         for name, value in step.record.items() if len(source) else ():
             index = self.data.rows.index
@@ -315,8 +320,13 @@ class _RoundSums:
             rows[target] = value.detach().flatten(0, 1)[source]
 
     def result(self, params: Params, round_: int) -> Trained:
-        count = self.steps.clamp(min=1).to(self.loss.device)
-        loss = self.loss / count
+        count = self.steps.clamp(min=1).to(self.data.pool.device)
+        terms: dict[str, Tensor] = {}
+        for names, totals in self.sums.items():
+            for name, total in zip(names, totals.view(len(count), -1).unbind(-1), strict=True):
+                terms[name] = terms[name] + total if name in terms else total
+        terms = {name: total / count for name, total in terms.items()}
+        loss = terms.pop(_LOSS, torch.zeros(len(count), dtype=torch.float64, device=count.device))
         bad = (~loss.isfinite()).nonzero()[:, 0].tolist()
         if bad:
             name = self.data.problem.clients[int(self.data.clients[bad[0]])]
@@ -324,7 +334,7 @@ class _RoundSums:
         params = {n: p.detach() for n, p in params.items()}
         shape = self.data.rows.index.shape
         record = {n: rows.unflatten(0, shape) for n, rows in self.record.items()}
-        return Trained(params, record, loss, self.steps, {n: t / count for n, t in self.terms.items()})
+        return Trained(params, record, loss, self.steps, terms)
 
 
 def clients_at_once(

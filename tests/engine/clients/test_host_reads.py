@@ -29,7 +29,7 @@ IN_STEPS = {
 
 LAUNCHES = {
     "fedalign": 269,
-    "feddeap": 701,  # what is recorded for Section 2.8 takes 38 of them
+    "feddeap": 663,
     "fedot": 72,
     "sdfed": 286,
     "clip-adapter": 76,
