@@ -68,7 +68,7 @@ def check(name: str, tag: str) -> None:
         return
     if not available:
         raise FedLensError(
-            f"there are no weights of {name} to download; give the path of a weights file",
+            f"{name} has no weights to download; give the path of a weights file",
             "backbone.pretrained",
         )
     hint = did_you_mean(tag, available, f"there are {', '.join(available[:6])}", number=2)

@@ -1,6 +1,6 @@
 """The runs of one process in turn: each trains for some rounds, then rests while the others do.
 
-All heatmaps of an experiment so grow at the same time on one device. Every random draw has a name, so a run
+So all heatmaps of an experiment grow at the same time on one device. Every random draw has a name, so a run
 has the same numbers as alone. The row of a resting run says so (``Claim.rest``), and its clock stands still.
 """
 

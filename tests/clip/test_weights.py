@@ -272,7 +272,7 @@ def test_an_unknown_tag_is_answered_before_anything_is_loaded():
     with pytest.raises(FedLensError, match="no weights called 'opnai'; did you mean 'openai") as caught:
         weights_source("ViT-B-32", "opnai")
     assert caught.value.field == "backbone.pretrained"
-    with pytest.raises(FedLensError, match="there are no weights of ViT-S-16 to download"):
+    with pytest.raises(FedLensError, match="ViT-S-16 has no weights to download"):
         weights_source("ViT-S-16", "openai")
 
 

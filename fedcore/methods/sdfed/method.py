@@ -311,8 +311,9 @@ class SDFed(TwoPrompts):
     ) -> dict[str, Tensor]:
         """Return the energy that R keeps of each G_c (Theorem 1) and what is known of Theorem 2.
 
-        All are at the start of the round. Theorem 2 assumes that all clients take part; of clients of several
-        backbones there are no samples here. O is their mean number of steps, weighted as in Eq. 5.
+        All are at the start of the round. Theorem 2 assumes that all clients take part, and needs their
+        samples, which are missing here if backbones differ. O is the mean number of steps, with the weights
+        of Eq. 5.
         """
         values = super().diagnostics(before, trained, uploads, data)
         if self.config.timed and self.has_local:
