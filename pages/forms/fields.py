@@ -37,7 +37,7 @@ _TO = r"-|\u2013|\.\."
 SCHEDULE: tuple[inputs.Row, ...] = (
     (("rounds", "seeds", "participation"), 3),
     (("held_out", "time_limit", "keep_checkpoints"), (2, 1, 1)),
-    (("test_sample", "held_out_share", "order"), 3),
+    (("test_sample", "order", "held_out_share"), 3),
 )
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 CohortRow = dict[str, Any]

@@ -173,7 +173,7 @@ def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> 
     if disk.size:
         text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     if memory is not None:
-        text += f", up to {memory / 1e9:.1f} GB of memory"
+        text += f", up to {memory / 1e9:.1f} GB of memory a run"
     return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")
 
 
