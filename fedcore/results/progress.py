@@ -19,7 +19,7 @@ from fedcore.config.field_names import data_titles, error_text, field_phrase, va
 from fedcore.config.tuning import method_label
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import search_ranges
-from fedcore.results.statistics import group_by, spread
+from fedcore.results.statistics import group_by, mean_or_none, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 from fedcore.store.experiments import Draw, best_draw
 
@@ -105,6 +105,17 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
             )
         )
     return progress
+
+
+def best_first(runs: Sequence[RunRow]) -> list[RunRow]:
+    """Return runs by the mean accuracy of their method, highest first; unchanged until all have ended."""
+    if any(not run.ended for run in runs):
+        return list(runs)
+    means = {
+        of: mean_or_none(run.last_test for run in members)
+        for of, members in group_by(runs, lambda run: (run.label, run.group_hash)).items()
+    }
+    return sorted(runs, key=lambda run: -(means[run.label, run.group_hash] or -1.0))
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:

@@ -42,7 +42,7 @@ from fedcore.share.views.matrices import SIDE_BY_SIDE, Heatmaps
 from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
 from fedcore.store import Store
 from pages.compare_view import two_runs
-from pages.compare_view.controls import ComparedState, ShownComparison
+from pages.compare_view.controls import ShownComparison, ShownVersion
 from pages.widgets import charts, markup, session
 
 FEW_LINES = 10
@@ -55,14 +55,14 @@ MEANING_OF_BANDS = {
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def panels_of(store: Store, _compared: Comparison, of: ComparedState, setting: str, view: str) -> Panels:
+def panels_of(store: Store, _compared: Comparison, of: ShownVersion, setting: str, view: str) -> Panels:
     """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
     return shown_panels(matrix_views()[view], store, _compared, setting)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def pairs_of(
-    store: Store, _compared: Comparison, of: ComparedState, _baseline: ComparisonRow, baseline: str, view: str
+    store: Store, _compared: Comparison, of: ShownVersion, _baseline: ComparisonRow, baseline: str, view: str
 ) -> dict[str, tuple[Panel, Panel]]:
     """Return the panels that are subtracted; cached by ``of`` and the baseline's key."""
     panels = panels_of(store, _compared, of, _baseline.setting, view)

@@ -22,7 +22,7 @@ from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
-from pages.compare_view.controls import MARKS, SORT, ComparedState, ShownComparison, SummaryLayout
+from pages.compare_view.controls import MARKS, SORT, ShownComparison, ShownVersion, SummaryLayout
 from pages.widgets import markup
 
 DIGITS = 1
@@ -57,7 +57,7 @@ class SummaryColumn:
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _findings(_shown: ShownComparison, of: ComparedState, *choices: object) -> dict[str, str]:
+def _findings(_shown: ShownComparison, of: ShownVersion, *choices: object) -> dict[str, str]:
     return findings(_shown.means(DIGITS)) | findings(_shown.summary(DIGITS))
 
 

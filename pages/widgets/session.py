@@ -109,6 +109,16 @@ def choose(draw: Callable[..., Any], label: str, titles: Mapping[Any, str], key:
     return draw(label, list(titles), format_func=titles.__getitem__, key=key, bind="query-params", **options)
 
 
+def launch_order_switch() -> bool:
+    """Draw the switch from methods by their results, best first, to the order of their launch."""
+    return st.toggle(
+        "Methods as launched",
+        key="as_launched",
+        bind="query-params",
+        help="Without it the method with the highest mean stands first, in tables and heatmaps",
+    )
+
+
 def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:
     """Return those ids in the URL that exist, else those last shown, else those of ``fallback``."""
     valid = set(existing)

@@ -77,15 +77,15 @@ def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, fill
 
 def test_a_replay_begins_with_the_first_round_and_can_be_paused(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
-    button(app, "Replay").click().run()
+    button(app, "Play").click().run()
     assert app.query_params["live_until"] == "round 0"
     assert "FedOT: round 0/20" in titles(charts(app)[0]["figure"])
     app.run()
     assert widget(app.select_slider, "live_until").value == 0, "the page as a whole does not step"
     widget(app.select_slider, "live_until").set_value(3)
-    button(app.run(), "Pause replay").click().run()
+    button(app.run(), "Pause").click().run()
     assert widget(app.select_slider, "live_until").value == 3
-    button(app, "Replay").click().run()
+    button(app, "Play").click().run()
     assert widget(app.select_slider, "live_until").value == 3, "it goes on where it was"
 
 
@@ -274,13 +274,13 @@ def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Pa
     assert states["PromptFL"] == states["SDFed"] == "queued"
 
 
-def test_a_telephone_shows_no_button_that_does_nothing(
-    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert {"Stop", "Resume"} <= {b.label for b in open_page("live", id="1").button}
-    monkeypatch.setattr(session, "is_narrow", lambda: True)
-    assert not {"Stop", "Resume"} & {b.label for b in open_page("live", id="1").button}
-    assert {"Stop", "Resume"} <= {b.label for b in open_page("live", id="2").button}
+def test_only_actions_that_can_be_used_are_shown(open_page: Opened, filled: Path) -> None:
+    ended = {b.label for b in open_page("live", id="1").button}
+    assert not {"Stop", "Resume"} & ended
+    assert "Compare" in ended
+    going = open_page("live", id="2")
+    assert {"Stop", "Resume"} <= {b.label for b in going.button}
+    assert [t.label for t in going.toggle if t.key == "live_paused"]
 
 
 def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(

@@ -139,7 +139,7 @@ class _Places:
 
     Attributes:
         columns: panels beside each other, as many as there are at most.
-        height: of the chart in pixels.
+        height: of the chart in pixels; first_row: of its upper panels, beside which the colour bar is.
         margin: around the panels, in pixels.
         title_letters: letters of a title for which there is room.
     """
@@ -157,6 +157,7 @@ class _Places:
         below = _longest(n for p in panels for n in p.columns)  # they are slanted
         above = NOTE_HEIGHT if notes else 0
         self._gap = (max(92, 52 + 4 * below) if below else 60) + above
+        self.first_row = bodies[0] if bodies else full
         self._inner = sum(bodies) + (rows - 1) * self._gap
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         name = _longest(n for p in panels for n in p.rows)
@@ -228,10 +229,12 @@ def _grid(
             y, x = np.nonzero(~np.isnan(panel.values))
             form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
             texts = [cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])]
-        frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
+        # one model of all clients has no other cells than those
+        frames = [] if panel.shared or min(size) < FRAMED_FROM else _frames(panel, inks, size)
         framed = framed or bool(frames)
         of_panel = {"xaxis": f"x{nth}", "yaxis": f"y{nth}"}
         data += [trace | of_panel for trace in (_heatmap(panel, kind), *texts, *frames)]
+    bar = coloraxis["colorbar"] | {"lenmode": "pixels", "len": places.first_row, "y": 1, "yanchor": "top"}
     if framed:
         frame = {"symbol": "square-open", "size": 13, "color": theme.ink, "line": {"width": FRAME}}
         meaning = "global model (G)" if panels[0].row_title == HELD_OUT else "own test images"
@@ -244,7 +247,7 @@ def _grid(
         **axes,
         "annotations": annotations,
         "shapes": shapes,
-        "coloraxis": coloraxis,
+        "coloraxis": coloraxis | {"colorbar": bar},
         "height": places.height,
         "legend": {**LEGEND_BELOW, "x": 0},
         "margin": places.margin,
