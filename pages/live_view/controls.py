@@ -49,8 +49,9 @@ def choose() -> ExperimentRow | None:
         st.session_state["live_choice"] = None
     else:
         unfinished = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
-        chosen = session.ids_in_url("id", offered, [(unfinished or list(offered))[0]])
-        st.session_state["live_choice"] = chosen[0]
+        st.session_state["live_choice"] = session.ids_in_url(
+            "id", offered, [(unfinished or list(offered))[0]]
+        )[0]
     st.selectbox(
         "Experiment",
         list(offered),
@@ -60,7 +61,10 @@ def choose() -> ExperimentRow | None:
         label_visibility="collapsed",
         on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    return offered.get(st.session_state["live_choice"])
+    chosen = offered.get(st.session_state["live_choice"])
+    if chosen is not None:
+        session.look_at(chosen.id)
+    return chosen
 
 
 def no_experiment() -> None:
@@ -203,8 +207,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
         charts = [*first, "loss", *(c.key for c in curves.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
-    automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
-    in_a_row = automatic if columns == AUTOMATIC else int(columns)
+    in_a_row = session.in_a_row(len(panels)) if columns == AUTOMATIC else int(columns)
     with replay:
         until = _until(runs, split, stage)
     return Settings(

@@ -53,8 +53,13 @@ _cell_click, _window, _clock = script("cell_click"), script("window"), script("c
 def scripts_of_every_page() -> None:
     """Load the scripts of the history, the window's width and theme, the charts' lines and the shortcuts."""
     _window("window")
-    seen = {"width": session.NARROW_WINDOW, "narrow": session.is_narrow(), "dark": session.theme().dark}
-    _viewport(session.VIEWPORT, data=seen, on_narrow_change=ignore, on_dark_change=ignore)
+    widths = {
+        "narrow": (f"(max-width: {session.NARROW_WINDOW}px)", session.is_narrow()),
+        "wide": (f"(min-width: {session.WIDE_WINDOW}px)", session.is_wide()),
+    }
+    seen = {"widths": widths, "dark": session.theme().dark}
+    changes = ("narrow", "wide", "dark")
+    _viewport(session.VIEWPORT, data=seen, **{f"on_{change}_change": ignore for change in changes})
     _line_focus("line_focus")
     pages = [
         {"key": page.key, "title": page.title, "path": f"{session.base_path()}/{page.address}"}

@@ -50,6 +50,8 @@ TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cel
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
 BAR, NOTE_HEIGHT = 4, 26  # pixels: the bar of a panel's progress; it and its text
 PanelKind = Literal["accuracy", "difference", "recorded"]
+Place = tuple[int, int, int]
+"""A cell: the positions of its panel in the chart, and of its row and column there."""
 Extent = tuple[tuple[float, float], tuple[float, float]]
 """Left and right, bottom and top of a panel, as shares of the chart."""
 
@@ -116,8 +118,9 @@ def difference_grid(
     columns: int = 3,
     width: int = WIDE_PIXELS,
     what: str = "Difference from the baseline",
+    marked: Place | None = None,
 ) -> Chart:
-    """Draw differences in points, in colours that diverge around 0.
+    """Draw differences in points, in colours that diverge around 0, and a frame around a marked cell.
 
     The text alternative calls them ``what``.
     """
@@ -127,6 +130,11 @@ def difference_grid(
     means = [(p.title, np.nanmean(p.values)) for p in panels if not np.isnan(p.values).all()]
     parts = [f"{title}: {mean:+.1f} points on average" for title, mean in means]
     figure = _grid(panels, theme, columns, axis, "difference", width)
+    if marked is not None:
+        panel, row, column = marked
+        nth = str(panel + 1) if panel else ""
+        corners = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
+        figure.add_shape(xref=f"x{nth}", yref=f"y{nth}", **corners, line={"color": theme.ink, "width": 4})
     return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
 
 
@@ -170,7 +178,9 @@ class _Places:
             right = ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)
         self.margin = {"l": left, "r": right, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
-        usual = min(0.12, 0.34 / self.columns, 0.03 + name * 0.0065)  # between two panels
+        usual = min(
+            0.12, (0.34 if self.columns < 5 else 0.22) / self.columns, 0.03 + name * 0.0065
+        )  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
         self._width = (1 - self._aside * (self.columns - 1)) / self.columns
         self._pixels = self._width * inside  # of a panel

@@ -18,10 +18,10 @@ from fedcore.results.charts.theme import (
     short_name,
 )
 from fedcore.results.leaderboard import Board
-from fedcore.results.metrics import METRICS
+from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.specification import Specification
-from fedcore.results.statistics import mean_interval, signed
+from fedcore.results.statistics import MIN_PAIRS, mean_interval, signed
 
 ROW_PIXELS, MARGIN_PIXELS, RANK_PIXELS = 40, 70, 100
 NAME_LETTERS = 30
@@ -109,6 +109,55 @@ def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
 def _half_width(board: Board, row: ComparisonRow) -> float | None:
     """Return half of a ranked row's interval; with fewer seeds it would be too wide to say anything."""
     return mean_interval(row.stats[board.metric]) if row.key in board.ranks else None
+
+
+BAR_PIXELS = 26
+
+
+def bar_chart(rows: Sequence[ComparisonRow], metric: Metric, theme: Theme) -> Chart:
+    """Draw the mean of each row that has a metric as a bar, with its 95 % interval over seeds."""
+    rows = [row for row in rows if metric in row.stats]
+    facts, stats = METRICS[metric], [row.stats[metric] for row in rows]
+    half = [mean_interval(stat) if stat.n >= MIN_PAIRS else None for stat in stats]
+    names = [row.drawn_label for row in rows]
+    intervals = ": mean and 95 % interval over seeds" if any(half) else ""
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": [stat.mean for stat in stats],
+        "y": list(range(len(rows))),
+        "marker": {"color": [theme.colour(row.method) for row in rows]},
+        "error_x": {
+            "array": [width or 0.0 for width in half],
+            "visible": any(half),
+            "color": theme.ink,
+            "thickness": 1.5,
+        },
+        "customdata": [
+            f"{short_name(name, 60)}: {stat.text(2)} {facts.unit}, n = {stat.n}"
+            for name, stat in zip(names, stats, strict=True)
+        ],
+        "hovertemplate": hover("%{customdata}"),
+    }
+    layout = {
+        **theme.layout,
+        "height": TOOLBAR + MARGIN_PIXELS + BAR_PIXELS * len(rows),
+        "margin": {"l": 8, "r": 16, "t": TOOLBAR, "b": 8},
+        "bargap": 0.25,
+        "xaxis": {**theme.axis, "title": {"text": f"{facts.title}, {facts.unit}{intervals}"}},
+        "yaxis": {
+            **theme.axis,
+            "range": [len(rows) - 0.5, -0.5],
+            "tickmode": "array",
+            "tickvals": list(range(len(rows))),
+            "ticktext": [
+                f"{short_name(name, NAME_LETTERS)} <b>{stat.mean:.1f}</b> "
+                for name, stat in zip(names, stats, strict=True)
+            ],
+        },
+    }
+    means = (f"{name} {stat.mean:.1f}" for name, stat in zip(names, stats, strict=True))
+    return Chart(go.Figure({"data": [trace], "layout": layout}), f"{facts.title}: {', '.join(means)}.")
 
 
 ROW_HEIGHT, OTHER_HEIGHT, SOURCE_LETTERS = 26, 130, 24

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.heatmaps import PanelKind
+from fedcore.results.charts.heatmaps import PanelKind, Place
 from fedcore.results.charts.theme import Chart, Theme
 from fedcore.results.matrices import (
     difference_panel,
@@ -27,6 +27,7 @@ class Heatmaps:
     Attributes:
         fitted: whether the colours of accuracies span the values instead of 0 to 100 %.
         columns: panels beside each other; 0: as many as are usual.
+        marked: a cell of the differences that has a frame.
     """
 
     name: str
@@ -35,12 +36,13 @@ class Heatmaps:
     kind: PanelKind = "accuracy"
     fitted: bool = False
     columns: int = 0
+    marked: Place | None = None
 
     def chart(self, theme: Theme, width: int) -> Chart:
         square = len(self.panels) == 4 and width <= PAPER  # two by two instead of three and one
         columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else SIDE_BY_SIDE)
         if self.kind == "difference":
-            return heatmaps.difference_grid(self.panels, theme, columns, width)
+            return heatmaps.difference_grid(self.panels, theme, columns, width, marked=self.marked)
         return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
