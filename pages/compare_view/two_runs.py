@@ -276,7 +276,7 @@ def _choose_cell(rows: Mapping[str, ComparisonRow], gaps: Mapping[str, Panel], k
 def _answer(
     store: Store, row: ComparisonRow, reference: ComparisonRow, panel: Panel, cell: Place, key: str
 ) -> None:
-    """Draw the images of a cell, or the search for them, which the click on the cell has asked for already."""
+    """Draw the images of a cell, or the search for them, which a click on it has asked for already."""
     model, test_set = panel.rows[cell[1]], panel.columns[cell[2]]
     pairs = _run_pairs(row, reference)
     if not pairs:
