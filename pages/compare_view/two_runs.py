@@ -37,7 +37,7 @@ from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, browser, charts, markup, session
 
-BESIDE_EACH_OTHER = 4
+BESIDE_EACH_OTHER = 3
 """Pictures in a row."""
 Side = tuple[ComparisonRow, RunResult]
 Runs = tuple[RunRow, RunRow]

@@ -43,7 +43,8 @@ LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name;
 TITLE, NAME_LETTER = 24, 5  # pixels: the title of a vertical axis; a letter of a name beside it
 COLOUR_BAR, COLOUR_BAR_GAP = 99, 0.03  # pixels; share of the panels' width, for windows wider than expected
 OVERHANG = 80  # pixels by which the title of a single panel may exceed its width
-CELL = 30  # pixels, height of a row
+CELL, PAPER_CELL = 30, 18  # pixels, height of a row
+PAPER = 500, 700  # pixels: wider than a telephone, and up to a page of paper, which has rows of PAPER_CELL
 FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smallest cell that has one
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
@@ -156,15 +157,16 @@ class _Places:
         self.columns = max(1, min(columns, len(panels)))
         rows = max(1, ceil(len(panels) / self.columns))
         tallest = max((len(p.rows) for p in panels), default=1)
-        self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
-        full = max(7 * CELL, tallest * self._row)
+        row = PAPER_CELL if PAPER[0] < pixels <= PAPER[1] else CELL
+        self._row = row if tallest <= MANY_ROWS else max(4, 1200 // tallest)
+        full = max(7 * row, tallest * self._row)
         of_row = [panels[i * self.columns : (i + 1) * self.columns] for i in range(rows)]
         # the name of a shared row has two lines; a row of panels is as tall as its tallest one
         self._full, self._shared = full, 2 * self._row
         bodies = [self._shared if some and all(p.shared for p in some) else full for some in of_row]
         below = _longest(n for p in panels for n in p.columns)  # they are slanted
         above = NOTE_HEIGHT if notes else 0
-        self._gap = (max(92, 52 + 4 * below) if below else 60) + above
+        self._gap = (max(74, 34 + 4 * below) if below else 60) + above
         self.first_row = bodies[0] if bodies else full
         self._inner = sum(bodies) + (rows - 1) * self._gap
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
@@ -228,7 +230,8 @@ def _grid(
     framed = False
     for i, panel in enumerate(panels):
         ends, nth, note = places.ends(i, panel), str(i + 1) if i else "", notes[i] if notes else None
-        axes |= _panel_axes(panel, theme, nth, ends, i % places.columns == 0)
+        outer = i % places.columns == 0, i + places.columns >= len(panels)
+        axes |= _panel_axes(panel, theme, nth, ends, *outer)
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
@@ -334,8 +337,10 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
     ]
 
 
-def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
-    """Return the two axes of a panel; only the first panel of a row has a title on its vertical axis."""
+def _panel_axes(
+    panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool, last: bool
+) -> dict[str, Any]:
+    """Return the axes of a panel; the first one of a row and the last one of a column have titles."""
     names_x, names_y = _axis_names(panel.columns, 14), _axis_names(panel.rows, MANY_ROWS)
     if panel.shared:
         names_y["ticktext"] = ["all clients<br>share it"]
@@ -348,7 +353,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
         "anchor": f"y{nth}",
         "domain": ends[0],
         **names_x,
-        "title": {"text": panel.column_title, **small},
+        "title": {"text": panel.column_title if last else "", **small},
         "range": [-0.5, max(0.5, len(panel.columns) - 0.5)],
         "tickangle": 0 if longest <= 4 else -35,
     }
