@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
-from fedcore.base.progress import counted
+from fedcore.base.progress import counted, duration
 from fedcore.methods import registry
 from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
@@ -168,10 +168,12 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
                 markup.number(p.megabytes_up, 2),
                 markup.number(p.megabytes_down, 2),
                 markup.esc(p.text),
+                duration(p.loading) if p.run.ended and p.loading else "",
             ]
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
     header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
+    header.append(("Loading, encoding", "num"))
     table = markup.table_html(header, rows, "Progress of the runs")
     if not many:
         return table
