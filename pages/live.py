@@ -167,13 +167,13 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
                 markup.per_cent(r.worst_client),
                 markup.number(p.megabytes_up, 2),
                 markup.number(p.megabytes_down, 2),
-                markup.esc(p.text),
                 duration(p.loading) if p.run.ended and p.loading else "",
+                markup.esc(p.text),
             ]
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
-    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
-    header.append(("Loading, encoding", "num"))
+    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num")]
+    header += [("Loading, encoding", "num"), ("", "prose")]
     table = markup.table_html(header, rows, "Progress of the runs")
     if not many:
         return table

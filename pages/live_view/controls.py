@@ -180,8 +180,6 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         as_launched = session.launch_order_switch()
         split = session.choose(st.radio, "Evaluated on", SPLITS, "live_split")
         stage = session.choose(st.radio, "Models", STAGE_TITLES, "live_stage")
-        offered = {AUTOMATIC: "Automatic", **{str(n): str(n) for n in range(1, 5)}}
-        columns = session.choose(st.selectbox, "Panels per row", offered, "live_columns")
         fitted = st.toggle(
             "Fit colours to the values",
             key="live_fitted",
@@ -207,7 +205,6 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
         charts = [*first, "loss", *(c.key for c in curves.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
-    in_a_row = session.in_a_row(len(panels)) if columns == AUTOMATIC else int(columns)
     with replay:
         until = _until(runs, split, stage)
     return Settings(
@@ -216,7 +213,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         stage=stage,
         fitted=fitted,
         order=order,
-        columns=in_a_row,
+        columns=session.in_a_row(len(panels)),
         charts=tuple(charts),
         until=until,
         theme=session.theme(),
