@@ -287,6 +287,7 @@ def page() -> None:
             st.switch_page("pages/experiments.py", query_params={})
         return
     run = runs[0]
+    session.look_at(run.experiment_id)
     with markup.errors_shown():
         next_attempt = attempt_again(run)
         header(run, next_attempt)

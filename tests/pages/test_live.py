@@ -11,7 +11,6 @@ from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import actions, controls
-from pages.widgets import session
 from pages.widgets.charts import fetching
 from tests.support import fill
 from tests.support.web.live import charts, widget
