@@ -157,9 +157,11 @@ def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
     method = registry.load_all().get(run.method)
     if method is None or overrides(method, "prompts"):
         tabs["Prompt words"] = prompt_words
-    for chart in () if method is None else method.about.field_charts:
-        compared = compare(session.store(), [run.experiment_id], "last")
-        rows = rows_by_field(session.store(), compared, run, chart) if compared.rows else []
+    store = session.store()
+    beside = store.experiments.get(run.experiment_id).runs
+    several = len({r.group_hash for r in beside if r.method == run.method}) > 1
+    for chart in method.about.field_charts if method is not None and several else ():
+        rows = rows_by_field(store, compare(store, [run.experiment_id]), run, chart)
         if len(rows) > 1:
             tabs[chart.title] = partial(field_chart, chart=chart, rows=rows)
     return tabs
