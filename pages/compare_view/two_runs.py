@@ -236,12 +236,12 @@ def draw_differences(
     rows = {g.key: g for g in groups if g.key in gaps}
     key, order = f"pictures_{chart_key}", list(gaps)
 
-    def chosen(cell: browser.CellClick) -> None:
-        if cell.panel < len(order):
-            panel = gaps[order[cell.panel]]
-            st.session_state[f"{key}_method"] = order[cell.panel]
-            st.session_state[f"{key}_model"] = panel.rows[cell.row]
-            st.session_state[f"{key}_set"] = panel.columns[cell.column]
+    def chosen(cell: Place) -> None:
+        panel, row, column = cell
+        if panel < len(order):
+            shown = gaps[order[panel]]
+            names = {"method": order[panel], "model": shown.rows[row], "set": shown.columns[column]}
+            st.session_state.update({f"{key}_{name}": value for name, value in names.items()})
             st.session_state[f"{key}_search"] = True
 
     left, right = st.columns([3, 2])

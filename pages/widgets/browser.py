@@ -9,7 +9,7 @@ processor time). Polling a route is cheaper.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import streamlit as st
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fedcore.base.errors import FedLensError
 from fedcore.results import progress
+from fedcore.results.charts.heatmaps import Place
 from fedcore.store import Store
 from pages.widgets import session
 
@@ -69,22 +70,14 @@ def scripts_of_every_page() -> None:
     _shortcuts("shortcuts", data={"pages": pages})
 
 
-class CellClick(NamedTuple):
-    """The cell that was clicked, by its panel's position in the chart and its row and column there."""
-
-    panel: int
-    row: int
-    column: int
-
-
-def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
+def on_cell_click(chart_key: str, chosen: Callable[[Place], None]) -> None:
     """Call a function with each clicked cell of a heatmap; the page is then drawn again."""
     key = f"cell_click_{chart_key}"
 
     def clicked() -> None:
         cell = st.session_state[key].get("cell")
         if cell is not None:
-            chosen(CellClick(*(int(cell[name]) for name in ("panel", "row", "column"))))
+            chosen((int(cell["panel"]), int(cell["row"]), int(cell["column"])))
 
     _cell_click(key, data={"chart": chart_key}, on_cell_change=clicked)
 

@@ -77,20 +77,11 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
                 "font": {"color": theme.ink if ranked else theme.faint},
             }
         )
-    layout = {
-        **theme.layout,
+    title = f"{quantity}, {unit}: mean and 95 % interval over seeds"
+    layout = _rows_layout(theme, [row.label for row in rows], title) | {
         "annotations": ranks,
         "height": TOOLBAR + MARGIN_PIXELS + ROW_PIXELS * len(rows),
         "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": TOOLBAR + 8, "b": 8},
-        "showlegend": False,
-        "xaxis": {**theme.axis, "title": {"text": f"{quantity}, {unit}: mean and 95 % interval over seeds"}},
-        "yaxis": {
-            **theme.axis,
-            "range": [len(rows) - 0.5, -0.7],
-            "tickmode": "array",
-            "tickvals": list(range(len(rows))),
-            "ticktext": [f"{short_name(row.label, NAME_LETTERS)} " for row in rows],
-        },
     }
     return Chart(go.Figure({"data": data, "layout": layout}), board.finding)
 
@@ -139,25 +130,27 @@ def bar_chart(rows: Sequence[ComparisonRow], metric: Metric, theme: Theme) -> Ch
         ],
         "hovertemplate": hover("%{customdata}"),
     }
-    layout = {
-        **theme.layout,
+    means = [f"{stat.mean:.1f}" for stat in stats]
+    layout = _rows_layout(theme, names, f"{facts.title}, {facts.unit}{intervals}", means) | {
         "height": TOOLBAR + MARGIN_PIXELS + BAR_PIXELS * len(rows),
         "margin": {"l": 8, "r": 16, "t": TOOLBAR, "b": 8},
-        "bargap": 0.25,
-        "xaxis": {**theme.axis, "title": {"text": f"{facts.title}, {facts.unit}{intervals}"}},
-        "yaxis": {
-            **theme.axis,
-            "range": [len(rows) - 0.5, -0.5],
-            "tickmode": "array",
-            "tickvals": list(range(len(rows))),
-            "ticktext": [
-                f"{short_name(name, NAME_LETTERS)} <b>{stat.mean:.1f}</b> "
-                for name, stat in zip(names, stats, strict=True)
-            ],
-        },
     }
-    means = (f"{name} {stat.mean:.1f}" for name, stat in zip(names, stats, strict=True))
-    return Chart(go.Figure({"data": [trace], "layout": layout}), f"{facts.title}: {', '.join(means)}.")
+    said = ", ".join(f"{name} {mean}" for name, mean in zip(names, means, strict=True))
+    return Chart(go.Figure({"data": [trace], "layout": layout}), f"{facts.title}: {said}.")
+
+
+def _rows_layout(theme: Theme, names: Sequence[str], title: str, means: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the layout of a chart with a row for each name, and its mean behind it if given."""
+    texts = [f"{short_name(name, NAME_LETTERS)} " for name in names]
+    if means:
+        texts = [f"{text}<b>{mean}</b> " for text, mean in zip(texts, means, strict=True)]
+    rows = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": texts}
+    return {
+        **theme.layout,
+        "showlegend": False,
+        "xaxis": {**theme.axis, "title": {"text": title}},
+        "yaxis": {**theme.axis, "range": [len(names) - 0.5, -0.7], **rows},
+    }
 
 
 ROW_HEIGHT, OTHER_HEIGHT, SOURCE_LETTERS = 26, 130, 24
