@@ -43,7 +43,7 @@ FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
 
 def draw(shown: ShownComparison) -> None:
     """Draw the files by their purpose: for a paper, for pandas, and for readers."""
-    st.subheader("For my paper", anchor=False)
+    st.header("For my paper", anchor=False)
     wanted = True
     with st.container(horizontal=True, vertical_alignment="bottom"):
         digits = st.segmented_control(
@@ -72,14 +72,14 @@ def draw(shown: ShownComparison) -> None:
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
     st.code(summary_latex(shown.summary(digits, wanted)), language="latex", wrap_lines=True)
-    st.subheader("For pandas", anchor=False)
+    st.header("For pandas", anchor=False)
     background.csv_button(shown.store, shown.experiments, "export_csv", shown.choice)
     with st.expander("More tables", icon=":material/table_rows:"):
         for label, table, format, about in FOR_PANDAS:
             with st.container(horizontal=True, vertical_alignment="center"):
                 _file_button(shown, label, table, format, width=200)
                 st.caption(about)
-    st.subheader("For my supervisor", anchor=False)
+    st.header("For my supervisor", anchor=False)
     with st.container(horizontal=True):
         _archive(
             shown,
@@ -108,7 +108,7 @@ def _draw_bundle(shown: ShownComparison) -> None:
     """Draw the button that makes a bundle in the background, its progress, and the file once it is made."""
     from fedcore.share import make as bundles  # only this tab needs the engine
 
-    st.subheader("For readers who check", anchor=False)
+    st.header("For readers who check", anchor=False)
     store, ids = shown.store, [e.id for e in shown.experiments]
     choice = replace(shown.choice, unfinished=False, digits=ComparisonChoices.digits)
     made = bundles.find(store, ids, choice)

@@ -111,7 +111,7 @@ def bar_chart(rows: Sequence[ComparisonRow], metric: Metric, theme: Theme) -> Ch
     facts, stats = METRICS[metric], [row.stats[metric] for row in rows]
     half = [mean_interval(stat) if stat.n >= MIN_PAIRS else None for stat in stats]
     names = [row.drawn_label for row in rows]
-    intervals = ": mean and 95 % interval over seeds" if any(half) else ""
+    intervals = ", with 95 % interval" if any(half) else ""
     trace = {
         "type": "bar",
         "orientation": "h",
