@@ -125,7 +125,8 @@ RECORD_TITLES = """selector => {
     const text = document.querySelector(selector)?.textContent;
     if (!text || text === last) return;
     last = text;
-    const play = document.querySelector('.st-key-live_play');
+    const play = [...document.querySelectorAll('.st-key-live_play')]
+      .find(element => element.checkVisibility({ visibilityProperty: true }));
     titles.push({ text, focused: play.contains(document.activeElement), button: play.innerText });
   }).observe(document.body, { subtree: true, childList: true, characterData: true });
 }"""
@@ -144,7 +145,7 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     zoom(page, before)
     zoomed = page.locator(GRID).evaluate(STATE)
     page.get_by_role("button", name="Replay").click()
-    play = page.locator(".st-key-live_play button")
+    play = page.get_by_test_id("stPopoverBody").get_by_role("button", name=re.compile("Play|Pause"))
     page.evaluate(RECORD_TITLES, f"{GRID} .annotation-text")
     play.focus()
     page.keyboard.press("Enter")
