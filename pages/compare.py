@@ -1,6 +1,7 @@
 """The page Compare: a comparison of experiments, with a tab for each way to look at it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -10,13 +11,13 @@ from fedcore.config import Experiment
 from fedcore.papers.cells import TableCell
 from fedcore.papers.reproductions import outcome_counts, reasons, reproductions
 from fedcore.results.comparison import config_differences, partial_fields
-from fedcore.share.views import views
+from fedcore.share.views import View, views
 from fedcore.store import Store
 from pages.compare_view import charts as with_controls
 from pages.compare_view import controls, export, summary, two_runs
 from pages.compare_view.controls import ShownComparison
 from pages.compare_view.two_runs import field_html
-from pages.widgets import background, markup, session
+from pages.widgets import background, charts, markup, session
 from pages.widgets.background import report_button
 
 PARTIAL = "Fields that only some methods have"
@@ -28,7 +29,18 @@ CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
     "cost": with_controls.draw_cost,
     "sweep": with_controls.draw_sweep,
 }
-"""The tab of each view."""
+"""Tabs of views with controls; every other view is drawn as in a report."""
+
+
+def draw_view(view: View, shown: ShownComparison) -> None:
+    """Draw the figures of a view, setting by setting."""
+    for i, (setting, title) in enumerate(shown.comparison.settings.items()):
+        st.markdown(f"**{markup.md(title)}**")
+        figures = view.figures(shown.source, setting)
+        for figure in figures:
+            charts.draw_figure(figure, f"compare_{figure.name}_{i}", with_alt=True)
+        if not figures:
+            st.info(view.absent, icon=":material/hourglass_empty:")
 
 
 def draw_published(shown: ShownComparison) -> None:
@@ -156,7 +168,7 @@ def draw_config(shown: ShownComparison) -> None:
 
 TABS: dict[str, Callable[[ShownComparison], None]] = {
     "Summary": summary.draw,
-    **{view.title: CONTROLS[name] for name, view in views().items()},
+    **{view.title: CONTROLS.get(name, partial(draw_view, view)) for name, view in views().items()},
     "Published": draw_published,
     "Config": draw_config,
     "Two runs": two_runs.draw,

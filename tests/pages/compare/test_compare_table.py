@@ -167,11 +167,9 @@ def test_no_difference_is_taken_of_runs_that_were_evaluated_on_other_clients(
         with Recorder(tmp_path / "runs.db", method=method, seed=1, experiment=number) as run:
             run.round(2, accuracy={(c, c): (59, fill.TOTAL) for c in clients})
     for name, compared in (("all", True), ("two", False)):
-        app = open_page("compare", ids=[str(number)], tab="Two runs")
+        app = open_page("compare", ids=[str(number)], tab="Two runs", as_launched="true")
         beside = next(s for s in app.selectbox if s.label == "Beside")
-        chosen = [s.value for s in app.selectbox if s.label == "Run"]
-        if not chosen[0].startswith(name):
-            app = beside.select(next(o for o in beside.options if o.startswith(name))).run()
+        app = beside.select(next(o for o in beside.options if o.startswith(name))).run()
         values = next(t.rows for t in tables(html(app)) if t.label == "Values of both runs")
         (row,) = [r for r in values if r[0] == "Personal accuracy, %"]
         assert (row[3] != "-") is compared
