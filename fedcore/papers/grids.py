@@ -37,6 +37,12 @@ _TAKEN_OFF = {
     "(ours)": re.compile(r"(?<=\S) *(?:\([Oo]urs\)| [Oo]urs)$"),
 }
 """Mark of a cell -> what of its text it is."""
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_DEFINITION = re.compile(
+    r"\\(?:(?:new|renew|provide)command\*?|def)\s*\{?\\([A-Za-z]+)\}?\s*(?:\[(\d)\])?"
+    rf"(?:\[([^\]]*)\])?((?:#\d)*)\s*({_BRACES})"
+)
+"""Definition of a command: name, number of arguments, default of the first, arguments of ``def``, body."""
 _TABULAR = {"tabular": "[{", "tabular*": "{[{", "tabularx": "{[{", "tabulary": "{[{", "longtable": "[{"}
 """Environments that are tables, with the form of their arguments."""
 
@@ -385,31 +391,34 @@ def _joined(words: list[str], most: int, is_name: Callable[[str], bool]) -> list
 
 
 _SHOWN: dict[str, tuple[str, int | None]] = {
-    **dict.fromkeys(("textbf", "mathbf", "bm", "boldsymbol", "underline", "uline", "ul"), ("{", 0)),
-    **dict.fromkeys(("textit", "emph", "mbox", "text", "textrm", "textsc", "textsf", "texttt"), ("{", 0)),
-    **dict.fromkeys(("mathrm", "mathit", "mathsf", "ensuremath", "fbox", "hbox", "num"), ("{", 0)),
-    **dict.fromkeys(("makecell", "thead", "shortstack"), ("*[{", 2)),
-    **dict.fromkeys(("cite", "citep", "citet", "citealp"), ("*[[{", None)),
-    **dict.fromkeys(("cellcolor", "color", "columncolor", "rowcolor"), ("[{", None)),
-    **dict.fromkeys(("label", "vspace", "hspace", "phantom", "hphantom", "vphantom", "noalign"), ("{", None)),
-    **dict.fromkeys(("arrayrulecolor", "cline", "hhline", "Xhline", "setlength", "fontsize"), ("{", None)),
-    **dict.fromkeys(("footnote", "tablefootnote", "tnote"), ("{", None)),
-    **dict.fromkeys(("addlinespace", "footnotemark"), ("[", None)),
-    "specialrule": ("{{{", None),
-    "rule": ("[{{", None),
-    "textcolor": ("[{{", 2),
-    "colorbox": ("{{", 1),
-    "rotatebox": ("[{{", 2),
-    "scalebox": ("{[{", 2),
-    "resizebox": ("*{{{", 3),
-    "raisebox": ("{[[{", 3),
-    "parbox": ("[{{", 2),
-    "textsuperscript": ("{", 0),
-    "textsubscript": ("{", 0),
-    "multicolumn": ("{{{", 2),
-    "multirow": ("[{[{[{", 5),
-    "subfloat": ("[{", 1),
-    "caption": ("*[{", None),
+    name: (form, shown)
+    for form, shown, names in (
+        ("{", 0, "textbf mathbf bm boldsymbol underline uline ul textit emph mbox text textrm textsc textsf"),
+        ("{", 0, "texttt mathrm mathit mathsf ensuremath fbox hbox num textsuperscript textsubscript"),
+        ("*[{", 2, "makecell thead shortstack"),
+        ("[{{", 2, "textcolor rotatebox parbox"),
+        ("{{", 1, "colorbox"),
+        ("{[{", 2, "scalebox"),
+        ("*{{{", 3, "resizebox"),
+        ("{[[{", 3, "raisebox"),
+        ("{{{", 2, "multicolumn"),
+        ("[{[{[{", 5, "multirow"),
+        ("[{", 1, "subfloat"),
+        ("*[{", None, "caption"),
+        ("*[[{", None, "cite citep citet citealp"),
+        ("[{", None, "cellcolor color columncolor rowcolor"),
+        (
+            "{",
+            None,
+            "label vspace hspace phantom hphantom vphantom noalign arrayrulecolor cline hhline Xhline",
+        ),
+        ("{", None, "fontsize footnote tablefootnote tnote"),
+        ("[", None, "addlinespace footnotemark"),
+        ("{{", None, "setlength"),
+        ("{{{", None, "specialrule"),
+        ("[{{", None, "rule"),
+    )
+    for name in names.split()
 }
 """Command -> the form of its arguments, and the position of the one that is printed in the table."""
 _MARKS = {
@@ -442,7 +451,8 @@ class _Latex:
 
     def __init__(self, marks: Counter[str]) -> None:
         self.marks = marks
-        self.macros: dict[str, tuple[int, str | None, str]] = {}
+        self.macros: dict[str, tuple[int, str, str]] = {}
+        self.depth = 0
         self.comments: list[str] = []
         self.plain = latex2text.LatexNodes2Text(math_mode="text")
 
@@ -450,7 +460,7 @@ class _Latex:
         context = latexwalker.get_default_latex_context_db()
         macros = [macrospec.MacroSpec(name, form) for name, (form, _) in _SHOWN.items()]
         macros += [
-            macrospec.std_macro(name, default is not None, count)
+            macrospec.std_macro(name, bool(default), count)
             for name, (count, default, _) in self.macros.items()
         ]
         tables = [macrospec.EnvironmentSpec(name, form) for name, form in _TABULAR.items()]
@@ -467,44 +477,14 @@ class _Latex:
     def tables(self, text: str) -> tuple[list[_Found], list[str]]:
         """Return the tables of a source, and its lines of cells that are commented out."""
         text = re.sub(r"\\cmidrule *(\([^)]*\))? *\{[^}]*\}", "", text)
-        text = self.expanded(text)
+        for name, count, default, numbered, body in _DEFINITION.findall(text):
+            self.macros[name] = int(count or len(numbered) // 2), default, body
+        text = _DEFINITION.sub("", text)
         found = list(self.collected(self.nodes(text), ""))
         if not found:
             body = re.sub(r"\\(begin|end)\{(table|tabular)[*xy]?\}(\[[^\]]*\])?", "", text)
             found = list(self.collected(self.nodes(f"\\begin{{tabular}}{{}}{body}\\end{{tabular}}"), ""))
         return found, self.comments
-
-    def expanded(self, text: str) -> str:
-        """Return the text with its own commands replaced by what they stand for."""
-        text = re.sub(r"\\(?:renew|provide|DeclareRobust)[cC]ommand\*?", r"\\newcommand", text)
-        text = re.sub(
-            r"\\def *\\([A-Za-z]+)((?:#\d)*) *(?=\{)",
-            lambda m: f"\\newcommand{{\\{m[1]}}}" + (f"[{len(m[2]) // 2}]" if m[2] else ""),
-            text,
-        )
-        for _ in range(10):
-            own = ("newcommand", *self.macros)
-            changes = list(_outermost(self.nodes(text), own))
-            if not changes:
-                return text
-            for node in reversed(changes):
-                body = self.define(node) if node.macroname == "newcommand" else self.body_of(node)
-                text = text[: node.pos] + body + text[node.pos + node.len :]
-            if len(text) > 2_000_000:
-                break
-        raise FedLensError("a command of the LaTeX source stands for itself; replace it by its text", "table")
-
-    def define(self, node: Any) -> str:
-        _, name, count, default, body = [_verbatim(argument) for argument in node.nodeargd.argnlist]
-        self.macros[(name or "").strip("{}\\ ")] = int(count or 0), default, body or ""
-        return ""
-
-    def body_of(self, node: Any) -> str:
-        _, default, body = self.macros[node.macroname]
-        given = [_verbatim(argument) for argument in (node.nodeargd.argnlist if node.nodeargd else ())]
-        for i, text in enumerate(given, start=1):
-            body = body.replace(f"#{i}", (default or "") if text is None else text)
-        return body
 
     def collected(self, nodes: Sequence[Any], caption: str) -> Iterator[_Found]:
         for node in nodes:
@@ -580,6 +560,18 @@ class _Latex:
                 out += "&" if node.specials_chars == "&" else self.plain.nodelist_to_text([node])
         return out
 
+    def own(self, name: str, arguments: Sequence[Any]) -> str:
+        """Return what a command that the text defines prints."""
+        _, default, body = self.macros[name]
+        for i, argument in enumerate(arguments, start=1):
+            body = body.replace(f"#{i}", default if argument is None else argument.latex_verbatim())
+        if self.depth > 20:
+            raise FedLensError(f"the command \\{name} stands for itself; replace it by its text", "table")
+        self.depth += 1
+        printed = self.text(self.nodes(body))
+        self.depth -= 1
+        return printed
+
     def macro(self, node: Any, following: Any) -> str:
         name = node.macroname
         if mark := _MARKS.get(name):
@@ -587,6 +579,8 @@ class _Latex:
         if name in _SYMBOL_MACROS:
             return _SYMBOL_MACROS[name]
         arguments = node.nodeargd.argnlist if node.nodeargd else []
+        if name in self.macros:
+            return self.own(name, arguments)
         if name in ("textsuperscript", "textsubscript"):
             return ("^" if name == "textsuperscript" else "_") + _OPEN + self.text(arguments) + _CLOSE
         if name in _SHOWN:
@@ -602,20 +596,3 @@ class _Latex:
             self.marks[f"\\{name}, which the text does not define"] += 1
             return "" if getattr(following, "nodelist", None) is not None else name
         return ""
-
-
-def _outermost(nodes: Sequence[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield the commands of these names that stand in no other one, in the order of the text."""
-    for node in nodes:
-        if getattr(node, "macroname", "") in names:
-            yield node
-        elif node is not None:
-            arguments = getattr(getattr(node, "nodeargd", None), "argnlist", None) or []
-            yield from _outermost([*arguments, *(getattr(node, "nodelist", None) or [])], names)
-
-
-def _verbatim(argument: Any) -> str | None:
-    if argument is None:
-        return None
-    text: str = argument.latex_verbatim()
-    return text[1:-1] if argument.isNodeType(latexwalker.LatexGroupNode) else text

@@ -41,7 +41,9 @@ _HEADINGS: dict[str, Role] = {
     "classes": "target",
     "metric": "metric",
     **dict.fromkeys(("method", "algorithm", "approach", "strategy"), "method"),
-    **dict.fromkeys(("venue", "pub", "reference", "paper", "link", "config", "script", "year"), "ignored"),
+    **dict.fromkeys(
+        ("venue", "pub", "reference", "cite", "paper", "link", "config", "script", "year"), "ignored"
+    ),
     **dict.fromkeys(("code", "log", "checkpoint", "download", "weights"), "ignored"),
 }
 """Word in the heading of a column of texts -> the role of the column."""
@@ -65,6 +67,8 @@ _MEASURE = re.compile(
 )
 _SETTING = re.compile(r"[=αβμτε<>≤]|shot|iid|\bdir|client|round|%|^[-+]?\d+(\.\d+)?$", re.I)
 _BACKBONE = re.compile(r"vit|rn-?\d|resnet|[bl]/\d\d|convnext|swin|deit", re.I)
+_TRANSFER = re.compile(r"\w+ ?(?:-|→|->|⇒) ?\w+")
+"""Heading that names the domain that is trained on and the one that is tested on."""
 _MEASURED = re.compile(r"(.+?)[ (]+(?:zero-shot )?(?:acc\.?|accuracy|top-?1)[)% .]*(?:\(%\))?", re.I)
 """Heading that names a data set and its accuracy."""
 _GAIN = re.compile(r"Δ|↑|\bgains?\b|improvement|\bdelta\b", re.I)
@@ -252,7 +256,9 @@ def _usual(texts: Sequence[str], votes: Mapping[str, int], taken: set[str]) -> s
         return best
     if "method" not in taken and "dataset" in taken:
         return "method"
-    short = all(len(_key(text)) < 3 or _is_average(text) for text in texts)
+    domains = [text for text in texts if not _is_average(text)]
+    short = all(len(_key(text)) < 3 for text in domains)
+    short |= len(domains) > 2 and all(map(_TRANSFER.fullmatch, domains))
     if "target" not in taken and (short or ("dataset" in taken and any(map(_is_average, texts)))):
         return "target"
     return "setting" if taken & {"dataset", "metric", best} else "dataset"
