@@ -22,7 +22,7 @@ _ARROWS = "↑↓▲▼△"
 _GAIN = re.compile(
     rf"([-+]?{_ONE}%?(?: ?± ?{_ONE})?)"
     rf"( ?\( ?[-+{_ARROWS}] ?{_ONE} ?%?\)| ?\( ?{_ONE} ?%? ?[{_ARROWS}]\)"
-    rf"| [-+]{_ONE}%?| ?[{_ARROWS}][-+]?{_ONE}%?)"
+    rf"| [-+]{_ONE}%?| ?[{_ARROWS}] ?[-+]?{_ONE}%?)"
 )
 _SYMBOLS = re.compile(f"[†‡§¶\N{ASTERISK OPERATOR}⋆★☆♠♣♦♥◇{_ARROWS}]")
 _BREAK = "\x03"
@@ -194,7 +194,7 @@ def _clean(text: str, marks: Counter[str]) -> str:
     def script(match: re.Match[str]) -> str:
         inner = (match[2] if match[2] is not None else match[3]).strip()
         behind_number = text[: match.start()].rstrip("% ")[-1:].isdigit()
-        if text[: match.start()].endswith(tuple(_ARROWS)):
+        if text[: match.start()].rstrip().endswith(tuple(_ARROWS)):
             return inner
         spread = re.fullmatch(rf"\(?(±|\+/?-)? ?({_ONE}) ?%?\)?", inner)
         if spread and (spread[1] or (match[1] == "_" and behind_number)):
@@ -202,7 +202,7 @@ def _clean(text: str, marks: Counter[str]) -> str:
         if behind_number and re.fullmatch(rf"\(?[-+{_ARROWS}] ?{_ONE} ?%? ?[{_ARROWS}]?\)?", inner):
             marks["gains"] += 1
             return ""
-        if match[1] == "^" and (not inner[1:] or not re.search(r"\w", inner)):
+        if match[1] == "^" and (not inner[1:] if behind_number else not re.search(r"\w", inner)):
             marks["footnote marks"] += bool(inner)
             return ""
         return match[1] + inner
@@ -439,7 +439,7 @@ _SYMBOL_MACROS = {
 }
 _DECLARATIONS = re.compile(
     "bf(series)?|it(shape)?|em|rm(family)?|sf(family)?|tt(family)?|sc(shape)?|mdseries|upshape|normalfont|tiny|"
-    "(script|footnote|normal)size|small|[lL]arge|centering|raggedright|arraybackslash|xspace|strut|noindent|"
+    "(script|footnote|normal)size|small|[lL]arge|centering|raggedright|arraybackslash|(x|en)space|strut|noindent|"
     "(h|top|mid|bottom)(line|rule)|end(first|last)?(head|foot)|hfill|left|right|[bB]ig|"
     "(display|text|script)style|(line|text|column)width"
 )

@@ -57,17 +57,17 @@ _METRICS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("unseen", "unseenclasses"), ("new", "new accuracy")),
     **dict.fromkeys(("h", "hm", "harmonicmean", "hmean"), (AVERAGE, "harmonic mean")),
     **dict.fromkeys(("acc", "accuracy", "top1", "top1acc", "top1accuracy", "testacc"), ("", "accuracy")),
-    **dict.fromkeys(("testaccuracy", "acc1", "serveraccuracy"), ("", "accuracy")),
+    **dict.fromkeys(("testaccuracy", "acc1"), ("", "accuracy")),
 }
 """Printed name of a metric, as ``_key`` writes it -> its target, if it has one, and its usual name."""
 _MEASURE = re.compile(
     r"\bf1|auroc|auc|fpr|precision|recall|flops|epochs?|param|\btime|latency|memory|loss|\bece\b|mcc|top-?\d|acc"
-    r"(uracy|\b)|size|communication|miou|bleu|rouge|cider|meteor",
+    r"(uracy|\b)|size|communication|miou|bleu|rouge|cider|meteor|\brmse|\bmae|\bmse|\bmrr|@\d+$|\bmap\b|\bnds\b",
     re.I,
 )
 _SETTING = re.compile(r"[=αβμτε<>≤]|shot|iid|\bdir|client|round|%|^[-+]?\d+(\.\d+)?$", re.I)
 _BACKBONE = re.compile(r"vit|rn-?\d|resnet|[bl]/\d\d|convnext|swin|deit", re.I)
-_TRANSFER = re.compile(r"\w+ ?(?:-|→|->|⇒) ?\w+")
+_TRANSFER = re.compile(r"(\w+) ?(?:-|→|->|⇒) ?(\w+)")
 """Heading that names the domain that is trained on and the one that is tested on."""
 _MEASURED = re.compile(r"(.+?)[ (]+(?:zero-shot )?(?:acc\.?|accuracy|top-?1)[)% .]*(?:\(%\))?", re.I)
 """Heading that names a data set and its accuracy."""
@@ -204,7 +204,8 @@ def _role_of(title: str, cells: Sequence[str], before: Sequence[Role]) -> Role:
     if not cells:
         return "ignored"
     votes = Counter(filter(None, map(_field_of, cells)))
-    named = next((role for word, role in _HEADINGS.items() if word in title.lower()), None)
+    about = title.lower().partition("(")[0]
+    named = next((role for word, role in _HEADINGS.items() if word in about), None)
     voted = votes.most_common(1)[0][0] if votes and votes.most_common(1)[0][1] * 2 >= len(cells) else None
     role: Role = named or voted or "setting"  # type: ignore[assignment]
     return "setting" if role in before and role != "ignored" else role
@@ -219,7 +220,9 @@ def _names(grid: Grid, columns: Sequence[int], roles: Sequence[Role]) -> dict[in
     votes = [Counter(filter(None, map(_field_of, dict.fromkeys(level.values())))) for level in levels]
     for level, own in zip(levels, votes, strict=True):
         others = {name for other in votes for name in other if other[name] > own[name]}
-        usual = _usual(list(dict.fromkeys(level.values())), own, {*roles, *others, *_given(found)})
+        own = Counter({name: count for name, count in own.items() if name not in others})
+        taken = {*roles, *(others - {"metric"}), *_given(found)}
+        usual = _usual(list(dict.fromkeys(level.values())), own, taken)
         for i, text in level.items():
             name = _field_of(text)
             rare = name in ("setting", "backbone", "method") or usual == "method"
@@ -254,11 +257,13 @@ def _usual(texts: Sequence[str], votes: Mapping[str, int], taken: set[str]) -> s
     best = max(votes, key=lambda name: votes[name], default="")
     if best and best not in taken and not (best == "setting" and any(map(_is_average, texts))):
         return best
-    if "method" not in taken and "dataset" in taken:
+    if "dataset" in taken and not taken & {"method", "setting"}:
         return "method"
     domains = [text for text in texts if not _is_average(text)]
-    short = all(len(_key(text)) < 3 for text in domains)
-    short |= len(domains) > 2 and all(map(_TRANSFER.fullmatch, domains))
+    short = bool(domains) and all(len(_key(text)) < 3 for text in domains)
+    transfers = [match.groups() for text in domains if (match := _TRANSFER.fullmatch(text))]
+    trained, tested = zip(*transfers, strict=True) if len(transfers) == len(domains) > 2 else ((), ())
+    short |= bool({*trained} & {*tested})
     if "target" not in taken and (short or ("dataset" in taken and any(map(_is_average, texts)))):
         return "target"
     return "setting" if taken & {"dataset", "metric", best} else "dataset"
@@ -352,6 +357,8 @@ def joined(readings: Sequence[Reading], paper: str) -> tuple[PublishedValue, ...
 
 def _label(title: str, text: str) -> str:
     """Return what a cell says about its line; a number needs its heading."""
+    if text in EMPTY:
+        return ""
     return f"{title} {text}" if NUMBER.fullmatch(text) else text
 
 

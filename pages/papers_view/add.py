@@ -10,7 +10,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
-from fedcore.papers.grids import Grid
+from fedcore.papers.grids import EMPTY, Grid
 from fedcore.papers.layout import tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
@@ -230,8 +230,8 @@ def _source_html(grid: Grid, reading: Reading) -> str:
         for j, text in enumerate(line):
             value = reading.places.get((i, j))
             said = f"{value.cell}: {value.text}" if value else ""
-            kept = esc(text) if value or j in reading.labels else f"<s>{esc(text)}</s>"
-            cells += f'<td title="{esc(said)}">{kept}</td>'
+            kept = value or j in reading.labels or text in EMPTY
+            cells += f'<td title="{esc(said)}">{esc(text) if kept else f"<s>{esc(text)}</s>"}</td>'
         html += f"<tr>{cells}</tr>"
     return scrolled_table(html, "As pasted")
 

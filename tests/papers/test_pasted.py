@@ -119,7 +119,7 @@ def test_an_undefined_command_with_two_numbers_gives_no_invented_one() -> None:
 
 HTML = """<table><thead><tr><th rowspan="2">Method</th><th colspan="2">PACS</th><th rowspan="2">Avg</th></tr>
 <tr><th>A</th><th>C</th></tr></thead>
-<tr><td rowspan="2"><b>CLIP</b><sup>1</sup></td><td>80.1<sub>&plusmn;0.2</sub></td>
+<tr><td rowspan="2"><b>CLIP</b><sup>†</sup></td><td>80.1<sub>&plusmn;0.2</sub></td>
 <td>70.2</td><td>75.15</td></tr>
 <tr><td>81.1</td><td>-</td><td>&minus;</td></tr></table>"""
 
@@ -180,6 +180,28 @@ def test_methods_may_be_columns_and_data_sets_rows() -> None:
         ("DTD", "", "CLIP", "new", "new accuracy", "59.9"),
         ("DTD", "", "CLIP", "avg", "harmonic mean", "56.4"),
     ]
+
+
+HEADINGS = (
+    ("A - W,W - A,A - D,Avg", {"target"}),
+    ("IN-V2,IN-A,IN-R,OOD Average", {"dataset"}),
+    ("0,15,30,Avg", {"target"}),
+    ("0.1,0.5,1.0", {"setting"}),
+    ("ViT-B/16,RN50", {"backbone"}),
+    ("DTD Acc.,EuroSAT Acc.,Epochs", {"dataset", "metric"}),
+    ("Cifar10 IID,Cifar10 Non-IID", {"dataset", "setting"}),
+    ("FedAvg,FedProx,Base", {"method"}),
+)
+
+
+@pytest.mark.parametrize(("heads", "fields"), HEADINGS, ids=[heads for heads, _ in HEADINGS])
+def test_a_line_of_headings_names_one_field(heads: str, fields: set[str]) -> None:
+    label = "Dataset" if fields == {"method"} else "Method"
+    (grid,) = pasted.read(f"{label},{heads}\nA{',80.1' * (heads.count(',') + 1)}")
+    columns = pasted.guess(grid)
+    assert {name for column in columns for name in column.names} == fields
+    assert columns[0].role == label.lower()
+    assert [c.role for c in columns if c.role != "value"][1:] == (["setting"] if "Epochs" in heads else [])
 
 
 def test_blocks_of_one_table_have_headings_of_their_own() -> None:
