@@ -100,7 +100,10 @@ def read(text: str, is_name: Callable[[str], bool]) -> list[Grid]:
     marks: Counter[str] = Counter()
     latex = re.search(r"(?<!\\)&", text) and re.search(r"\\\\|\\[a-z]+rule|\\hline", text)
     if latex:
-        found, comments = _Latex(marks).tables(text)
+        try:
+            found, comments = _Latex(marks).tables(text)
+        except RecursionError:
+            raise FedLensError("the LaTeX has too many braces within braces; simplify it", "table") from None
     elif "<tr" in text.lower() or sum("|" in line for line in lines) > 1:
         found, comments = [*_html(text, marks), *_markdown(text, marks)], []
     else:
@@ -157,20 +160,18 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
         ):
             heads += 1
         body: list[list[str]] = []
-        title, after_title = "", False
+        titles: list[str] = []
+        following: list[
+            str
+        ] = []  # those that no line has come after yet: they replace as many of the inner ones
         for line in part[heads:]:
             named = set(filter(None, line))
-            if (
-                len(named) == 1
-                and (len(line) > 2 or not line[1])
-                and not NUMBER.fullmatch(named.copy().pop())
-            ):
-                title = ", ".join(filter(None, (title, *named))) if after_title else "".join(named)
-                after_title = True
+            if len(named) == 1 and (len(line) > 2 or not line[1]) and not NUMBER.fullmatch(min(named)):
+                following += named
             else:
-                body.append([title, *line])
-                after_title = False
-        left = [f"line without values: {title}"] if after_title else []
+                titles, following = [*titles[: max(len(titles) - len(following), 0)], *following], []
+                body.append([", ".join(titles), *line])
+        left = [f"line without values: {title}" for title in following]
         if body and len(part[0]) > 1:
             first = 0 if any(line[0] for line in body) else 1
             named_heads = [["", *line][first:] for line in part[:heads]]
@@ -225,27 +226,31 @@ def _clean(text: str, marks: Counter[str]) -> str:
 
 
 class _Html(HTMLParser):
-    """Collects the rows of tables, or the text of a cell."""
+    """Collects the rows of tables, or the text of a cell; the ends of cells need not be written."""
 
     def __init__(self, marks: Counter[str]) -> None:
         super().__init__()
         self.marks = marks
         self.tables: list[list[list[Cell]]] = []
         self.heads: list[int] = []
-        self.spans = (1, 1)
+        self.spans: tuple[int, int] | None = None
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("table", "tr", "td", "th"):
+            self.end_cell()
         if tag == "table":
             self.tables.append([])
             self.heads.append(0)
         elif tag == "tr" and self.tables:
             self.tables[-1].append([])
-        elif tag in ("td", "th"):
+        elif tag in ("td", "th") and self.tables and self.tables[-1]:
             given = dict(attrs)
             sizes = (given.get(name) or "1" for name in ("colspan", "rowspan"))
             columns, rows = (int(size) if size.isdigit() else 1 for size in sizes)
             self.text, self.spans = "", (min(columns, 200) or 1, min(rows, LARGEST) or 1)
+            if tag == "th" and self.tables[-1][-1]:  # not the name of a line
+                self.heads[-1] = len(self.tables[-1])
         elif tag in ("sub", "sup"):
             self.text += {"sub": "_", "sup": "^"}[tag] + _OPEN
         elif tag == "br":
@@ -254,15 +259,18 @@ class _Html(HTMLParser):
             self.marks[mark] += 1
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th") and self.tables and self.tables[-1]:
-            self.tables[-1][-1].append(Cell(_inline(self.text, self.marks, html=False), *self.spans))
-            if tag == "th" and len(self.tables[-1][-1]) > 1:
-                self.heads[-1] = len(self.tables[-1])
+        if tag in ("table", "tr", "td", "th"):
+            self.end_cell()
         elif tag in ("sub", "sup"):
             self.text += _CLOSE
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+    def end_cell(self) -> None:
+        if self.spans is not None:
+            self.tables[-1][-1].append(Cell(_inline(self.text, self.marks, html=False), *self.spans))
+        self.spans = None
 
 
 def _html(text: str, marks: Counter[str]) -> list[_Found]:

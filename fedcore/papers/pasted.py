@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
@@ -114,9 +115,10 @@ def is_long(grid: Grid) -> bool:
     return set(COLUMNS) == set(grid.heads[0])
 
 
-def read(text: str) -> list[Grid]:
+@lru_cache(maxsize=8)  # a page reads its text again in each of its runs
+def read(text: str) -> tuple[Grid, ...]:
     """Read the tables that were copied from a page, a spreadsheet, a PDF, Markdown, LaTeX or a CSV file."""
-    return grids.read(text, lambda words: _key(words) in _known()["dataset"])
+    return tuple(grids.read(text, lambda words: _key(words) in _known()["dataset"]))
 
 
 def _key(text: str) -> str:

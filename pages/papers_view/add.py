@@ -108,7 +108,7 @@ def _source() -> tuple[dict[str, object], str]:
     return fields, adding.key_of(title) if title else ""
 
 
-def _grids() -> list[Grid]:
+def _grids() -> Sequence[Grid]:
     """Draw the text, upload and choice of tables; return the chosen ones, none while there is no text."""
     kinds = ["csv", "tsv", "txt", "md", "tex", "html"]
     upload = st.file_uploader("Upload a file", type=kinds, key="add_file")
@@ -122,7 +122,7 @@ def _grids() -> list[Grid]:
             except UnicodeDecodeError:
                 why = "the file is not UTF-8 text; save it as UTF-8, or paste it"
                 raise FedLensError(why, "file") from None
-        found = pasted.read(text) if text.strip() else []
+        found = pasted.read(text) if text.strip() else ()
         if len(found) < 2:
             return found
         chosen = st.multiselect(

@@ -131,6 +131,7 @@ def test_html_keeps_spans_and_decimals() -> None:
     assert grid.titles == ["Method", "PACS > A", "PACS > C", "Avg"]
     assert grid.lines[0] == ("CLIP", "80.1 ± 0.2", "70.2", "75.15")
     assert pasted.read(HTML)[0].lines[1][:2] == ("CLIP", "81.1")
+    assert pasted.read(HTML.replace("</td>", "").replace("</tr>", "")) == pasted.read(HTML)
 
 
 def test_markdown_has_headings_of_two_lines_stacked_cells_and_rules_between_lines() -> None:
@@ -204,6 +205,27 @@ def test_a_line_of_headings_names_one_field(heads: str, fields: set[str]) -> Non
     assert [c.role for c in columns if c.role != "value"][1:] == (["setting"] if "Epochs" in heads else [])
 
 
+def test_a_title_between_lines_is_a_setting_and_an_inner_one_replaces_the_inner_one() -> None:
+    row = "{} & 1.5 & 2.5 \\\\\n"
+    title = "\\multicolumn{{3}}{{l}}{{{}}} \\\\\n"
+    lines = [
+        ("Zero-shot", 0),
+        ("A", 1),
+        ("1 shot", 0),
+        ("training-free", 0),
+        ("A", 1),
+        ("trained", 0),
+        ("B", 1),
+    ]
+    text = "".join((row if is_row else title).format(name) for name, is_row in lines)
+    found = read("Method & DTD & EuroSAT \\\\ \\midrule\n" + text)
+    assert [v[1:3] for v in found[::2]] == [
+        ("Zero-shot", "A"),
+        ("1 shot, training-free", "A"),
+        ("1 shot, trained", "B"),
+    ]
+
+
 def test_blocks_of_one_table_have_headings_of_their_own() -> None:
     text = (
         r"& \multicolumn{2}{c}{DTD} \\ & Base & New \\ \midrule CoOp & 1.5 & 2.5 \\ \midrule"
@@ -244,7 +266,16 @@ def test_a_command_that_stands_for_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\\begin{tabular}{l", "& \\\\ &", "<table><tr>", "| |\n| |", "\\hline & {", "$&\\\\"]
+    "text",
+    [
+        "\\begin{tabular}{l",
+        "& \\\\ &",
+        "<table><tr>",
+        "| |\n| |",
+        "\\hline & {",
+        "$&\\\\",
+        "\\\\ & " + "{" * 5000,
+    ],
 )
 def test_a_broken_text_is_an_error_in_words(text: str) -> None:
     with pytest.raises(FedLensError):
