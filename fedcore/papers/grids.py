@@ -48,7 +48,7 @@ _TABULAR = {"tabular": "[{", "tabular*": "{[{", "tabularx": "{[{", "tabulary": "
 
 
 @dataclass(frozen=True)
-class Cell:
+class SourceCell:
     """A cell as written; ``rows`` is negative if it spans lines above."""
 
     text: str
@@ -117,7 +117,7 @@ def read(text: str, is_name: Callable[[str], bool]) -> list[Grid]:
     return grids
 
 
-def _filled(rows: Sequence[Sequence[Cell]], has_empty: bool) -> list[list[str]]:
+def _filled(rows: Sequence[Sequence[SourceCell]], has_empty: bool) -> list[list[str]]:
     """Return lines of equal length, in which a spanning cell stands in all of its places.
 
     Args:
@@ -231,7 +231,7 @@ class _Html(HTMLParser):
     def __init__(self, marks: Counter[str]) -> None:
         super().__init__()
         self.marks = marks
-        self.tables: list[list[list[Cell]]] = []
+        self.tables: list[list[list[SourceCell]]] = []
         self.heads: list[int] = []
         self.spans: tuple[int, int] | None = None
         self.text = ""
@@ -269,7 +269,7 @@ class _Html(HTMLParser):
 
     def end_cell(self) -> None:
         if self.spans is not None:
-            self.tables[-1][-1].append(Cell(_inline(self.text, self.marks, html=False), *self.spans))
+            self.tables[-1][-1].append(SourceCell(_inline(self.text, self.marks, html=False), *self.spans))
         self.spans = None
 
 
@@ -319,7 +319,7 @@ def _markdown(text: str, marks: Counter[str]) -> list[_Found]:
         if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
             found[-1].lines.append([_inline(cell, marks) for cell in cells])
     for table in found:
-        table.lines = _filled([[*map(Cell, row)] for row in table.lines], has_empty=True)
+        table.lines = _filled([[*map(SourceCell, row)] for row in table.lines], has_empty=True)
     return found
 
 
@@ -529,7 +529,7 @@ class _Latex:
         lines = _filled([[self.spanning(cell) for cell in row] for row in rows], has_empty=True)
         return _Found(lines, caption, heads if 0 < heads <= 3 and heads < len(lines) - 1 else 1)
 
-    def spanning(self, nodes: Sequence[Any]) -> Cell:
+    def spanning(self, nodes: Sequence[Any]) -> SourceCell:
         """Return a cell with the places that it spans."""
         columns = rows = 1
         inner = list(nodes)
@@ -545,7 +545,7 @@ class _Latex:
                 rows = count
             content = getattr(arguments[-1], "nodelist", None) or arguments[-1:]
             inner = [*inner[: inner.index(span)], *content, *inner[inner.index(span) + 1 :]]
-        return Cell(self.cell_of(inner), columns, rows)
+        return SourceCell(self.cell_of(inner), columns, rows)
 
     def text(self, nodes: Sequence[Any]) -> str:
         """Return what is printed."""
