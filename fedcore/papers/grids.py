@@ -161,9 +161,7 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
             heads += 1
         body: list[list[str]] = []
         titles: list[str] = []
-        following: list[
-            str
-        ] = []  # those that no line has come after yet: they replace as many of the inner ones
+        following: list[str] = []  # titles without a line yet; they replace as many of the inner ones
         for line in part[heads:]:
             named = set(filter(None, line))
             if len(named) == 1 and (len(line) > 2 or not line[1]) and not NUMBER.fullmatch(min(named)):
