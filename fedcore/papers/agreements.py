@@ -29,8 +29,6 @@ FAR_POINTS, FAR_SPREADS, FAR_ANYWAY = 3.0, 3.0, 8.0
 8 points always counts: a printed +- of ten points or more is over clients, not over seeds."""
 STATED = ("backbone", "training", "classes", "partition", "clients")
 """Parts that two values of the same nominal setting must not state differently. Rounds may differ."""
-USUAL_SHOTS = "16"
-"""Images per class that is assumed if a source states none, as nearly all sources use it."""
 
 
 @dataclass(frozen=True)
@@ -199,32 +197,29 @@ def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         stated = [(value, literature.setting_of(value)) for value in group]
         for value, setting in stated:
             others = [
-                (other, theirs)
+                other
                 for other, theirs in stated
                 if library.find(other.paper).work != library.find(value.paper).work
                 and _one_setting(setting, theirs)
-                and _is_far(value, other)
             ]
-            if others:
-                other, theirs = max(others, key=lambda found: abs(found[0].value - value.value))
-                silent = [v for v, stated_by in ((value, setting), (other, theirs)) if not stated_by["shots"]]
-                assumed = ""
-                if len(silent) == 1:
-                    title = library.find(silent[0].paper).title
-                    assumed = f"; {title} states no images per class, and {USUAL_SHOTS} are assumed"
-                yield Finding(
-                    value,
-                    "far apart",
-                    f"prints {value.text}, and {other.source} {other.text} for the same setting as far as "
-                    f"both state it: {abs(value.value - other.value):.2f} points apart{assumed}",
+            far = [other for other in others if _is_far(value, other)]
+            if far and 2 * len(far) >= len(others):
+                other = max(far, key=lambda found: abs(found.value - value.value))
+                shots = f"{setting['shots']} images per class" if setting["shots"] else "no training"
+                text = (
+                    f"{library.find(value.paper).title_of(value.table)} prints {value.text}, and "
+                    f"{other.source} {other.text}, both with {shots} and nothing else stated differently: "
+                    f"{abs(value.value - other.value):.2f} points apart"
                 )
+                yield Finding(value, "far apart", text)
 
 
 def _one_setting(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-    """Return whether two settings do not contradict each other in what both state."""
+    """Return whether both state the same images per class, or train nothing, and differ in nothing stated."""
+    same_shots = first["shots"] == second["shots"] and (first["shots"] or first["training"] == "zero-shot")
     return (
-        first["detail"] == second["detail"]
-        and (first["shots"] or USUAL_SHOTS) == (second["shots"] or USUAL_SHOTS)
+        bool(same_shots)
+        and first["detail"] == second["detail"]
         and all(first[part] == second[part] for part in STATED if first[part] and second[part])
     )
 

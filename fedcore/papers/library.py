@@ -139,6 +139,7 @@ class TableNotes(_PaperPart):
     columns: str = ""
     headings: dict[str, ListedHeadings] = Field({}, description="Headings that no field of a value has")
     spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
+    spread_from: str = Field("", description="What the source says of it and where, as a clause")
     why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
     cells: tuple[tuple[str, ...], ...] = Field(
         (), description="A table without values that runs could give, as printed; its first row has headings"

@@ -43,7 +43,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield tmp_path / "runs.db"
     shutil.rmtree(tmp_path / "runs.db.papers", ignore_errors=True)
     adding.use(tmp_path / "runs.db")
-    assert len(published.load_all()) == 9227
+    assert len(published.load_all()) == 9213
 
 
 def folder(
