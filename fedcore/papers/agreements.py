@@ -124,23 +124,18 @@ def _tail(cells: int, equal: int, chance: float) -> float:
 def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that equal another source's to the last digit, and rows that differ by a constant only.
 
-    A row is quoted if chance would hardly give as many equal cells anywhere among all compared rows;
-    otherwise the finding says that the equality may be chance.
+    A row is quoted if chance would hardly give as many equal cells anywhere among all compared rows.
     """
     matches = _matches(values)
     certain = {(m.papers, m.first.baseline) for m in matches if m.expected < BY_CHANCE}
     copied: dict[PublishedValue, dict[str, _Match]] = defaultdict(dict)
-    chance: dict[PublishedValue, _Match] = {}
     for match in matches:
         if match.first.paper.work == match.second.paper.work:  # editions of one work print the same values
             continue
-        for row, other in match.sides:
-            for place in match.equal:
-                value = row.cells[place]
-                if (match.papers, row.baseline) in certain:
-                    copied[value][other.paper.title] = match
-                elif value not in chance or chance[value].expected > match.expected:
-                    chance[value] = match
+        if (match.papers, match.first.baseline) in certain:
+            for row, other in match.sides:
+                for place in match.equal:
+                    copied[row.cells[place]][other.paper.title] = match
     for value, by_title in copied.items():
         best = min(by_title.values(), key=lambda m: m.expected)
         yield Finding(
@@ -149,17 +144,6 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             f"{value.mean_text} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
             f"({len(best.equal)} of {len(best.shared)} cells of the row are equal): not measured again",
         )
-    for value, match in chance.items():
-        if value not in copied:
-            (other,) = (row for row, mine in match.sides if mine.paper.key == value.paper)
-            yield Finding(
-                value,
-                "perhaps chance",
-                f"{value.mean_text} is printed by {other.paper.title} too, in {len(match.equal)} of "
-                f"{len(match.shared)} shared cells of the row. Perhaps chance: among all rows that were "
-                "compared, chance gives "
-                f"about {match.expected:{'.2f' if match.expected < 1 else ',.0f'}} such equalities",
-            )
     yield from _shifted(matches)
 
 
@@ -207,7 +191,7 @@ def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 other = max(far, key=lambda found: abs(found.value - value.value))
                 shots = f"{setting['shots']} images per class" if setting["shots"] else "no training"
                 text = (
-                    f"{library.find(value.paper).title_of(value.table)} prints {value.text}, and "
+                    f"{value.source} prints {value.text}, and "
                     f"{other.source} {other.text}, both with {shots} and nothing else stated differently: "
                     f"{abs(value.value - other.value):.2f} points apart"
                 )

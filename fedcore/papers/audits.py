@@ -32,7 +32,7 @@ from fedcore.results.statistics import group_by
 
 SOURCE = "ImageNet"
 """Data set that models are trained on before a transfer; some averages over the others include it."""
-FEWEST_ROWS, FEWEST_CELLS = 3, 4
+FEWEST_ROWS, FEWEST_CELLS = 3, 5
 POWER = 0.5
 """Shares are not tested if a larger part of all values would pass, since that would say little."""
 SINGLE_ROUNDING = 0.005
@@ -137,9 +137,10 @@ def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             if test.text and (test.certain or test.kind == "other rule" or 2 * right >= len(group)):
                 others = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
                 others = "" if test.kind == "other rule" else others
-                title = library.find(test.value.paper).title_of(test.value.table)
-                text = f"{title} prints {test.value.mean_text} for {test.value.method}, {test.text}{others}"
-                yield Finding(test.value, test.kind, text)
+                text = (
+                    f"{test.value.source} prints {test.value.mean_text} for {test.value.method}, {test.text}"
+                )
+                yield Finding(test.value, test.kind, text + others)
 
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
@@ -298,7 +299,7 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         for value, number in given.items():
             if not _near(number, value):
                 text = (
-                    f"{paper.title_of(value.table)} prints {value.mean_text} for {value.method}, and {name} "
+                    f"{value.source} prints {value.mean_text} for {value.method}, and {name} "
                     f"of the means over {', '.join(chosen)} is {number:.2f}; {right} other rows of the "
                     "table follow from these"
                 )
@@ -351,46 +352,28 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 
 def repeated_rows(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield rows of a table that equal another method's in each of several cells, averages aside."""
-    cells = [
-        v for v in values if v.target != "avg" and not is_average(v.dataset) and literature.is_accuracy(v)
-    ]
-    for table in group_by(cells, lambda v: (v.table, v.setting, v.backbone)).values():
+    """Yield rows of several cells that equal another method's row of their table in each cell."""
+    accuracies = filter(literature.is_accuracy, values)
+    for table in group_by(accuracies, lambda v: (v.table, v.setting, v.backbone)).values():
         by_row = group_by(table, lambda v: v.method)
         rows = {m: {(v.dataset, v.target, v.metric): v.value for v in row} for m, row in by_row.items()}
         for first, second in combinations(rows, 2):
             if len(rows[first]) >= FEWEST_CELLS and rows[first] == rows[second]:
-                title = library.find(table[0].paper).title_of(table[0].table)
+                text = f"prints the same {len(rows[first])} values for {first} and {second}"
                 for value in (*by_row[first], *by_row[second]):
-                    other = second if value.method == first else first
-                    text = f"{title} prints the same {len(rows[first])} values for {value.method} and {other}"
-                    yield Finding(value, "repeated row", text)
-
-
-@dataclass(frozen=True)
-class _TestSet:
-    """A line of ``test_sets.csv``: the images behind an accuracy.
-
-    Attributes:
-        runs: runs behind a value as the values themselves show it; None: as the source says.
-        unless: methods whose values are not shares of these images, as printed and with ``*``.
-    """
-
-    images: int
-    runs: int | None
-    unless: tuple[str, ...]
+                    yield Finding(value, "repeated row", f"{value.source} {text}")
 
 
 @cache
-def test_sets() -> dict[tuple[str, str, str, str], _TestSet]:
-    """Return the test sets by the name of the sets, data set, quantity and domain (empty for all of them)."""
+def test_sets() -> dict[tuple[str, ...], dict[str, str]]:
+    """Return the lines of ``test_sets.csv`` by name of the sets, data set, quantity and domain.
+
+    ``images`` are those behind an accuracy, and ``runs`` the runs as the values themselves show it; empty: as
+    the source says. Values of the methods in ``unless`` are not shares of these images.
+    """
     with (FOLDER / "test_sets.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            (row["test_sets"], row["dataset"], row["quantity"], row["target"]): _TestSet(
-                int(row["images"]), int(row["runs"]) if row["runs"] else None, tuple(row["unless"].split())
-            )
-            for row in csv.DictReader(file)
-        }
+        lines = list(csv.DictReader(file))
+    return {(x["test_sets"], x["dataset"], x["quantity"], x["target"]): x for x in lines}
 
 
 def test_set_of(value: PublishedValue) -> tuple[int, int] | None:
@@ -398,11 +381,11 @@ def test_set_of(value: PublishedValue) -> tuple[int, int] | None:
     stated = literature.protocol(value)
     domain = "" if value.target in WHOLE_SETS else value.target
     place = stated.tested_on, literature.dataset(value), literature.quantity(value), domain
-    found = test_sets().get(place)
-    if found is None or (found.unless and library.matches(value.method, found.unless)):
+    line = test_sets().get(place)
+    if line is None or (line["unless"] and library.matches(value.method, tuple(line["unless"].split()))):
         return None
-    runs = found.runs or stated.runs
-    return None if runs is None else (found.images, runs)
+    runs = int(line["runs"] or 0) or stated.runs
+    return None if runs is None else (int(line["images"]), runs)
 
 
 def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -416,14 +399,12 @@ def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         nearest = tested and nearest_shares(value, *tested)
         if tested and nearest:
             images, runs = tested
-            title = library.find(value.paper).title_of(value.table)
-            yield Finding(
-                value,
-                "impossible share",
-                f"{title} prints {value.mean_text} for {value.method}, which is not the accuracy of "
-                f"{'a run' if runs == 1 else f'the mean of {runs} runs'} on {images:,} test images; the "
-                f"nearest are {nearest[0]:.2f} and {nearest[1]:.2f}",
+            of_runs = "a run" if runs == 1 else f"the mean of {runs} runs"
+            text = (
+                f"{value.source} prints {value.mean_text} for {value.method}, which is not the accuracy of "
+                f"{of_runs} on {images:,} test images; the nearest are {nearest[0]:.2f} and {nearest[1]:.2f}"
             )
+            yield Finding(value, "impossible share", text)
 
 
 def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
@@ -469,5 +450,5 @@ def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                     f"most {largest:.2f}"
                 )
         if text:
-            title = paper.title_of(value.table)
-            yield Finding(value, "impossible ±", f"{title} prints {value.text} for {value.method}; {text}")
+            text = f"{value.source} prints {value.text} for {value.method}; {text}"
+            yield Finding(value, "impossible ±", text)

@@ -269,7 +269,6 @@ FindingKind = Literal[
     "repeated row",
     "impossible share",
     "impossible ±",
-    "perhaps chance",
     "shifted",
     "far apart",
     "quoted from",
@@ -281,10 +280,9 @@ FINDINGS: dict[FindingKind, str] = {
     "repeated row": "two methods of a table have the same value in every cell",
     "impossible share": "no number of right answers on a test set of that size gives the value",
     "impossible ±": "a spread that the number of runs cannot have",
-    "perhaps chance": "equal to another source to the last digit, as chance alone gives somewhere",
     "shifted": "differs by a constant from a source that is identical in all other rows",
     "far apart": "another source prints a much different value for the same stated setting",
-    "quoted from": "equal to the last digit to other sources in more cells than chance gives; no warning",
+    "quoted from": "equal to the last digit to other sources in more cells than chance gives",
 }
 """Kind of finding, as cells name it -> its meaning."""
 FINDING_COLUMNS = (*COLUMNS, "kind", "text")
@@ -301,7 +299,7 @@ class Finding:
     @property
     def warns(self) -> bool:
         """Whether it says that something is wrong, and not only where a value comes from."""
-        return self.kind not in ("other rule", "perhaps chance", "quoted from")
+        return self.kind not in ("other rule", "quoted from")
 
 
 def findings_text(found: Iterable[Finding]) -> str:
