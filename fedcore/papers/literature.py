@@ -124,7 +124,7 @@ class Pair:
             return f"{named}; {spans}."
         why = f"Values of one quantity differ in {listed([*reasons])}"
         return (
-            f"{named}: {spans}. {why if reasons else 'No stated part of the settings explains the spread'}."
+            f"{named}; {spans}. {why if reasons else 'No stated part of the settings explains the spread'}."
         )
 
     @property
