@@ -179,7 +179,7 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     rows += [["Method", markup.esc(f"{of.variant.title} of the preset {of.preset}")] for of in sources]
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
-    rows += [[f"Audit, {found.kind}", markup.esc(found.text)] for found in findings_of(value)]
+    rows += [["Audit", markup.esc(f"{found.kind}: {found.text}")] for found in findings_of(value)]
     rows.append(["Source", source_html(library.find(value.paper))])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
     weights: dict[str, str] = {}

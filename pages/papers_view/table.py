@@ -44,11 +44,11 @@ def draw_html(html: str, key: str) -> str | None:
 def source_html(paper: Paper) -> str:
     """Return a source's title, authors, venue and links, and from what its values were read, as HTML."""
     pages = {paper.identifier: paper.address, paper.link: paper.link}
-    links = [f'<a href="{esc(to)}" target="_blank">{esc(name)}</a>' for name, to in pages.items() if to]
+    style = 'target="_blank" style="color: inherit"'
+    links = [f'<a href="{esc(to)}" {style}>{esc(name)}</a>' for name, to in pages.items() if to]
     where = ", ".join(links) or "no address found"
-    read = f"{library.KINDS[paper.kind]}{paper.read_from and f' ({paper.read_from})'}"
-    title = esc(paper.full_title or paper.title)
-    return f"<b>{title}</b>. {esc(paper.citation)}; {where}. Read from {esc(read)}."
+    title, read = paper.full_title or paper.title, paper.read_from or library.KINDS[paper.kind]
+    return f"<b>{esc(title)}</b>. {esc(paper.citation)}; {where}. Read from {esc(read)} ({paper.kind})."
 
 
 def table_html(
