@@ -133,14 +133,15 @@ def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     tested = group_by([*_averages(values), *_combinations(values)], lambda test: test.where)
     for group in tested.values():
         right = sum(not test.text or test.kind == "other rule" for test in group)
+        follow = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
         for test in group:
-            if test.text and (test.certain or test.kind == "other rule" or 2 * right >= len(group)):
-                others = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
-                others = "" if test.kind == "other rule" else others
+            if test.text and (test.certain or 2 * right >= len(group)):
                 text = (
                     f"{test.value.source} prints {test.value.mean_text} for {test.value.method}, {test.text}"
                 )
-                yield Finding(test.value, test.kind, text + others)
+                yield Finding(
+                    test.value, test.kind, text + (follow if test.kind == "does not follow" else "")
+                )
 
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
@@ -257,7 +258,7 @@ def _combined(
     single = _averaged(printed, _same_row(printed, values))
     if len(single) > 1 and follows(printed, single, fmean):
         other = f"the mean of its {len(single)} data sets' values; {text.removeprefix('and ')}"
-        return _Tested(printed, where, other, "other rule")
+        return _Tested(printed, where, other, "other rule", certain=True)
     if above or given - printed.value > RULES_APART:
         return _Tested(printed, where, text, certain=True)
     if len(single) > 1 and all(

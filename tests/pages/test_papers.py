@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
-from fedcore.papers import adding
+from fedcore.papers import adding, library
 from fedcore.papers.cells import Availability, TableCell, fillings, table_cells
 from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
@@ -136,6 +136,8 @@ def test_the_dialog_says_what_speaks_for_and_against_comparing(
     assert not app.exception
     said = [shown(caption).replace("\\", "") for caption in app.caption]
     assert any(expected in text for text in said), said
+    address = library.find(values[place].paper).address
+    assert any(f'<a href="{address}"' in html.proto.body for html in app.get("html"))
 
 
 def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened, tmp_path: Path) -> None:

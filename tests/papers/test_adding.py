@@ -272,7 +272,7 @@ def test_findings_are_stored_and_nothing_is_audited_when_they_are_read(db, tmp_p
     adding.use(tmp_path / "none.db")
     capsys.readouterr()
     assert main(["papers", "audit", "mine", "--db", str(db)]) == 1
-    said = "does not follow: Mine, Table 1, DTD, Mine, avg, harmonic mean: prints 71.57"
+    said = "does not follow, DTD, Mine, avg, harmonic mean: Mine, Table 1 prints 71.57 for Mine"
     assert capsys.readouterr().out.startswith(said)
     (value,) = published.of_paper("mine")
     assert published.findings_of(value) == found and not published.findings_of(published.load("mine")[0])
