@@ -90,10 +90,6 @@ FORMULAS: dict[Formula, tuple[str, Callable[[Sequence[float]], float]]] = {
 """Formula -> its name in a sentence, and the rule."""
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
 def follows(
     printed: PublishedValue, parts: Sequence[PublishedValue], rule: Callable[[Sequence[float]], float]
 ) -> bool:
@@ -114,7 +110,7 @@ class _Tested:
         where: the cells whose rule is one: a table's averages, or the harmonic means of a source.
         text: what follows from the parts instead; empty if the value follows from them.
         kind: of the finding, if the text is not empty.
-        certain: the value is impossible by any rule, whatever the other cells follow.
+        certain: the finding holds by any rule, whatever the other cells follow.
     """
 
     value: PublishedValue
@@ -136,12 +132,9 @@ def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         follow = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
         for test in group:
             if test.text and (test.certain or 2 * right >= len(group)):
-                text = (
-                    f"{test.value.source} prints {test.value.mean_text} for {test.value.method}, {test.text}"
-                )
-                yield Finding(
-                    test.value, test.kind, text + (follow if test.kind == "does not follow" else "")
-                )
+                printed = f"{test.value.source} prints {test.value.mean_text} for {test.value.method}"
+                others = follow if test.kind == "does not follow" else ""
+                yield Finding(test.value, test.kind, f"{printed}, {test.text}{others}")
 
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
