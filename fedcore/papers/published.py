@@ -269,6 +269,7 @@ FindingKind = Literal[
     "repeated row",
     "impossible share",
     "impossible ±",
+    "perhaps chance",
     "shifted",
     "far apart",
     "quoted from",
@@ -282,6 +283,7 @@ FINDINGS: dict[FindingKind, str] = {
     "impossible ±": "a spread that the number of runs cannot have",
     "shifted": "differs by a constant from a source that is identical in all other rows",
     "far apart": "another source prints a much different value for the same stated setting",
+    "perhaps chance": "equal to another source, as chance alone gives somewhere; stored by version 1.0 only",
     "quoted from": "equal to the last digit to other sources in more cells than chance gives",
 }
 """Kind of finding, as cells name it -> its meaning."""
@@ -299,7 +301,7 @@ class Finding:
     @property
     def warns(self) -> bool:
         """Whether it says that something is wrong, and not only where a value comes from."""
-        return self.kind not in ("other rule", "quoted from")
+        return self.kind not in ("other rule", "perhaps chance", "quoted from")
 
 
 def findings_text(found: Iterable[Finding]) -> str:
