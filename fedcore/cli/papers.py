@@ -62,7 +62,7 @@ def add(
     path = _use(db)
     paper, found = adding.add(user_path(folder, "folder"), path)
     for finding in found:
-        print(f"{finding.kind}, {finding.value.cell}: {finding.text}")
+        print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
 
 
@@ -136,7 +136,7 @@ def audit(
     papers = library.papers() if name is None else [library.find(name, "name").key]
     found = [f for paper in papers for of_value in of_paper(paper).values() for f in of_value]
     for finding in found:
-        print(f"{finding.kind}, {finding.value.cell}: {finding.text}")
+        print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
     for kind, meaning in FINDINGS.items():
         if counts[kind]:

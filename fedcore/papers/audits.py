@@ -124,14 +124,14 @@ def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield averages and combined metrics that do not follow from the printed values they are made of.
 
     A source may average data sets that its table does not show, or compute a mean otherwise. A rule is
-    therefore only held against a value if at least as many cells of its kind follow the rule as do not.
+    therefore only held against one of several values of its kind if at least half of them follow the rule.
     """
     tested = group_by([*_averages(values), *_combinations(values)], lambda test: test.where)
     for group in tested.values():
         right = sum(not test.text or test.kind == "other rule" for test in group)
         follow = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
         for test in group:
-            if test.text and (test.certain or 2 * right >= len(group)):
+            if test.text and (test.certain or len(group) == 1 or 2 * right >= len(group)):
                 printed = f"{test.value.source} prints {test.value.mean_text} for {test.value.method}"
                 others = follow if test.kind == "does not follow" else ""
                 yield Finding(test.value, test.kind, f"{printed}, {test.text}{others}")
