@@ -101,7 +101,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     values["backbone"] = fields.backbone_fields(draft.backbone, values["data"], f"{key}.backbone", errors)
     errors.place("backbone")
     values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
-    values["methods"] = methods.method_fields(values["data"], key, errors)
+    values["methods"] = methods.method_fields(values["data"], values["backbone"], key, errors)
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
     device_names = {d.id: d.name for d in devices.list_devices()}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ import streamlit as st
 
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
-from fedcore.base.files import ASSETS, PROJECT
+from fedcore.base.files import ASSETS, PROJECT, user_path
 from fedcore.base.progress import counted, defer_slow_work
-from fedcore.clip.specs import spoken
+from fedcore.clip.specs import backbone_spec, spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
+from fedcore.data.images import EMBEDDINGS
+from fedcore.data.readers.embeddings import class_file
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
-from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.methods.hyperparameters import FROM_TEXTS, MethodConfig
 from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.inputs import FieldErrors
@@ -50,9 +52,12 @@ def guide(method: str) -> str:
     return _LINK.sub(r"\1", _GENERATED.sub("", page[head.end() :])).strip() if head else ""
 
 
-def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> list[dict[str, object]]:
-    """Draw the choice of methods and the hyper-parameters of each; ``data`` is the form's data part."""
+def method_fields(
+    data: Mapping[str, object], backbone: Mapping[str, Any], key: str, errors: FieldErrors
+) -> list[dict[str, object]]:
+    """Draw the choice of methods and the hyper-parameters of each, for these parts of the form."""
     methods = drafts.available_methods()
+    without = () if _has_class_vectors(data, backbone) else (FROM_TEXTS,)
     st.multiselect(
         "Methods",
         list(methods),
@@ -80,7 +85,8 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
         )
         if box.open:  # a closed form is not drawn: the browser takes a second for 100 widgets
             with box:
-                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", errors)
+                place = f"{key}.{entry.uid}.{entry.version}"
+                _method_form(entry, method, data, without, place, errors)
         elif len(entries) == 1:  # several have the table
             _changes(entry, method)
         errors.place(f"methods.{i}")
@@ -97,6 +103,17 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
     return [entry.content() for entry in entries]
 
 
+def _has_class_vectors(data: Mapping[str, Any], backbone: Mapping[str, Any]) -> bool:
+    """Return whether classes have vectors from texts, with which a classifier can start."""
+    try:
+        if data["name"] == EMBEDDINGS:
+            root = data.get("root")
+            return root is None or class_file(user_path(root, "data.root").resolve()).is_file()
+        return backbone_spec(backbone["name"], backbone.get("pretrained")).class_texts != "none"
+    except FedLensError:  # which the plan reports
+        return True
+
+
 def _changes(entry: MethodDraft, method: type[Method]) -> None:
     """Name the hyper-parameters that differ from the paper's."""
     paper = inputs.default_values(method.Config)
@@ -110,7 +127,12 @@ def _changes(entry: MethodDraft, method: type[Method]) -> None:
 
 
 def _method_form(
-    entry: MethodDraft, method: type[Method], data: Mapping[str, object], key: str, errors: FieldErrors
+    entry: MethodDraft,
+    method: type[Method],
+    data: Mapping[str, object],
+    without: Collection[str],
+    key: str,
+    errors: FieldErrors,
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
@@ -130,7 +152,8 @@ def _method_form(
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(text_editor, data, errors)}
-    entry.config = inputs.config_form(method.Config, entry.config, key, editors, f"methods.{entry.name}")
+    path = f"methods.{entry.name}"
+    entry.config = inputs.config_form(method.Config, entry.config, key, editors, path, without)
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
