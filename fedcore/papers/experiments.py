@@ -4,6 +4,7 @@ A ``runs.toml`` maps printed methods to methods and hyper-parameters of FedLens,
 to its names, and gives the experiments that reproduce the tables.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -84,6 +85,7 @@ class MeanOverDataSets(PrintedRule):
 class PresetFields(BaseModel, extra="allow", frozen=True):
     """The fields of an experiment; those that are completed before it is made are checked."""
 
+    each: tuple[str, ...] = ()
     like: str | None = None
     notes: str = ""
     methods: tuple[str | dict[str, Any], ...] = ()
@@ -102,9 +104,11 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
         means: rules of values that are means over data sets, of which the first that is about a value holds.
         texts: parts of notes that experiments share, in place of ``{NAME}``.
         entries: label -> the method that experiments name by its label.
+        each: lists of words by name.
         presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
             it gives none; ``methods`` may be labels of ``entries``; ``reproduces`` is of this paper where it
-            names none.
+            names none. One with ``each`` stands for several, in which ``{word}`` is replaced in turn by the
+            words of a list, or of several (``"one two"``), in all combinations with those of the next.
     """
 
     data: dict[str, str] = {}
@@ -115,8 +119,9 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     means: tuple[MeanOverDataSets, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
+    each: dict[str, tuple[dict[str, Any], ...]] = {}
     presets: dict[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], PresetFields
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._{}-]*$")], PresetFields
     ] = {}
 
     @field_validator("texts")
@@ -144,13 +149,32 @@ def read_runs(paper: Paper) -> PrintedRuns:
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given = read_runs(paper)
-    return {name: _experiment(name, given, paper) for name in given.presets}
+    given, where = read_runs(paper), str(paper.folder / RUNS_FILE)
+    presets = _written_out(given, where)
+    return {name: _experiment(name, presets, given, paper, f"{where}, preset '{name}'") for name in presets}
 
 
-def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
-    where = f"{paper.folder / RUNS_FILE}, preset '{name}'"
-    fields = _fields(name, given, where, ())
+def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
+    """Return the fields of each preset; one with ``each`` is written out for every combination of words."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, preset in given.presets.items():
+        if unknown := [one for names in preset.each for one in names.split() if one not in given.each]:
+            raise FedLensError(f"{where}, preset '{name}': no list '{unknown[0]}' in [each]; add it", "each")
+        text = json.dumps({name: preset.model_dump(exclude_unset=True, exclude={"each"})})
+        lists = ([row for one in names.split() for row in given.each[one]] for names in preset.each)
+        for rows in itertools.product(*lists):
+            made = text
+            for word, value in (pair for row in rows for pair in row.items()):
+                made = made.replace(f'"{{{word}}}"', json.dumps(value))
+                made = made.replace(f"{{{word}}}", json.dumps(str(value))[1:-1])
+            found |= json.loads(made)
+    return found
+
+
+def _experiment(
+    name: str, presets: Mapping[str, dict[str, Any]], given: PrintedRuns, paper: Paper, where: str
+) -> Experiment:
+    fields = _fields(name, presets, where, ())
     unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
     if unknown:
         raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
@@ -167,12 +191,14 @@ def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
         raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
 
 
-def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    if name not in given.presets or name in seen:
+def _fields(
+    name: str, presets: Mapping[str, dict[str, Any]], where: str, seen: tuple[str, ...]
+) -> dict[str, Any]:
+    if name not in presets or name in seen:
         raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
-    fields = given.presets[name].model_dump(exclude_unset=True)
+    fields = dict(presets[name])
     parent = fields.pop("like", None)
-    return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
+    return fields if parent is None else _merged(_fields(parent, presets, where, (*seen, name)), fields)
 
 
 def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class _OwnFiles:
                 self.files[place], self._places[path] = found, place
                 return place
         self.missing[name] = None
-        return f"{METHODS}/lost/{name}"
+        return self._places.setdefault(path, f"{METHODS}/lost/{name}")
 
 
 def _place(name: str) -> str:
