@@ -168,6 +168,8 @@ def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
                 made = made.replace(f'"{{{word}}}"', json.dumps(value))
                 made = made.replace(f"{{{word}}}", json.dumps(str(value))[1:-1])
             found |= json.loads(made)
+    if left := next((name for name in found if "{" in name), None):
+        raise FedLensError(f"{where}: no list of preset '{left}' gives this word; name it in 'each'", "each")
     return found
 
 

@@ -179,12 +179,15 @@ rounds = 3
 data = { name = "food101", split = "official" }
 notes = "Mine. {WHY}"
 methods = ["Prompt FL"]
-[presets.table1]
+[each]
+tables = [{ table = "1", shots = 4, who = "Mi\\"ne" }]
+[presets."table{table}"]
+each = ["tables"]
 like = "general"
-name = "Mine, Food101"
-data = { shots = 4 }
+name = "{who}, Food101"
+data = { shots = "{shots}" }
 backbone = { name = "ViT-B-16", pretrained = "openai" }
-reproduces = [{ table = "1" }]
+reproduces = [{ table = "{table}" }]
 """
 
 
@@ -192,6 +195,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n", runs=RUNS)
     adding.add(made, db)
     preset = experiments.preset("mine/table1")
+    assert preset.name == 'Mi"ne, Food101'
     assert (preset.rounds, preset.data.shots, preset.data.split, preset.notes) == (
         3,
         4,
@@ -210,6 +214,8 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
             "'like' names 'table1', which is not another preset",
         ),
         (RUNS.replace('methods = ["Prompt FL"]', 'methods = ["X"]'), "no method 'X' in [entries]; add it"),
+        (RUNS.replace('each = ["tables"]', 'each = ["rows"]'), "no list 'rows' in [each]; add it"),
+        (RUNS.replace('table = "1", s', "s"), "preset 'table{table}' gives this word; name it in 'each'"),
         (RUNS.replace("rounds = 3", "rounds = -3"), "preset 'general'"),
         (RUNS.replace("[texts]", "[text]"), "runs.toml: "),
     ):
