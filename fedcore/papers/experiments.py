@@ -11,16 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_line
 from fedcore.base.files import ASSETS
 from fedcore.config import CohortConfig, Experiment, backbone_names, load
 from fedcore.papers import library
 from fedcore.papers.library import RUNS_FILE, Paper
-
-_LONGEST_NOTES = 100_000
-_TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
 class PrintedRule(BaseModel, extra="forbid", frozen=True):
@@ -102,7 +99,7 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
         methods: rules of printed methods, of which the first that is about a value holds.
         local: rules of the metric ``local``, of which the first that is about a value holds.
         means: rules of values that are means over data sets, of which the first that is about a value holds.
-        texts: parts of notes that experiments share, in place of ``{NAME}``.
+        texts: parts of notes that experiments share, in place of ``{NAME}``; each may name those above it.
         entries: label -> the method that experiments name by its label.
         each: lists of words by name.
         presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
@@ -123,17 +120,6 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     presets: dict[
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._{}-]*$")], PresetFields
     ] = {}
-
-    @field_validator("texts")
-    @classmethod
-    def _not_nested(cls, texts: dict[str, str]) -> dict[str, str]:
-        """Refuse texts that name each other in a circle, which would never end."""
-        for name, text in texts.items():
-            for _ in texts:
-                text = _replaced(text, texts)
-                if len(text) > _LONGEST_NOTES or name in _TEXT.findall(text):
-                    raise ValueError(f"{name} holds itself")
-        return texts
 
 
 @library.cached
@@ -157,6 +143,7 @@ def experiments(paper: Paper) -> dict[str, Experiment]:
 def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
     """Return the fields of each preset; one with ``each`` is written out for every combination of words."""
     found: dict[str, dict[str, Any]] = {}
+    texts = dict(reversed(given.texts.items()))  # each may name those above it
     for name, preset in given.presets.items():
         if unknown := [one for names in preset.each for one in names.split() if one not in given.each]:
             raise FedLensError(f"{where}, preset '{name}': no list '{unknown[0]}' in [each]; add it", "each")
@@ -164,12 +151,16 @@ def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
         lists = ([row for one in names.split() for row in given.each[one]] for names in preset.each)
         for rows in itertools.product(*lists):
             made = text
-            for word, value in (pair for row in rows for pair in row.items()):
+            for word, value in (pair for row in (*rows, texts) for pair in row.items()):
                 made = made.replace(f'"{{{word}}}"', json.dumps(value))
                 made = made.replace(f"{{{word}}}", json.dumps(str(value))[1:-1])
+            if left := re.search(r"\{\w+\}", made):
+                raise FedLensError(
+                    f"{where}, preset '{name}': {left[0]} is neither in [texts], above the text that names "
+                    "it, nor a word of the lists in 'each'; correct it",
+                    "each",
+                )
             found |= json.loads(made)
-    if left := next((name for name in found if "{" in name), None):
-        raise FedLensError(f"{where}: no list of preset '{left}' gives this word; name it in 'each'", "each")
     return found
 
 
@@ -184,9 +175,6 @@ def _experiment(
         {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
     ]
     fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
-    fields["notes"] = fields.get("notes", "")
-    while (replaced := _replaced(fields["notes"], given.texts)) != fields["notes"]:
-        fields["notes"] = replaced
     try:
         return Experiment(**fields)
     except ValidationError as error:
@@ -210,10 +198,6 @@ def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str,
         if isinstance(value, dict) and isinstance(general.get(key), dict)
     }
     return {**general, **special, **both}
-
-
-def _replaced(text: str, texts: Mapping[str, str]) -> str:
-    return _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)
 
 
 def _naming(work: str) -> list[PrintedRuns]:

@@ -18,11 +18,11 @@ from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import backbone_spec, spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
-from fedcore.data.images import EMBEDDINGS
+from fedcore.data.images import GIVEN
 from fedcore.data.readers.embeddings import class_file
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
-from fedcore.methods.hyperparameters import FROM_TEXTS, MethodConfig
+from fedcore.methods.hyperparameters import FROM_TEXTS, LEARNED_PROMPT, MethodConfig
 from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.inputs import FieldErrors
@@ -57,7 +57,7 @@ def method_fields(
 ) -> list[dict[str, object]]:
     """Draw the choice of methods and the hyper-parameters of each, for these parts of the form."""
     methods = drafts.available_methods()
-    without = () if _has_class_vectors(data, backbone) else (FROM_TEXTS,)
+    without = _cannot_run(data, backbone)
     st.multiselect(
         "Methods",
         list(methods),
@@ -103,15 +103,15 @@ def method_fields(
     return [entry.content() for entry in entries]
 
 
-def _has_class_vectors(data: Mapping[str, Any], backbone: Mapping[str, Any]) -> bool:
-    """Return whether classes have vectors from texts, with which a classifier can start."""
+def _cannot_run(data: Mapping[str, Any], backbone: Mapping[str, Any]) -> set[str]:
+    """Return the options of hyper-parameters that need a text tower, or class vectors, which are not here."""
     try:
-        if data["name"] == EMBEDDINGS:
-            root = data.get("root")
-            return root is None or class_file(user_path(root, "data.root").resolve()).is_file()
-        return backbone_spec(backbone["name"], backbone.get("pretrained")).class_texts != "none"
+        spec, root = backbone_spec(backbone["name"], backbone.get("pretrained")), data.get("root")
+        given = root is not None and class_file(user_path(root, "data.root").resolve()).is_file()
     except FedLensError:  # which the plan reports
-        return True
+        return set()
+    lacking = {FROM_TEXTS} if spec.class_texts == "none" and not (spec.name == GIVEN and given) else set()
+    return lacking | ({LEARNED_PROMPT} if spec.is_black_box else set())
 
 
 def _changes(entry: MethodDraft, method: type[Method]) -> None:

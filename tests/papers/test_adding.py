@@ -215,7 +215,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
         ),
         (RUNS.replace('methods = ["Prompt FL"]', 'methods = ["X"]'), "no method 'X' in [entries]; add it"),
         (RUNS.replace('each = ["tables"]', 'each = ["rows"]'), "no list 'rows' in [each]; add it"),
-        (RUNS.replace('table = "1", s', "s"), "preset 'table{table}' gives this word; name it in 'each'"),
+        (RUNS.replace('table = "1", s', "s"), "{table} is neither in [texts]"),
         (RUNS.replace("rounds = 3", "rounds = -3"), "preset 'general'"),
         (RUNS.replace("[texts]", "[text]"), "runs.toml: "),
     ):
@@ -331,8 +331,11 @@ def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(db, tmp_path) ->
 
 PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
 WRONG_RUNS = (
-    (PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"', "A holds itself"),
-    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "A holds itself"),
+    (
+        PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"',
+        "{B} is neither in [texts], above the text that names it",
+    ),
+    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "{A} is neither in [texts]"),
     (PRESET + "notes = 3", "presets.p.notes: Input should be a valid string"),
     (PRESET.replace('[{ name = "promptfl" }]', "3"), "presets.p.methods: Input should be a valid tuple"),
     (PRESET.replace("promptfl", "promptlf"), "preset 'p': unknown method"),

@@ -43,6 +43,7 @@ def test_only_starts_of_a_classifier_that_can_run_are_offered(open_page: Opened,
     app = open_form(app, "FedOT")
     start = widget(app, "Initial classifier", "selectbox")
     assert start.options == ["random unit rows", "as a linear layer's", "class means"]
+    assert widget(app, "Learned classifier", "selectbox").options == ["its weights"]
     app = start.select("class_means").run()
     assert not app.error and "1 method" in plan_line(app)
     embedding_file(tmp_path)
