@@ -5,7 +5,7 @@ Their errors stand beside them, in the form's own words.
 
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
@@ -130,7 +130,6 @@ def config_form(
     key: str,
     editors: Mapping[str, Editor] | None = None,
     path: str = "",
-    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """Draw widgets for all fields of a config.
 
@@ -140,7 +139,6 @@ def config_form(
         editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is drawn below the other
             fields while these have the values of ``when``. Without an editor, such a field keeps its value.
         path: of the part that has the fields, as ``field_title`` takes it, e.g. ``methods.fedot``.
-        without: options that cannot run here.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
@@ -160,8 +158,7 @@ def config_form(
             for column, name in zip(st.columns(COLUMNS, vertical_alignment="top"), row, strict=False):
                 info, default = config.model_fields[name], defaults[name]
                 with column:
-                    current = values.get(name, default)
-                    value = field_widget(paths[name], info, current, f"{key}.{name}", without=without)
+                    value = field_widget(paths[name], info, values.get(name, default), f"{key}.{name}")
                     if value != default:
                         given[name] = value
                         st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
@@ -195,13 +192,7 @@ def range_text(info: FieldInfo) -> str:
 
 
 def field_widget(
-    path: str,
-    info: FieldInfo,
-    value: Any,
-    key: str,
-    label: str | None = None,
-    empty: str | None = None,
-    without: Collection[str] = (),
+    path: str, info: FieldInfo, value: Any, key: str, label: str | None = None, empty: str | None = None
 ) -> Any:
     """Draw the widget that fits a field's type, and return its value.
 
@@ -215,7 +206,9 @@ def field_widget(
     if options == (True, False):
         return st.checkbox(label, value=bool(value), key=key, help=help_)
     if options:
-        options = (None, *options) if optional else tuple(o for o in options if o not in without)
+        if path.startswith("methods."):
+            options = tuple(option for option in options if option not in drafts.form().cannot_run)
+        options = (None, *options) if optional else options
         index = options.index(value) if value in options else 0
         return st.selectbox(
             label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,14 @@ import streamlit as st
 
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
-from fedcore.base.files import ASSETS, PROJECT, user_path
+from fedcore.base.files import ASSETS, PROJECT
 from fedcore.base.progress import counted, defer_slow_work
-from fedcore.clip.specs import backbone_spec, spoken
+from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
-from fedcore.data.images import GIVEN
-from fedcore.data.readers.embeddings import class_file
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
-from fedcore.methods.hyperparameters import FROM_TEXTS, LEARNED_PROMPT, MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig
 from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.inputs import FieldErrors
@@ -52,12 +50,9 @@ def guide(method: str) -> str:
     return _LINK.sub(r"\1", _GENERATED.sub("", page[head.end() :])).strip() if head else ""
 
 
-def method_fields(
-    data: Mapping[str, object], backbone: Mapping[str, Any], key: str, errors: FieldErrors
-) -> list[dict[str, object]]:
-    """Draw the choice of methods and the hyper-parameters of each, for these parts of the form."""
+def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> list[dict[str, object]]:
+    """Draw the choice of methods and the hyper-parameters of each; ``data`` is the form's data part."""
     methods = drafts.available_methods()
-    without = _cannot_run(data, backbone)
     st.multiselect(
         "Methods",
         list(methods),
@@ -85,8 +80,7 @@ def method_fields(
         )
         if box.open:  # a closed form is not drawn: the browser takes a second for 100 widgets
             with box:
-                place = f"{key}.{entry.uid}.{entry.version}"
-                _method_form(entry, method, data, without, place, errors)
+                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", errors)
         elif len(entries) == 1:  # several have the table
             _changes(entry, method)
         errors.place(f"methods.{i}")
@@ -103,17 +97,6 @@ def method_fields(
     return [entry.content() for entry in entries]
 
 
-def _cannot_run(data: Mapping[str, Any], backbone: Mapping[str, Any]) -> set[str]:
-    """Return the options of hyper-parameters that need a text tower, or class vectors, which are not here."""
-    try:
-        spec, root = backbone_spec(backbone["name"], backbone.get("pretrained")), data.get("root")
-        given = root is not None and class_file(user_path(root, "data.root").resolve()).is_file()
-    except FedLensError:  # which the plan reports
-        return set()
-    lacking = {FROM_TEXTS} if spec.class_texts == "none" and not (spec.name == GIVEN and given) else set()
-    return lacking | ({LEARNED_PROMPT} if spec.is_black_box else set())
-
-
 def _changes(entry: MethodDraft, method: type[Method]) -> None:
     """Name the hyper-parameters that differ from the paper's."""
     paper = inputs.default_values(method.Config)
@@ -127,12 +110,7 @@ def _changes(entry: MethodDraft, method: type[Method]) -> None:
 
 
 def _method_form(
-    entry: MethodDraft,
-    method: type[Method],
-    data: Mapping[str, object],
-    without: Collection[str],
-    key: str,
-    errors: FieldErrors,
+    entry: MethodDraft, method: type[Method], data: Mapping[str, object], key: str, errors: FieldErrors
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
@@ -152,8 +130,7 @@ def _method_form(
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(text_editor, data, errors)}
-    path = f"methods.{entry.name}"
-    entry.config = inputs.config_form(method.Config, entry.config, key, editors, path, without)
+    entry.config = inputs.config_form(method.Config, entry.config, key, editors, f"methods.{entry.name}")
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
