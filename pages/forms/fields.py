@@ -155,10 +155,10 @@ def note_what_cannot_run(data: Mapping[str, Any], backbone: Mapping[str, Any]) -
     with suppress(FedLensError):  # which the plan reports
         spec, root = backbone_spec(backbone["name"], backbone.get("pretrained")), data.get("root")
         given = root is not None and class_file(user_path(root, "data.root").resolve()).is_file()
-        lacking |= {LEARNED_PROMPT} if spec.is_black_box else set()
-        lacking |= (
-            {FROM_TEXTS} if spec.class_texts == "none" and not (spec.name == GIVEN and given) else set()
-        )
+        if spec.is_black_box:
+            lacking.add(LEARNED_PROMPT)
+        if spec.class_texts == "none" and not (spec.name == GIVEN and given):
+            lacking.add(FROM_TEXTS)
     drafts.form().cannot_run = lacking
 
 
