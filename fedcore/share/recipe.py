@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import SPLITS, STAGES
+from fedcore.base.files import new_digest
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig
-from fedcore.data.integrity import new_digest
 from fedcore.results.comparison import Comparison
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
