@@ -100,6 +100,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     st.header("Model and methods")
     values["backbone"] = fields.backbone_fields(draft.backbone, values["data"], f"{key}.backbone", errors)
     errors.place("backbone")
+    fields.note_what_cannot_run(values["data"], values["backbone"])
     values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     values["methods"] = methods.method_fields(values["data"], key, errors)
     st.header("Schedule")

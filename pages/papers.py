@@ -81,7 +81,8 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     if rehearsal and layout.shows_nothing(table, cells):
         st.info(mini.CANNOT_SHOW, icon=":material/balance:")
     with st.container(horizontal=True):
-        if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
+        fillable = any(cell.source is not None for cell in cells)  # computed values need no run
+        if fillable and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         as_csv, as_tex = (layout.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
         markup.download("CSV", lambda: layout.table_csv(cells, snapshot.cost), as_csv, "papers_csv")

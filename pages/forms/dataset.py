@@ -371,7 +371,8 @@ def further_data_fields(
     if len(before) < len(draft.further_data):
         return [other.model_dump() for other in draft.further_data]
     in_catalog = {e.name: e for e in catalog.entries()}
-    options = [name for name in dict.fromkeys([*before, *in_catalog]) if name != data["name"]]
+    others = () if data["name"] == EMBEDDINGS else (name for name in in_catalog if name != EMBEDDINGS)
+    options = [name for name in dict.fromkeys([*before, *others]) if name != data["name"]]
     info = Experiment.model_fields["further_data"]
     chosen = st.multiselect(
         field_phrase("further_data").capitalize(),
@@ -400,20 +401,23 @@ def further_data_fields(
 def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
     """Draw the choice of data sets that the trained models are only tested on.
 
-    Embedded data is offered; data with a folder comes from a file and stays until it is removed.
+    Embedded data is offered, except beside embeddings, whose encoder is not here; data with a folder comes
+    from a file and stays until it is removed.
     """
     place = f"{key}.transfer"
     chosen_before = st.session_state.get(place, ())
     embedded: dict[str, dict[str, object]] = {
         e.name: {"name": e.name}
         for e in catalog.entries()
-        if e.embedded and (e.name != data["name"] or e.name in chosen_before)
+        if e.embedded and data["name"] != EMBEDDINGS and (e.name != data["name"] or e.name in chosen_before)
     }
     written = {
         f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
         for other in draft.transfer
     }
     offered = embedded | written
+    if not offered:
+        return []
     chosen = st.multiselect(
         field_title("transfer"),
         list(offered),

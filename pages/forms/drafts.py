@@ -73,6 +73,7 @@ class Form:
         first_cohorts: the rows with which its editor began.
         typed: the latest valid content, since widgets forget theirs when another page is opened.
         given_name: the experiment's name until the user types another one.
+        cannot_run: options of hyper-parameters that need more of the encoder than it gives.
     """
 
     experiment: Experiment
@@ -86,6 +87,7 @@ class Form:
     first_cohorts: list[dict[str, Any]] = field(default_factory=list)
     typed: Experiment | None = None
     given_name: str | None = None
+    cannot_run: set[str] = field(default_factory=set)
     _last_uid: int = -1
 
     def extra_fields(self, data: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.files import user_path
 from fedcore.clip import tags
-from fedcore.clip.specs import MINI_MODELS, known_names
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names
 from fedcore.config import (
     PARTITION_FIELDS,
     BackboneConfig,
@@ -24,7 +26,9 @@ from fedcore.config import (
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.images import EMBEDDINGS, GIVEN
+from fedcore.data.readers.embeddings import class_file
 from fedcore.methods import class_texts
+from fedcore.methods.hyperparameters import FROM_TEXTS, LEARNED_PROMPT
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
 from pages.forms.inputs import FieldErrors
@@ -143,6 +147,19 @@ def backbone_fields(
             )
     errors.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
+
+
+def note_what_cannot_run(data: Mapping[str, Any], backbone: Mapping[str, Any]) -> None:
+    """Keep the options of hyper-parameters that need a text tower, or class vectors, which are not here."""
+    lacking: set[str] = set()
+    with suppress(FedLensError):  # which the plan reports
+        spec, root = backbone_spec(backbone["name"], backbone.get("pretrained")), data.get("root")
+        given = root is not None and class_file(user_path(root, "data.root").resolve()).is_file()
+        if spec.is_black_box:
+            lacking.add(LEARNED_PROMPT)
+        if spec.class_texts == "none" and not (spec.name == GIVEN and given):
+            lacking.add(FROM_TEXTS)
+    drafts.form().cannot_run = lacking
 
 
 def suggested_weights(name: str) -> str | None:

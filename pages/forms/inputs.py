@@ -206,6 +206,8 @@ def field_widget(
     if options == (True, False):
         return st.checkbox(label, value=bool(value), key=key, help=help_)
     if options:
+        if path.startswith("methods."):
+            options = tuple(option for option in options if option not in drafts.form().cannot_run)
         options = (None, *options) if optional else options
         index = options.index(value) if value in options else 0
         return st.selectbox(

@@ -251,4 +251,7 @@ def test_a_table_of_text_and_a_count_stand_without_runs(open_page: Opened) -> No
     (table,) = [t for t in tables(html(app)) if t.label == "Table 9"]
     assert table.rows[3] == ["Weak", "5", "ResNet50", "8", "1", "50"]
     assert not any("Reported round" in text.value for text in app.caption), "there are none to choose from"
-    assert "(computed)" in grid(open_page("papers", table="fedalign-4"))
+    for name, fillable in (("fedalign-4", False), ("feddeap-4", True)):
+        app = open_page("papers", table=name)
+        assert "(computed)" in grid(app)
+        assert ("Fill the table" in [b.label for b in app.button]) == fillable

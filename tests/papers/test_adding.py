@@ -177,12 +177,15 @@ rounds = 3
 data = { name = "food101", split = "official" }
 notes = "Mine. {WHY}"
 methods = ["Prompt FL"]
-[presets.table1]
+[each]
+tables = [{ table = "1", shots = 4, who = "Mi\\"ne" }]
+[presets."table{table}"]
+each = ["tables"]
 like = "general"
-name = "Mine, Food101"
-data = { shots = 4 }
+name = "{who}, Food101"
+data = { shots = "{shots}" }
 backbone = { name = "ViT-B-16", pretrained = "openai" }
-reproduces = [{ table = "1" }]
+reproduces = [{ table = "{table}" }]
 """
 
 
@@ -190,6 +193,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n", runs=RUNS)
     adding.add(made, db)
     preset = experiments.preset("mine/table1")
+    assert preset.name == 'Mi"ne, Food101'
     assert (preset.rounds, preset.data.shots, preset.data.split, preset.notes) == (
         3,
         4,
@@ -208,6 +212,8 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
             "'like' names 'table1', which is not another preset",
         ),
         (RUNS.replace('methods = ["Prompt FL"]', 'methods = ["X"]'), "no method 'X' in [entries]; add it"),
+        (RUNS.replace('each = ["tables"]', 'each = ["rows"]'), "no list 'rows' in [each]; add it"),
+        (RUNS.replace('table = "1", s', "s"), "{table} is neither in [texts]"),
         (RUNS.replace("rounds = 3", "rounds = -3"), "preset 'general'"),
         (RUNS.replace("[texts]", "[text]"), "runs.toml: "),
     ):
@@ -322,8 +328,11 @@ def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(db, tmp_path) ->
 
 PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
 WRONG_RUNS = (
-    (PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"', "A holds itself"),
-    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "A holds itself"),
+    (
+        PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"',
+        "{B} is neither in [texts], above the text that names it",
+    ),
+    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "{A} is neither in [texts]"),
     (PRESET + "notes = 3", "presets.p.notes: Input should be a valid string"),
     (PRESET.replace('[{ name = "promptfl" }]', "3"), "presets.p.methods: Input should be a valid tuple"),
     (PRESET.replace("promptfl", "promptlf"), "preset 'p': unknown method"),
