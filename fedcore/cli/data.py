@@ -84,22 +84,8 @@ def get(
     return common.DONE
 
 
-backbones = typer.Typer(help="List or download the weights of backbones.")
+backbones = typer.Typer(help="Download the weights of backbones.")
 common.application.add_typer(backbones, name="backbones")
-
-
-@common.command("list", backbones)
-def list_weights(
-    name: Annotated[str, Argument(metavar="NAME", help="open_clip or timm model, e.g. ViT-B-32")],
-) -> None:
-    """List the pretrained tags of a model, and which weights are on this machine."""
-    from fedcore.clip import tags
-    from fedcore.clip.specs import backbone_spec
-
-    backbone_spec(name)  # which refuses an unknown one
-    for tag in tags.tags(name):
-        here = tags.cached(name, tag)
-        print(f"{tag:<32} {here or f'backbones get {name} {tag}'}")
 
 
 @common.command("get", backbones)
