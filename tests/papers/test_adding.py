@@ -23,7 +23,6 @@ from fedcore.papers import (
 from fedcore.papers.cells import source_of
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.layout import all_tables, tables_of
-from fedcore.papers.pasted import PastedColumn
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -59,8 +58,8 @@ def folder(
 
 
 def read(text: str, **common: str):
-    table = pasted.read(text)
-    return pasted.values(table, pasted.guess(table), {"table": "1", **common}, "mine")
+    (grid,) = pasted.read(text)
+    return pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine").values
 
 
 def test_a_pasted_table_is_read_as_it_is_printed() -> None:
@@ -101,7 +100,6 @@ def test_a_link_that_is_more_than_an_address_is_refused(tmp_path: Path, link: st
 WRONG = (
     ("Method\tDTD", "paste a line of headings and at least one line of values"),
     ("Method,DTD\nA,1,2", "line 2 has 3 cells and the headings 2"),
-    ("Method,DTD\nA,80.1\nB,b\nC,79.0", "line 3, column 'DTD': 'b' is not a number; write 83.21"),
     (
         "Method,DTD\nA,80.1\nA,80.2",
         "line 3, column 'DTD': the same method, data set, target and metric as in line 2",
@@ -261,7 +259,6 @@ def test_an_added_table_is_audited(db, tmp_path) -> None:
     assert "the harmonic mean of 80, 60 is 68.57" in next(
         f.text for f in found if f.kind == "does not follow"
     )
-    assert PastedColumn("value") == PastedColumn("value", "", "avg", "")
 
 
 def test_findings_are_stored_and_nothing_is_audited_when_they_are_read(db, tmp_path, monkeypatch, capsys):
@@ -388,7 +385,9 @@ def test_an_edition_whose_paper_was_removed_is_named(db, tmp_path) -> None:
 
 def test_a_comma_before_three_digits_is_no_decimal_comma() -> None:
     assert read("Method\tDTD\nA\t83,21")[0].value == 83.21
-    with pytest.raises(FedLensError, match="'1,234' may have thousands or decimals after its comma"):
+    with pytest.raises(
+        FedLensError, match="no cell holds a value: line 2.*'1,234' may have thousands or decimals after"
+    ):
         read("Method\tDTD\nA\t1,234")
     with pytest.raises(FedLensError, match="field larger than field limit"):
         read("Method,DTD\n" + "A" * 200_000 + ",3")
