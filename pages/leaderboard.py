@@ -10,6 +10,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted, first_few
 from fedcore.config.field_names import seeds_text
 from fedcore.jobs import forecast
+from fedcore.methods import registry
 from fedcore.papers.reproductions import printed_values
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.costs import Cost, CostAxis, row_costs
@@ -49,10 +50,16 @@ def settings_of(store: Store, _runs: Sequence[RunRow], token: str) -> list[Board
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def board_of(
-    store: Store, setting: BoardSetting, metric: Metric, rule: Rule, where: str, token: str
+    store: Store,
+    setting: BoardSetting,
+    metric: Metric,
+    rule: Rule,
+    where: str,
+    pins: tuple[str, ...],
+    token: str,
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows, cached until another run has finished."""
-    made = board(store, setting, metric, rule, where)
+    made = board(store, setting, metric, rule, where, pins)
     return made, row_costs(store, made.comparison, setting.key, metric)
 
 
@@ -77,7 +84,7 @@ def page() -> None:
             list(by_title),
             key="setting",
             bind="query-params",
-            help="Rows are ranked together if they have the same data set, partition, backbone and rounds",
+            help="Methods are ranked together if they have the same data set, partition, backbone and rounds",
         )
     with places[1]:
         titles = {name: facts.title for name, facts in METRICS.items()}
@@ -95,23 +102,46 @@ def page() -> None:
             help="Keeps the runs that match this expression, as on Compare",
         )
     marks = repr([(r.starred, r.tags, r.notes) for r in runs]) if where else ""
-    made, costs = board_of(store, by_title[title], metric, rule, where or "", token + marks)
+    selection = store, by_title[title], metric, rule, where or ""
+    made, costs = board_of(*selection, (), token + marks)
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
-    results(store, made, costs)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if pins := pinned(made):
+            made, costs = board_of(*selection, pins, token + marks)
+        offer_decisive(store, made)
+        charts.table_switch()
+    results(made, costs)
     for note in made.comparison.notes if by_title[title].parts else ():
         st.caption(f":material/info: {markup.md(note)}")
     separate_rows(store, made)
 
 
-def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
+def pinned(made: Board) -> tuple[str, ...]:
+    """Draw the choice of a setting for each method with several, and return the chosen ones."""
+    several = [rows for rows in made.variants.values() if len(rows) > 1]
+    if not several:
+        return ()
+    number = sum(map(len, several))
+    with st.popover(f"{number} settings of {counted(len(several), 'method')}", icon=":material/tune:"):
+        st.caption("One setting of each method is ranked. Those that you pin here replace the chosen ones.")
+        pins = [
+            session.choose(
+                st.selectbox,
+                registry.title(rows[0].method),
+                {"": made.chosen_by(rows[0]).capitalize()} | {row.key: row.label for row in rows},
+                f"pin_{rows[0].method}",
+            )
+            for rows in several
+        ]
+    return tuple(filter(None, pins))
+
+
+def results(made: Board, costs: Sequence[Cost]) -> None:
     """Draw the finding, the chart of ranks, and the table with a budget."""
     markup.show_finding([markup.md(made.finding)])
-    with st.container(horizontal=True, vertical_alignment="center"):
-        offer_decisive(store, made)
-        charts.table_switch()
     charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
         f"{METRICS[made.metric].title}, reported round: {RULES[made.comparison.rule]}. A rank is the range "
@@ -134,8 +164,7 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     cells = [
         [
             markup.esc(made.rank_text(g)),
-            markup.method_html(cost.label, g.method)
-            + ("" if g.key in within else markup.faint(", over the budget")),
+            _method_cell(made, g) + ("" if g.key in within else markup.faint(", over the budget")),
             f"{g.stats[made.metric].text()}",
             str(g.stats[made.metric].n),
             markup.number(cost.megabytes, 2),
@@ -152,6 +181,22 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     if made.budgets:
         said = markup.md(made.budgets[:1].upper() + made.budgets[1:])
         st.caption(f"{said}. With its search: one run and all draws that selected its hyper-parameters.")
+
+
+def _method_cell(made: Board, row: ComparisonRow) -> str:
+    """Return a method's name as HTML, which unfolds into its settings if it has several."""
+    name, chosen = markup.method_html(row.label, row.method), made.chosen_by(row)
+    if not chosen:
+        return name
+    lines = []
+    for variant in made.variants[row.key]:
+        stat, share = variant.stats[made.metric], made.validation.get(variant.key)
+        validated = "" if share is None else f", {share:.1f} % on validation"
+        lines.append(f"{markup.esc(variant.label)}: {stat.text()} (n = {stat.n}){validated}")
+    return (
+        f'<details class="fl-cell"><summary>{name} <u>{markup.esc(chosen)}</u></summary>'
+        f"<small>{'<br>'.join(lines)}</small></details>"
+    )
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

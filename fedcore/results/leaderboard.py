@@ -1,5 +1,8 @@
 """The leaderboard of one setting, with ranks as intervals.
 
+Each method has one row, its hyper-parameters chosen on validation samples or by the reader. Ranking every
+setting that somebody tried would put the luckiest one first: a choice on the test set.
+
 A row may take every rank that the measured seeds do not rule out. Every pair of rows is tested over the seeds
 that both have, and Holm's correction (1979) over all pairs keeps the chance of a single false separation
 below 5 %. A row then cannot rank above the rows that are significantly better, nor below those that are
@@ -19,8 +22,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, islice, pairwise
 
 import numpy as np
@@ -42,6 +45,7 @@ from fedcore.results.statistics import (
     KeyPair,
     PairedTest,
     group_by,
+    mean_or_none,
     pairwise_tests,
 )
 from fedcore.store import ExperimentRow, RunRow, Store
@@ -96,6 +100,9 @@ class Board:
         comparison: these rows only, for curves and costs.
         ranks: of the ranked rows, which are comparable and have at least three seeds.
         tests: of the ranked rows by pair, in the order of the rows.
+        variants: of each row, all rows of its method, the row itself first.
+        validation: mean validation accuracy of variants, per cent, over the seeds that all of a method have.
+        pinned: keys of rows that the reader has chosen.
     """
 
     comparison: Comparison
@@ -103,6 +110,9 @@ class Board:
     rows: tuple[ComparisonRow, ...]
     ranks: dict[str, RankInterval]
     tests: dict[KeyPair, PairedTest]
+    variants: dict[str, tuple[ComparisonRow, ...]] = field(default_factory=dict)
+    validation: dict[str, float] = field(default_factory=dict)
+    pinned: tuple[str, ...] = ()
 
     @property
     def ranked(self) -> tuple[ComparisonRow, ...]:
@@ -116,6 +126,17 @@ class Board:
             missing = MIN_PAIRS - row.stats[self.metric].n
             return f"not ranked yet, {missing} more seed{'s' * (missing > 1)}"
         return self.ranks[row.key].text
+
+    def chosen_by(self, row: ComparisonRow) -> str:
+        """Return how a row was chosen among the settings of its method; empty if that has only one."""
+        number = len(self.variants[row.key])
+        if number == 1:
+            return ""
+        if row.key in self.pinned:
+            return f"pinned, of {number} settings"
+        if row.key in self.validation:
+            return f"highest of {number} settings on validation, {self.validation[row.key]:.1f} %"
+        return f"most seeds of {number} settings, not selected: no validation samples"
 
     def pairs(self, *joined: ComparisonRow) -> int:
         """Return the number of pairs that are tested once some more rows are ranked."""
@@ -183,8 +204,21 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     return settings
 
 
-def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "last", where: str = "") -> Board:
-    """Rank the rows of a setting over all experiments that have runs in it."""
+def board(
+    store: Store,
+    setting: BoardSetting,
+    metric: Metric,
+    rule: Rule = "last",
+    where: str = "",
+    pins: Collection[str] = (),
+) -> Board:
+    """Rank the methods of a setting over all experiments that have runs in it.
+
+    Args:
+        pins: keys of the rows that stand for their methods; the others are chosen on validation samples, or
+            by the number of their seeds where nothing was validated. Results of other code, whose
+            hyper-parameters are not known, each have a row.
+    """
     compared = compare(store, setting.experiments, rule, where=where)
     key = setting.key
     protocol = setting.rounds, setting.participation
@@ -198,14 +232,45 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     compared = replace(compared, rows=of_protocol)
     if setting.parts:
         compared = over_data_sets(compared)
-    candidates = {row.key: row for row in compared.rows_in(key) if metric in row.stats}
-    values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
-    in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)
+    candidates = [row for row in compared.rows_in(key) if metric in row.stats]
+    methods = group_by(candidates, lambda row: row.method if row.trained_by_fedlens else row.key).values()
+    validation = _validation(store, methods)
+    variants = {}
+    for of_method in methods:
+        of_method.sort(
+            key=lambda row: (
+                row.key not in pins, bool(row.other_tests), -validation.get(row.key, 0), -len(row.seeds)
+            )
+        )  # fmt: skip
+        variants[of_method[0].key] = tuple(of_method)
+    in_order = sorted((rows[0] for rows in variants.values()), key=lambda row: -row.stats[metric].mean)
+    values = {row.key: value_per_seed(row.runs, metric) for row in in_order}
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
     only = replace(compared, rows=rows, settings={k: t for k, t in compared.settings.items() if k == key})
-    return Board(only, metric, rows, rank_intervals(order, tests), tests)
+    ranks = rank_intervals(order, tests)
+    return Board(
+        only, metric, rows, ranks, tests, variants, validation, tuple(k for k in variants if k in pins)
+    )
+
+
+def _validation(store: Store, methods: Iterable[Sequence[ComparisonRow]]) -> dict[str, float]:
+    """Return the mean validation accuracy of rows, per cent, over the seeds that all rows of a method have.
+
+    Rows without a seed in common with the others are averaged over their own seeds.
+    """
+    methods = list(methods)
+    runs = {row.key: [r.run for part in row.parts for r in part.runs] for of in methods for row in of}
+    measured = store.rounds.validated(run.id for of_row in runs.values() for run in of_row)
+    validation = {}
+    for of_method in methods:
+        common = set.intersection(*(set(row.seeds) for row in of_method))
+        for row in of_method:
+            shares = [measured.get(run.id) for run in runs[row.key] if run.seed in (common or row.seeds)]
+            if (mean := mean_or_none(shares)) is not None:
+                validation[row.key] = 100 * mean
+    return validation
 
 
 RunsByRow = list[tuple[ComparisonRow, list[RunConfig]]]

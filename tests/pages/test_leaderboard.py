@@ -85,6 +85,23 @@ def test_one_button_makes_the_ranking_decisive(open_page: Opened, tmp_path: Path
     assert not [b for b in app.button if b.label.startswith("Make this")]
 
 
+def test_a_pinned_setting_of_a_method_replaces_the_one_that_validation_chose(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    filled(tmp_path / "runs.db")
+    sweep = {"methods.fedot.blocks": (2, 4)}
+    fill.done(tmp_path / "runs.db", fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, sweep=sweep))
+    app = open_page("leaderboard")
+    (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
+    assert "highest of 3 settings on validation" in row[1] and "FedOT (blocks 4): " in html(app)
+    pin = next(s for s in app.selectbox if s.label == "FedOT")
+    app = pin.select("FedOT (blocks 4)").run()
+    (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
+    assert row[1].startswith("FedOT (blocks 4) pinned, of 3 settings")
+    again = open_page("leaderboard", pin_fedot="FedOT (blocks 4)")
+    assert row in ranking(again), "the address has it"
+
+
 def test_without_finished_runs_the_page_says_what_it_is_for(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("leaderboard")
     assert "ranked here" in app.info[0].value

@@ -302,3 +302,66 @@ def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> 
     mine = boards.board(store, setting, "personal").rows[0]
     with pytest.raises(FedLensError, match="recorded elsewhere"):
         missing_runs(store, mine, mine, 3)
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> boards.Board:
+    """FedOT as its paper sets it on three seeds, twice under another name, and four values of a sweep on one.
+
+    Learning rate 0.003 is the best on validation samples, 0.03 on test samples.
+    """
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=2))
+    named = fill.an_experiment(methods=("fedot",), seeds=(3, 4), rounds=2)
+    again = named.methods[0].model_copy(update={"label": "FedOT (copy)"})
+    fill.done(store.path, named.model_copy(update={"methods": (again,)}))
+    sweep = {"methods.fedot.lr": (0.001, 0.003, 0.02, 0.03)}
+    fill.done(store.path, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, sweep=sweep))
+    for rate, split in (("0.003", 1), ("0.03", 2)):
+        runs = f"(SELECT id FROM runs WHERE label='FedOT (learning rate {rate})')"
+        where = f"WHERE split={split} AND run_id IN {runs}"
+        fill.alter(store.path, f"UPDATE accuracy SET correct=total {where}")
+        fill.alter(store.path, f"UPDATE scores SET personal_mean=1.0 {where}")
+    return board_of(store)
+
+
+def board_of(store: Store, *pins: str) -> boards.Board:
+    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    return boards.board(store, setting, "personal", pins=pins)
+
+
+def test_a_method_is_one_row_whose_setting_validation_chooses(swept: boards.Board, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    chosen = next(row for row in swept.rows if row.method == "fedot")
+    assert sorted(row.method for row in swept.rows) == ["fedot", "promptfl"]
+    assert chosen.label == "FedOT (learning rate 0.003)", "not the one that is best on the test set"
+    assert swept.chosen_by(chosen) == "highest of 5 settings on validation, 100.0 %"
+    folded = swept.variants[chosen.key]
+    assert [row.label for row in folded if len(row.seeds) > 1] == ["FedOT"]
+    assert next(row for row in folded if len(row.seeds) > 1).seeds == (1, 2, 3, 4), "whatever its label"
+    plan, _ = decisive_runs(store, swept)
+    assert {row.key for row, _ in plan} <= {row.key for row in swept.rows}
+    assert {(row.label, run.seed) for row, runs in plan for run in runs if row.method == "fedot"} == {
+        (chosen.label, 2),
+        (chosen.label, 3),
+    }
+
+
+def test_a_pinned_setting_stands_for_its_method(swept: boards.Board, tmp_path: Path) -> None:
+    chosen = next(row for row in swept.rows if row.method == "fedot")
+    wanted = next(row for row in swept.variants[chosen.key] if len(row.seeds) == 4)
+    pinned = board_of(Store(tmp_path / "runs.db"), wanted.key)
+    row = next(row for row in pinned.rows if row.method == "fedot")
+    assert (row.key, pinned.chosen_by(row)) == (wanted.key, "pinned, of 5 settings")
+    assert {r.key for r in pinned.variants[row.key]} == {r.key for r in swept.variants[chosen.key]}
+
+
+def test_without_validation_the_setting_with_the_most_seeds_is_shown_as_not_selected(
+    swept: boards.Board, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "runs.db")
+    fill.alter(store.path, "DELETE FROM scores WHERE split=1")
+    shown = board_of(store)
+    row = next(row for row in shown.rows if row.method == "fedot")
+    assert len(row.seeds) == 4
+    assert shown.chosen_by(row) == "most seeds of 5 settings, not selected: no validation samples"
