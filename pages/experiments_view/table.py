@@ -22,7 +22,7 @@ FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scro
 LETTER_WIDTH = 7.2  # pixels, about
 WIDTHS = {False: (100, 180), True: (135, 145)}
 """Pixels of status and name, without and with archived experiments."""
-MENU_WIDTH, WIDEST_BEST = 44, 125
+MENU_WIDTH, WIDEST_BEST = 44, 185
 METHOD_LETTERS = 22
 """Number of letters that fit into the column of methods."""
 
@@ -50,9 +50,7 @@ COLUMNS: dict[str, Column] = {
     "Best": Column(lambda i: i.best_text, None, True),
     "Last": Column(
         lambda i: markup.rounded_alike(i.last, 1),
-        _per_cent(
-            width=60, help="Personal accuracy at the last round of the method that is best on validation, %"
-        ),
+        _per_cent(width=60, help="Personal accuracy of the method under Best at the last round, %"),
         True,
     ),
     "Best on validation": Column(
@@ -189,7 +187,11 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
         ),
     }
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
-    config["Best"] = _text(width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))))
+    config["Best"] = _text(
+        width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))),
+        help="The method with the highest validation accuracy; *not selected*: without validation samples, "
+        "the one with the highest test accuracy at the last round",
+    )
     selected = selectable_table(
         rows,
         ids,
