@@ -28,13 +28,12 @@ from itertools import count, islice, pairwise
 
 import numpy as np
 
-from fedcore.base.errors import FedLensError
 from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import is_draw
 from fedcore.results.averages import groups_of_data, over_data_sets
-from fedcore.results.comparison import Comparison, compare, reason_not_comparable
+from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
@@ -281,33 +280,8 @@ POWER = 0.8
 """The chance of finding a difference of the measured size that is asked for."""
 MOST_SEEDS = 100
 """Beyond this many seeds a difference is not worth separating."""
-SPREAD_CONFIDENCE = 0.8
-"""Confidence of the upper limit of the spread."""
 CERTAIN = 30.0
 """Noncentrality from which on the power is 1 to many digits; scipy's noncentral t loses its digits there."""
-
-
-@dataclass(frozen=True)
-class Separation:
-    """The seeds that two rows need in common to be separated; None means more than ``MOST_SEEDS``.
-
-    Attributes:
-        have: seeds in common now.
-        total: seeds in common that give the asked power if difference and spread stay as measured.
-        cautious: the same at the upper limit of the spread, which few seeds estimate poorly.
-        difference: mean of the differences by seed, points.
-        spread: their sample standard deviation, points.
-    """
-
-    have: int
-    total: int | None
-    cautious: int | None
-    difference: float
-    spread: float
-
-    @property
-    def more(self) -> int | None:
-        return None if self.total is None else self.total - self.have
 
 
 def power(effect: float, n: int, level: float = LEVEL) -> float:
@@ -341,41 +315,23 @@ def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS)
     return low
 
 
-def separation(differences: Sequence[float], pairs: int) -> Separation | None:
-    """Return the seeds that would separate two rows; None with fewer than two seeds in common.
+def separating_seeds(differences: Sequence[float], pairs: int) -> int | None:
+    """Return the seeds in common that would separate two rows with ``POWER``; None above ``MOST_SEEDS``.
 
-    The level is 5 % divided by the number of pairs in the table, which Holm's correction never exceeds. The
-    cautious number takes the upper 80 % limit of the standard deviation, after Browne, "On the use of a
-    pilot sample for sample size determination", Statistics in Medicine 14 (1995).
+    With fewer than two seeds in common nothing is known, and they first need those for a rank. The level is
+    5 % divided by the number of pairs in the table, which Holm's correction never exceeds.
 
     Args:
-        differences: by common seed, points.
+        differences: by common seed, points, which are taken as the true mean and spread.
         pairs: pairs of rows that are tested together.
     """
     n = len(differences)
     if n < 2:
-        return None
+        return MIN_PAIRS
     mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
-    level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
     if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
-        return Separation(n, None, None, mean, spread)
-    from scipy.special import chdtri
-
-    upper = spread * math.sqrt((n - 1) / float(chdtri(n - 1, SPREAD_CONFIDENCE)))
-    return Separation(
-        n,
-        seeds_for_power(mean / spread, level, least),
-        seeds_for_power(mean / upper, level, least),
-        mean,
-        spread,
-    )
-
-
-def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:
-    """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
-    ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
-    common = sorted(set(ours) & set(theirs))
-    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
+        return None
+    return seeds_for_power(mean / spread, LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1))
 
 
 def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
@@ -392,8 +348,9 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
         tested = board.tests.get((above.key, below.key))
         if tested is not None and tested.significant:
             continue
-        seen = separating(board, above, below)
-        total = MIN_PAIRS if seen is None else seen.total
+        ours, theirs = (value_per_seed(row.runs, board.metric) for row in (above, below))
+        differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        total = separating_seeds(differences, board.pairs(above, below))
         if total is None or total > DECISIVE_SEEDS:
             undecided.append(f"{above.label} and {below.label}")
         else:
@@ -403,24 +360,6 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
     order = [seed for seed, _ in sorted(measured.items(), key=lambda item: (-item[1], item[0]))]
     order += islice((seed for seed in count(1) if seed not in {*measured, *searched}), DECISIVE_SEEDS)
     return _lacking(store, {row.key: order[: wanted[row.key]] for row in rows}, rows), undecided
-
-
-def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> RunsByRow:
-    """Return the runs that give two rows ``total`` seeds in common.
-
-    Seeds that one of the rows has come first, then new ones.
-    """
-    for row in (a, b):
-        if not row.trained_by_fedlens:
-            raise FedLensError(f"{row.label} was recorded elsewhere; its own script gives more seeds")
-    if why := reason_not_comparable(a, b):
-        raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
-    ours, theirs = set(a.seeds), set(b.seeds)
-    searched = _seeds_of_searches(part.config for row in (a, b) for part in row.parts)
-    wanted = max(0, total - len(ours & theirs))
-    fresh = (seed for seed in count(1) if seed not in ours | theirs | searched)
-    seeds = list(islice([*sorted((ours ^ theirs) - searched), *islice(fresh, wanted)], wanted))
-    return _lacking(store, {a.key: seeds, b.key: seeds}, (a, b))
 
 
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> RunsByRow:
@@ -447,14 +386,16 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
     return [(row, runs) for row, runs in plans if runs]
 
 
-def queue(store: Store, plan: RunsByRow) -> int:
-    """Queue the runs of a plan, and return their number.
+def queue(store: Store, plan: RunsByRow) -> list[int]:
+    """Queue the runs of a plan, and return them.
 
     They join the experiment of their row's newest run, so that its comparison counts them too.
     """
-    for row, runs in plan:
+    joined = (
         store.experiments.extend(max(result.run.experiment_id for result in row.runs), runs)
-    return sum(len(runs) for _, runs in plan)
+        for row, runs in plan
+    )
+    return [run_id for created in joined for run_id in created.run_ids]
 
 
 def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:

@@ -10,7 +10,7 @@ from fedcore.store import Store
 from tests.support import command_line, fill
 from tests.support.web.live import charts
 from tests.support.web.markup import tables
-from tests.support.web.pages import Opened, button, html
+from tests.support.web.pages import Opened, html
 
 
 def filled(db: Path) -> Store:
@@ -46,26 +46,6 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
     assert over == {name for name, cost in costs.items() if cost > costs[cheapest]}
     app.toggle[0].set_value(True).run()
     assert list(app.dataframe[0].value.columns) == ["method", "rank", "mean, %", "± 95 %", "n"]
-
-
-def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: Path) -> None:
-    store = filled(tmp_path / "runs.db")
-    app = open_page("leaderboard")
-    one = next(s for s in app.selectbox if s.label == "First row")
-    app = one.select("FedAlign").run()
-    other = next(s for s in app.selectbox if s.label == "Second row")
-    app = other.select("FedOT").run()
-    app = next(n for n in app.number_input if n.label.startswith("Seeds in common")).set_value(4).run()
-    said = [c.value for c in app.caption if "FedAlign on seed" in c.value]
-    assert said and "FedAlign on seeds 3 and 4" in said[0] and "FedOT on seed 4" in said[0]
-    again = open_page("leaderboard", separate_one="FedAlign", separate_two="FedOT")
-    chosen = {
-        s.label: s.format_func(s.value) for s in again.selectbox if s.label in ("First row", "Second row")
-    }
-    assert chosen == {"First row": "FedAlign", "Second row": "FedOT"}, "the address holds the two rows"
-    button(app, "Queue these 3 runs").click().run()
-    queued = {(r.label, r.seed) for e in store.experiments.all() for r in e.runs if r.state == "queued"}
-    assert queued == {("FedAlign", 3), ("FedAlign", 4), ("FedOT", 4)}
 
 
 def test_one_button_makes_the_ranking_decisive(open_page: Opened, tmp_path: Path) -> None:
