@@ -189,7 +189,7 @@ def draw(
             help="Click the name to open the experiment on Live",
         ),
         "": button(
-            "",
+            "⋮",
             type="tertiary",
             width=MENU_WIDTH,
             help="Actions for this experiment",
