@@ -49,6 +49,7 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     TENFOLD,
     BatchSize,
     LearningRate,
@@ -79,6 +80,7 @@ NO_NETWORK = {"semantic_alignment": (False,), "domain_alignment": (False,)}
 
 class FedDEAPConfig(MethodConfig):
     left_open = (
+        OPTIMISER_STATE,
         LeftOpen(
             "optimiser of the prompts",
             "the paper names none",

@@ -39,6 +39,7 @@ from fedcore.methods.base import (
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     CLASS_MEANS,
+    OPTIMISER_STATE,
     UNTRAINED_CLASSES,
     LearningRate,
     LeftOpen,
@@ -56,6 +57,7 @@ class FedOTConfig(MethodConfig):
     """Hyper-parameters of FedOT and of the variants that its paper compares with."""
 
     left_open = (
+        OPTIMISER_STATE,
         LeftOpen(
             "momentum",
             "the paper prints 5e-4 for momentum as well as for weight decay, probably a misprint",

@@ -181,6 +181,14 @@ class LeftOpen:
         return changes and not idle and config[self.fields[0]] in self.values
 
 
+OPTIMISER_STATE = LeftOpen(
+    "optimiser state",
+    "the paper does not say whether it survives a round",
+    "new each round",
+    {"kept across rounds": {"optimiser_state": "kept"}},
+)
+
+
 class MethodConfig(BaseModel):
     """Hyper-parameters that every trained method has; each method overrides defaults with its paper's.
 

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from fedcore.methods.class_texts import ClassText, ClassTextConfig
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     TENFOLD,
     BatchSize,
     LearningRate,
@@ -54,6 +55,7 @@ class LoRAConfig(MethodConfig):
 
 class FedAlignConfig(ClassTextConfig, LoRAConfig):
     left_open = (
+        OPTIMISER_STATE,
         LeftOpen(
             "temperature",
             "the paper prints tau = 2.66, which is CLIP's initial logarithm of the scale, ln(1/0.07)",

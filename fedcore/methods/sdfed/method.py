@@ -26,6 +26,7 @@ from fedcore.clip.prompts import encode_context
 from fedcore.methods.base import Batch, Params, State, Step, Uploads
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     BatchSize,
     LearningRate,
     LeftOpen,
@@ -52,6 +53,7 @@ UNREFINED = {"components": ("none", "pfhf", "pfhf+irdc")}
 
 class SDFedConfig(TwoPromptsConfig):
     left_open = (
+        OPTIMISER_STATE,
         LeftOpen(
             "momentum",
             "the paper names SGD and its learning rate only",
