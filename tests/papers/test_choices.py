@@ -236,7 +236,7 @@ def test_a_mean_of_ten_rounds_is_a_reading_of_more_than_ten() -> None:
 
 
 def test_every_documented_reading_of_a_field_is_a_choice() -> None:
-    """A field that a page calls a reading is declared, and what is declared is some printed value's choice."""
+    """A field that a page calls a reading is declared, and what is declared is a choice of some value."""
     for name in ("fedot", "sdfed", "fedalign", "feddeap"):
         config: Any = registry.get(name).Config
         declared = {field for point in config.left_open for field in point.fields}
