@@ -130,16 +130,6 @@ class FedDEAPConfig(MethodConfig):
             {"the mean test image": {"unseen": "mean_image"}},
             unless={"held_out": (False,)},
         ),
-        *(
-            LeftOpen(
-                f"p_prom. = {own}",
-                "the paper does not say which of the two prompts p_prom. is",
-                "the domain prompt",
-                {"the shared prompt": {"personal_length": 32 - own, "prompt_length": own}},
-                values=(own,),
-            )
-            for own in (12, 20)
-        ),
     )
 
     lr: LearningRate = hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")

@@ -91,16 +91,6 @@ class FedOTConfig(MethodConfig):
             {"as a linear layer": {"init": "linear"}},
             values=("random",),
         ),
-        *(
-            LeftOpen(
-                f"{count} blocks",
-                "the text calls the number a block size, the figure of degrees of freedom a number of blocks",
-                "the number of blocks",
-                {"their size": {"blocks": 512 // count}},
-                values=(count,),
-            )
-            for count in (4, 16, 256)
-        ),
     )
 
     lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")

@@ -435,8 +435,11 @@ def report(shown: Multiverse) -> list[str]:
         found = specification.curve(shown.values(rival))
         ahead = sum(spec.stat.mean > 0 for spec in found)
         span = f"{signed(found[0].stat.mean)} to {signed(found[-1].stat.mean)} points"
+        turned = specification.chance(shown.values(rival).get(shown.readings[0], {}))
+        by_chance = "" if turned is None else f"; other seeds turn the sign in {turned:.0%}"
         lines.append(
             f"  {ranking.proposed.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}"
+            f"{by_chance}"
         )
     for choice, alternative, effect in shown.named_effects():
         lines.append(

@@ -506,11 +506,6 @@ def test_a_database_that_is_none_or_newer_or_circular_gets_a_plain_error(made: M
             judged(repacked(made.content, change))
 
 
-def test_a_bundle_of_an_earlier_version_is_made_again() -> None:
-    with pytest.raises(FedLensError, match="was made by an earlier version of FedLens; make it again"):
-        read_bundle(zipped({"bundle.json": b'{\n "format": "fedlens-bundle-1",\n "title": "a"\n}'}))
-
-
 def change_evidence(change: Callable[[dict], None]) -> Callable[[Files], None]:
     def changed(files: Files) -> None:
         content = json.loads(files[EVIDENCE])

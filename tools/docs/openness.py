@@ -20,7 +20,7 @@ from fedcore.results.charts.still import still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import svg_file
 from fedcore.results.metrics import run_results
-from fedcore.results.specification import Specification, curve, weight_text
+from fedcore.results.specification import Specification, chance, curve, weight_text
 from fedcore.results.statistics import signed
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill, rewrite
@@ -139,6 +139,7 @@ def rivals_table(of: Multiverse) -> str:
     for rival in of.ranking.rivals:
         mine, theirs = of.found[default][of.ranking.proposed], of.found[default][rival]
         specs = curve(of.values(rival))
+        turned = chance(of.values(rival)[default])
         effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
         choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
         lines.append(
@@ -148,6 +149,7 @@ def rivals_table(of: Multiverse) -> str:
                 *difference(mine, theirs)[:2],
                 f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
                 f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
+                "-" if turned is None else f"{turned:.0%}",
                 f"{choice}: {alternative} ({signed(most.mean)})" if most else "nothing",
                 verdict(specs, of.ranking.proposed.value - rival.value),
             ]
@@ -159,6 +161,7 @@ def rivals_table(of: Multiverse) -> str:
         "could have seen",
         "all readings",
         "ahead in",
+        "sign turned by other seeds",
         "moved most by",
         "sign of the printed difference",
     ]
@@ -231,13 +234,19 @@ def section(store: Store, name: str) -> str:
 
 
 def survey(store: Store) -> str:
-    """Return a row per ranking of all tables, and how many printed differences survive."""
-    lines, every = [], []
+    """Return a row per ranking of all tables, and how many printed differences survive.
+
+    A pair of methods whose runs give several quantities is counted once, by the least favourable of them.
+    """
+    lines: list[list[str]] = []
+    every: dict[tuple[str, ...], list[str]] = {}
     for question in QUESTIONS.values():
         for of in shown(store, question):
             proposed, lasting = of.ranking.proposed, of.survival
             verdicts = [verdict(curve(of.values(r)), proposed.value - r.value) for r in of.ranking.rivals]
-            every += verdicts
+            for rival, said in zip(of.ranking.rivals, verdicts, strict=True):
+                runs = (proposed.paper, proposed.dataset, proposed.setting, rival.method)
+                every.setdefault(runs, []).append(said)
             first = of.found[next(reading for reading in of.found if not any(reading))]
             power = [float(difference(first[proposed], first[r])[1] or "nan") for r in of.ranking.rivals]
             lines.append(
@@ -261,8 +270,13 @@ def survey(store: Store) -> str:
         "same order",
         "could have seen",
     ]
-    counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(every).items())
-    return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} printed differences: {counts}.\n"
+    least = [max(of, key=_place) for of in every.values()]
+    counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(least).items())
+    return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
+
+
+def _place(verdict: str) -> int:
+    return next(i for i, kind in enumerate(KINDS) if verdict.startswith(kind))
 
 
 def _counts(verdicts: Sequence[str]) -> dict[str, int]:
