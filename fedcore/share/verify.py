@@ -247,8 +247,6 @@ def _recorded_run(
     files = [space.samples for space in evidence.spaces]
     if sum(file != files[0] for file in files) > len(config.transfer):
         raise archive.fault(f"run {number} has samples of more data sets than its config names")
-    if max(rounds, default=0) > config.rounds:
-        raise archive.fault(f"the rounds of run {number} contradict its config")
     cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
     if not {code for of in cells.values() for cell in of for code in cell[1:3]} <= entities.keys():
         raise archive.fault(f"run {number} has counts of models or test sets that it does not name")
@@ -270,12 +268,14 @@ def _recorded_run(
 def _contradiction(run: RunRecipe) -> str:
     """Return how a run's label or rounds contradict its config; empty if they do not."""
     method, titles = run.config.method, {about.title: name for name, about in built_in().items()}
-    if method.file is None and titles.get(run.label.partition(" (")[0], method.name) != method.name:
+    named = titles.get(run.label, titles.get(run.label.partition(" (")[0], method.name))
+    if method.file is None and named != method.name:
         return f"it is labelled {run.label!r}, and its method is {method.name}"
     found = None if method.file else registry.find(method.name)
-    last = max(run.rounds, default=0)
-    if run.origin == "engine" and last != run.config.rounds and (last or (found and found.trains)):
-        return f"it has finished, but its last recorded round is {last} of {run.config.rounds}"
+    last, planned = max(run.rounds, default=0), run.config.rounds
+    complete = run.origin == "engine" and (last or (found is not None and found.trains))
+    if last > planned or (complete and last < planned):
+        return f"it has finished, but its last recorded round is {last} of {planned}"
     return ""
 
 
