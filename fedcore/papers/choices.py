@@ -404,7 +404,8 @@ def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehears
     for value in about:
         source = _source(value, [alternative], rehearsal)
         short = alternative.rule == "mean10" and source.experiment.rounds <= AVERAGED_ROUNDS
-        found.append((source.variant.key, None if short else alternative.rule, value.rule))
+        rule = value.rule if short or alternative.rule is None else alternative.rule
+        found.append((source.variant.key, rule))
     return tuple(found)
 
 
