@@ -299,7 +299,7 @@ def test_the_command_reads_a_table(
     assert main([*command, "--db", str(store.path)]) == 0
     shown = capsys.readouterr().out
     assert "optimiser of the prompts: momentum and decay of the authors' code, plain SGD" in shown
-    assert "7 readings, 0 runs missing" in shown
+    assert "35 readings, 0 runs missing" in shown
     assert "FedDEAP is first in 7 of 7 readings" in shown
     assert main(["papers", "readings", "feddeap-55", "--db", str(store.path)]) == 2
     assert "no table 'feddeap-55'; " in capsys.readouterr().err
