@@ -64,7 +64,8 @@ def idea(name: str) -> str:
 def readings(name: str) -> str:
     """Return a table of what a method declares that its paper leaves open."""
     rows = ["| open | the paper | FedLens | other readings |", "|---|---|---|---|"]
-    for point in registry.get(name).Config.left_open:
+    config: Any = registry.get(name).Config
+    for point in config.left_open:
         others = "; ".join(
             f"{label}: " + ", ".join(f"`{field} = {json.dumps(value)}`" for field, value in of.items())
             for label, of in point.others.items()
