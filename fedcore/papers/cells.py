@@ -23,10 +23,11 @@ from fedcore.papers.equivalents import (
     find_variant,
     held_out_of,
     parts_of_mean,
+    presets_of_values,
     variant_runs,
 )
 from fedcore.papers.experiments import data_names, printed_backbone, published
-from fedcore.papers.published import PublishedValue, computed, load, values_of
+from fedcore.papers.published import PublishedValue, computed, load
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.averages import mean_over
 from fedcore.results.rows import SeedAndDomain
@@ -109,17 +110,6 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
     return experiment, variant_runs(experiment)[0]
 
 
-@library.cached
-def _presets_of_values() -> dict[PublishedValue, list[str]]:
-    """Return the presets whose experiments name each value, tables before figures."""
-    found: dict[PublishedValue, list[str]] = {}
-    for name, experiment in published().items():
-        if experiment.reproduces and not experiment.sweep:
-            for value in values_of(experiment):
-                found.setdefault(value, []).append(name)
-    return found
-
-
 def _presets_on_data_of(value: PublishedValue) -> list[str]:
     """Return the presets of a paper on a value's data set, for the part of a mean that no table prints."""
     paper = library.find(value.paper)
@@ -139,7 +129,7 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    for preset in _presets_of_values().get(value) or _presets_on_data_of(value):
+    for preset in presets_of_values().get(value) or _presets_on_data_of(value):
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)

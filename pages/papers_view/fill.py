@@ -49,7 +49,7 @@ WAIT_SECONDS = 0.3
 LISTED = 12
 MEANING = (
     "A reading takes one alternative of each choice; the first one is FedLens's own. Readings "
-    "that differ only in selection, rounding or seeds use the same runs; shared runs are trained once."
+    "that differ only in the reported round use the same runs; shared runs are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
 

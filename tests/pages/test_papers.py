@@ -120,7 +120,7 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
             "A",
             "every accuracy printed for a domain is a fraction of 409, 468, 334 or 785 test images",
         ),
-        ("feddeap-1", "FedDEAP", "a", "the authors' public code tests images sorted by class"),
+        ("feddeap-1", "FedDEAP", "a", "mean image embedding: the paper does not say of which images it is"),
     ],
 )
 def test_the_dialog_says_what_speaks_for_and_against_comparing(
