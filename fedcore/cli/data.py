@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,10 +12,12 @@ from typer import Argument, Option
 from fedcore.base.devices import default_device, torch_name
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
+from fedcore.base.hub import address
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
 from fedcore.config import DataConfig
+from fedcore.config.field_names import size_text
 from fedcore.config.models import Precision
 from fedcore.engine.plan import Plan, plan
 from fedcore.store import Store
@@ -29,32 +31,85 @@ data = typer.Typer(help="List, download, check, encode or partition data sets.")
 common.application.add_typer(data, name="data")
 
 
+Yes = Annotated[bool, Option("--yes", help="Download without a question")]
+
+
+def _may_download(facts: Iterable[str], size: int | None, yes: bool) -> bool:
+    """Show what a download takes, and ask for it."""
+    size_line = f"size: {'unknown' if size is None else size_text(size)}"
+    print("\n".join(filter(None, [*facts, size_line])), file=sys.stderr)
+    return common.confirmed("Download it?", yes, "nothing was downloaded")
+
+
 @common.command("list", data)
 def list_data_sets() -> None:
-    """List the built-in data sets."""
-    from fedcore.data import catalog
+    """List the data sets that can be named, and where each is."""
+    from fedcore.data import getting
 
-    for entry in catalog.entries():
-        print(f"{entry.name:<18} {entry.title}")
+    for item in getting.shelf():
+        size = size_text(item.offer.size) if item.offer and item.offer.size else ""
+        where = {"included": "comes with FedLens", "here": "on this machine", "get": f"data get {size}"}
+        title = f"{item.entry.name:<18} {item.entry.title:<36}"
+        print(f"{title} {where.get(item.state, 'by hand: docs/data.md')}".rstrip())
 
 
 @common.command("get", data)
-def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
-    """Download a built-in data set, and read it as a run does."""
-    from fedcore.data import catalog
+def get(
+    name: Annotated[
+        str, Argument(metavar="NAME", help="A data set of the list, or hf:OWNER/NAME of the Hugging Face Hub")
+    ],
+    root: Annotated[
+        str | None, Option(metavar="FOLDER", help="Folder for an authors' archive (default: FedLens' cache)")
+    ] = None,
+    columns: common.DataColumns = None,
+    revision: Annotated[
+        str | None, Option(help="Commit, tag or branch of the repository (default: the commit as before)")
+    ] = None,
+    yes: Yes = False,
+) -> int:
+    """Download a data set, count its images, and register it, so that experiments need no folder for it.
 
-    entry = catalog.entry(name)
-    no_folder = f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)"
-    common.refuse_if(root is None and bool(entry.torchvision), no_folder, "root")
-    last = ""
-    for step in catalog.download(name, root or "."):  # torchvision draws the bar
-        if step.message != last:
-            last = step.message
-            print(last, file=sys.stderr)
-    images, warnings = with_preparation(lambda: catalog.load_checked(name, root))
-    for warning in warnings:
-        common.print_note(warning)
-    print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
+    Size, licence and address are shown before the first byte. An interrupted download goes on where it ended.
+    """
+    from fedcore.data import getting
+
+    offer = getting.ask(name, revision)
+    of_hub = offer.upstream is not None
+    common.refuse_if(
+        of_hub and root is not None, "it goes into the Hub's cache; set HF_HOME to move it", "root"
+    )
+    common.refuse_if(not of_hub and revision is not None, "an authors' archive has none; drop it", "revision")
+    lines = [f"{offer.entry.title} from {offer.address}", f"licence: {offer.licence}", offer.remark]
+    if not _may_download(lines, offer.size, yes):
+        return common.NOT_DONE
+    copy = track(getting.get(offer, root, _columns(columns)))
+    where = f"revision {copy.revision[:7]} of {copy.repo}" if copy.repo else copy.root
+    images = f"{counted(copy.images, 'image')} of {offer.entry.title} ({where})"
+    print(f'{images}; in an experiment: name = "{name}"')
+    return common.DONE
+
+
+backbones = typer.Typer(help="Download the weights of backbones.")
+common.application.add_typer(backbones, name="backbones")
+
+
+@common.command("get", backbones)
+def get_weights(
+    name: Annotated[str, Argument(metavar="NAME", help="open_clip or timm model, e.g. ViT-B-32")],
+    tag: Annotated[str, Argument(metavar="TAG", help="Tag of its weights, e.g. openai")],
+    yes: Yes = False,
+) -> int:
+    """Download the weights of a backbone into the Hugging Face cache, before a run needs them."""
+    from fedcore.clip import tags
+
+    if (file := tags.cached(name, tag)) is None:
+        found = tags.ask(name, tag)
+        where = f"{found.file} of {address(found.repo, 'model')}"
+        if not _may_download([where, f"licence: {found.licence or 'not stated'}"], found.size, yes):
+            return common.NOT_DONE
+        file = track(tags.fetch(name, tag))
+    print(f'{file}; in an experiment: name = "{name}", pretrained = "{tag}"')
+    return common.DONE
 
 
 @common.command("check", data)
@@ -75,9 +130,10 @@ def check(
     """
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset
+    from fedcore.data.copies import HUB
     from fedcore.data.readers.loaders import detect_format
 
-    built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
+    built_in = not user_path(path, "path").exists() and (path.startswith(HUB) or path in catalog.names())
     is_path = f"'{path}' is not a built-in data set; give its folder as PATH, without --root"
     common.refuse_if(root is not None and not built_in, is_path, "root")
     name, where = (path, root) if built_in else (detect_format(path), path)

@@ -1,21 +1,22 @@
-"""The built-in data sets: their facts, loading them, and downloading those that torchvision offers."""
+"""The data sets that can be named: their facts, and loading them."""
 
-import contextlib
 import json
 import logging
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcore.base.errors import FedLensError, did_you_mean, first_line
-from fedcore.base.files import ASSETS, user_path
-from fedcore.base.progress import Progress, Work, counted, in_thread
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import ASSETS
+from fedcore.base.progress import counted
+from fedcore.data import copies
+from fedcore.data.copies import HUB
 from fedcore.data.drawn import digits, shapes
-from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
+from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, Hub, ImageSet, select_domains
 
 _log = logging.getLogger(__name__)
 _CATALOG = ASSETS / "catalog.toml"
@@ -51,6 +52,12 @@ def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
         raise FedLensError(
             f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/images.py explains each field"
         )
+    if "hub" in values:
+        values["hub"] = Hub(**values["hub"])
+    if "hub" in values or "torchvision" in values:
+        size = f" ({values['megabytes']:,} MB)" if "megabytes" in values else ""
+        get = f"`fedlens data get {name}` downloads it{size}. Or by hand: "
+        values["how_to_get"] = get + values["how_to_get"]
     return Entry(**values | {field: tuple(values[field]) for field in ("domains", "classes")})
 
 
@@ -80,11 +87,27 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """Return a data set by name; an unknown name is refused with the nearest ones."""
+    """Return a data set by name, or one of the Hub (``hf:owner/name``); unknown names are refused."""
     if name in _ENTRIES:
         return _ENTRIES[name]
+    if name.startswith(HUB):
+        return _hub_entry(name)
     hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
     raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+
+
+def _hub_entry(name: str) -> Entry:
+    repo = name.removeprefix(HUB)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise FedLensError(f"'{name}' names no data set of the Hub; write it as {HUB}owner/name", "data.name")
+    return replace(
+        _ENTRIES["hf-dataset"],
+        name=name,
+        title=repo,
+        source="a data set of the Hugging Face Hub",
+        how_to_get=f"`fedlens data get {name}` downloads it.",
+        hub=Hub(repo),
+    )
 
 
 def prompt(name: str, template: str | None) -> str | None:
@@ -115,6 +138,7 @@ def _read_as(name: str, coop_split: bool, coop_classes: bool) -> Entry:
         class_count=None,
         counts={},
         releases={},
+        hub=None,  # a table of images lacks the file
         classes_coop={},  # the file has CoOp's names already
         how_to_get=entry("coop-split").how_to_get,
     )
@@ -137,7 +161,8 @@ def facts(
         return DataFacts(found.classes, select_domains(name, found.domains, domains), template)
     from fedcore.data.readers import loaders
 
-    classes, chosen = loaders.names(found, root_of(found, root), domains, columns)
+    root, columns = place(found, root, columns)
+    classes, chosen = loaders.names(found, root, domains, columns)
     renamed = (found.classes_coop.get(one, one) for one in classes)
     return DataFacts(tuple(one for one in renamed if one), chosen, template)
 
@@ -187,7 +212,8 @@ def load_checked(
     else:
         from fedcore.data.readers import loaders
 
-        images, warnings = loaders.load(found, root_of(found, root), domains, columns)
+        root, columns = place(found, root, columns)
+        images, warnings = loaders.load(found, root, domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
         images = _with_classes(images, found.classes_coop)
@@ -232,61 +258,13 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
     return lines
 
 
-def root_of(entry: Entry, root: str | None) -> str:
-    """Return the folder of a data set that is not embedded."""
-    if not root:
-        raise FolderError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}")
-    return root
-
-
-POLL_SECONDS = 0.5
-_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
-
-
-def download(name: str, root: str | Path) -> Work[None]:
-    """Download a data set into a folder and unpack it; call this only when the user asks for it.
-
-    Progress is in bytes, and approximate. Existing files are not downloaded again, since torchvision compares
-    checksums. If this work is stopped early, the download continues until the process ends.
-    """
-    found = entry(name)
-    if not found.torchvision:
-        remedy = "comes with FedLens; there is nothing to download"
-        if not found.embedded:
-            remedy = f"has no automatic download. {found.how_to_get}"
-        raise FedLensError(f"{found.title} {remedy}", "data.name")
-    folder = user_path(root, "data.root")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(
-            f"cannot create the folder {folder} ({error.strerror}); choose another root"
-        ) from error
-    total = (found.megabytes or 0) * 1_000_000
-
-    def fetch() -> None:
-        import torchvision.datasets
-
-        getattr(torchvision.datasets, found.torchvision)(str(folder), download=True)
-
-    yield Progress(f"downloading {found.title}", 0, total)
-    try:
-        for _ in in_thread(fetch, POLL_SECONDS):
-            done = min(_size(folder), total)
-            yield Progress(f"{'downloading' if done < total else 'unpacking'} {found.title}", done, total)
-    except Exception as error:  # of the network library, of checksums, of the disk
-        raise FolderError(
-            f"{found.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
-            "a network connection and enough space, or download it yourself"
-        ) from error
-    yield Progress(f"{found.title} is in {folder}", total, total)
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes of archives downloaded so far, which torchvision writes one or two folders down."""
-    size = 0
-    for path in (*folder.glob("*"), *folder.glob("*/*")):
-        if path.name.endswith(_ARCHIVES):
-            with contextlib.suppress(FileNotFoundError):  # deleted after unpacking
-                size += path.stat().st_size
-    return size
+def place(
+    entry: Entry, root: str | None, columns: Mapping[str, str] | None = None
+) -> tuple[str, Mapping[str, str] | None]:
+    """Return folder and columns of a data set that is not embedded: those given, or those of ``data get``."""
+    if root:
+        return root, columns
+    copy = copies.registered(entry.name)
+    if copy is None or (copy.repo and entry.hub is None):
+        raise FolderError(f"{entry.title} is not on this machine. {entry.how_to_get}")
+    return copy.root, columns or copy.columns

@@ -34,19 +34,17 @@ def file_of(name: str, root: str | None = None) -> Path | None:
     ours = ASSETS / "descriptions" / f"{entry.descriptions or name}.json"
     if entry.embedded:
         return ours
-    folder = user_path(catalog.root_of(entry, root), "data.root")
+    folder = user_path(catalog.place(entry, root)[0], "data.root")
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json", ours)
     return next((path for path in paths if path.is_file()), None)
 
 
 def version(name: str, root: str | None = None) -> str:
     """Return a text that changes with the written descriptions; empty if there are none, or no folder."""
-    if not catalog.entry(name).embedded and not root:
-        return ""
-    path = file_of(name, root)
     try:
+        path = file_of(name, root)
         return f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" if path else ""
-    except OSError:
+    except (FolderError, OSError):
         return ""
 
 

@@ -36,6 +36,21 @@ def squash(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """A repository of the Hugging Face Hub that holds a data set's images.
+
+    Attributes:
+        revision: the commit whose content was described; empty if none was found, so that the commit of the
+            first download is kept.
+        archive: the authors' archive in it, which the entry's loader reads; empty if it is a table of images.
+    """
+
+    repo: str
+    revision: str = ""
+    archive: str = ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """One data set of the catalog.
 
@@ -49,7 +64,7 @@ class Entry:
         source: its content and origin.
         citation: the reference to give, and ``bibtex`` the same for LaTeX.
         licence: a note on its terms, not legal advice.
-        how_to_get: instructions, for the error message and the page.
+        how_to_get: instructions, for the error message and the page; those for ``data get`` come first.
         embedded: it comes with FedLens and needs no folder.
         descriptions: file with the written descriptions of an embedded set's classes; empty: ``name``.
         loader: name of its reader: in ``loaders.BY_DOMAIN`` or ``LOADERS``, or hf, femnist or manifest.
@@ -63,6 +78,7 @@ class Entry:
         template_coop: CoOp's prompt; empty if CoOp does not have the data set.
         aliases: other spelling of a domain or class -> the name in ``domains`` or ``classes``.
         subset: its folder may hold more classes than the data set uses.
+        hub: the repository that ``data get`` downloads; None if none is known to hold the same images.
         torchvision: class of ``torchvision.datasets`` that downloads it; empty if there is none.
         megabytes: approximate size of that download.
     """
@@ -89,8 +105,14 @@ class Entry:
     template_coop: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     subset: bool = False
+    hub: Hub | None = None
     torchvision: str = ""
     megabytes: int | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it stands for the user's own data, whose classes the catalog does not know."""
+        return not (self.embedded or self.domains or self.classes or self.class_count)
 
 
 def select_domains(

@@ -161,21 +161,23 @@ def encode_data(
 
 
 def download(job: Job) -> Work[dict[str, Any]]:
-    """Download a data set through torchvision. args: name, root."""
-    from fedcore.data import catalog
+    """Get a data set. args: name; root of an authors' archive; columns and revision of a Hub repository.
 
-    yield from catalog.download(job.args["name"], job.args["root"])
-    return {"name": job.args["name"], "root": job.args["root"]}
+    Returns: the registered ``Copy``.
+    """
+    from fedcore.data import getting
+
+    offer = getting.ask(job.args["name"], job.args.get("revision"))
+    copy = yield from getting.get(offer, job.args.get("root"), job.args.get("columns"))
+    return copy.model_dump(mode="json")
 
 
 def weights(job: Job) -> Work[dict[str, Any]]:
     """Fetch the weights of a backbone. args: name, tag."""
     from fedcore.clip import tags
 
-    done = 0
-    for done, total in tags.fetch(job.args["name"], job.args["tag"]):
-        yield Progress(f"downloading {job.args['tag']}", done, total)
-    return {"bytes": done}
+    file = yield from tags.fetch(job.args["name"], job.args["tag"])
+    return {"bytes": file.stat().st_size}
 
 
 def import_file(job: Job) -> Work[dict[str, Any]]:

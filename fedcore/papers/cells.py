@@ -11,7 +11,7 @@ from fedcore.base.progress import counted, first_few, listed
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
-from fedcore.data import catalog
+from fedcore.data import catalog, copies
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
 from fedcore.papers import library, mini
@@ -23,10 +23,11 @@ from fedcore.papers.equivalents import (
     find_variant,
     held_out_of,
     parts_of_mean,
+    presets_of_values,
     variant_runs,
 )
 from fedcore.papers.experiments import data_names, printed_backbone, published
-from fedcore.papers.published import PublishedValue, computed, load, values_of
+from fedcore.papers.published import PublishedValue, computed, load
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.averages import mean_over
 from fedcore.results.rows import SeedAndDomain
@@ -109,17 +110,6 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
     return experiment, variant_runs(experiment)[0]
 
 
-@library.cached
-def _presets_of_values() -> dict[PublishedValue, list[str]]:
-    """Return the presets whose experiments name each value, tables before figures."""
-    found: dict[PublishedValue, list[str]] = {}
-    for name, experiment in published().items():
-        if experiment.reproduces and not experiment.sweep:
-            for value in values_of(experiment):
-                found.setdefault(value, []).append(name)
-    return found
-
-
 def _presets_on_data_of(value: PublishedValue) -> list[str]:
     """Return the presets of a paper on a value's data set, for the part of a mean that no table prints."""
     paper = library.find(value.paper)
@@ -139,7 +129,7 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    for preset in _presets_of_values().get(value) or _presets_on_data_of(value):
+    for preset in presets_of_values().get(value) or _presets_on_data_of(value):
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
@@ -174,9 +164,12 @@ class Lack:
 
 @dataclass
 class Availability:
-    """The weights on this machine, and the data sets with their folders, preferably checked ones."""
+    """The weights on this machine, and the data sets with their folders, preferably checked ones.
 
-    roots: dict[str, str]
+    Those that ``data get`` has brought need no folder (None).
+    """
+
+    roots: dict[str, str | None]
     _weights: dict[BackboneConfig, bool] = field(default_factory=dict)
 
     def lacks(self, config: RunConfig) -> tuple[Lack, ...]:
@@ -197,7 +190,7 @@ class Availability:
 
 
 def find_available(store: Store) -> Availability:
-    """Find the data sets that were checked or used on this machine and still have a folder."""
+    """Find the data sets that were got, checked or used on this machine and are still there."""
 
     @cache
     def exists(root: str) -> bool:
@@ -206,7 +199,7 @@ def find_available(store: Store) -> Availability:
         except OSError:  # the system does not accept this path
             return False
 
-    roots: dict[str, str] = {}
+    roots: dict[str, str | None] = {}
     for task in store.tasks.recent("check", CHECKS):
         name, report = (task.result or {}).get("name"), (task.result or {}).get("report", {})
         root = report.get("root")
@@ -216,7 +209,7 @@ def find_available(store: Store) -> Availability:
         data = experiment.config.data
         if data.root and exists(data.root):
             roots.setdefault(data.name, data.root)
-    return Availability(roots)
+    return Availability({**dict.fromkeys(copy.name for copy in copies.every()), **roots})
 
 
 CellStatus: TypeAlias = (

@@ -86,7 +86,7 @@ def read_source(
 
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
-    if entry.loader in ("hf", "femnist"):
+    if is_table(entry, root):
         images, left_out = read_saved(entry, root, domains, columns)
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
@@ -104,14 +104,23 @@ def read_source(
     return source if isinstance(source, Listing) else (source, [])
 
 
+def is_table(entry: Entry, root: str | Path) -> bool:
+    """Return whether a folder is read with Hugging Face's ``datasets``: saved by it, or a copy of the Hub."""
+    if entry.loader in ("hf", "femnist"):
+        return True
+    return entry.hub is not None and not entry.hub.archive and hf.is_snapshot(Path(root))
+
+
 def read_saved(
     entry: Entry, root: str | Path, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[ImageSet, list[LeftOut]]:
-    """Return the usable images of a folder that ``save_to_disk`` wrote, and those that are left out."""
+    """Return the usable images of such a folder, and those that are left out."""
     with _command_in_error(entry, str(root)):
         if entry.loader == "femnist":
             return hf.femnist(entry, root, domains)
-        return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
+        if entry.loader == "hf":
+            return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
+        return hf.catalog_copy(entry, Path(root), torchvision_sets.prompts(entry), domains)
 
 
 def load(
@@ -132,6 +141,8 @@ def names(
     """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
+    if is_table(entry, root) and entry.loader != "femnist":
+        return torchvision_sets.prompts(entry) or hf.names(root)[0], chosen_domains(entry, domains)
     if entry.loader == "femnist":
         return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":
