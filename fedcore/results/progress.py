@@ -38,6 +38,7 @@ class RunProgress:
         queue_position: place in the queue, from 1; None if the run is not queued.
         seconds_per_round: mean of the last rounds; None before the first.
         megabytes_up, megabytes_down: of all clients so far; None if they were not measured.
+        loading: seconds outside its rounds, above all of loading and encoding its images.
     """
 
     run: RunRow
@@ -48,6 +49,7 @@ class RunProgress:
     seconds_per_round: float | None = None
     megabytes_up: float | None = None
     megabytes_down: float | None = None
+    loading: float = 0.0
 
     @property
     def text(self) -> str:
@@ -59,7 +61,7 @@ class RunProgress:
             left = f"{about(self.seconds_left)} left" if self.seconds_left is not None else ""
             return " · ".join(t for t in (run.status_text or "", left) if t) or "starting"
         if run.state == "done":
-            return f"took {duration(self.seconds)}" if self.seconds is not None else ""
+            return f"took {duration(self.seconds - self.loading)}" if self.seconds is not None else ""
         return error_text(run.status_text or "")
 
     @property
@@ -80,7 +82,7 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
         if row.round > 0 and any(p is not None for p in parts):
             pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
-    sent = store.rounds.traffic([r.id for r in runs])
+    sent, loading = store.rounds.traffic([r.id for r in runs]), seconds_outside_rounds(store, runs)
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
     means = {
@@ -102,9 +104,34 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
                 seconds_per_round=mean,
                 megabytes_up=up,
                 megabytes_down=down,
+                loading=loading[run.id],
             )
         )
     return progress
+
+
+def seconds_outside_rounds(store: Store, runs: Iterable[RunRow]) -> dict[int, float]:
+    """Return the seconds of each run outside its rounds; 0 where those of the rounds were not recorded.
+
+    The first run of an experiment encodes the images for all others.
+    """
+    runs = list(runs)
+    of_rounds = store.rounds.seconds(run.id for run in runs)
+    return {
+        run.id: max(0.0, (run.elapsed() or 0.0) - seconds) if (seconds := of_rounds.get(run.id)) else 0.0
+        for run in runs
+    }
+
+
+def best_first(runs: Sequence[RunRow]) -> list[RunRow]:
+    """Return runs by the mean accuracy of their method, highest first; unchanged until all have ended."""
+    if any(not run.ended for run in runs):
+        return list(runs)
+    means = {
+        of: mean_or_none(run.last_test for run in members)
+        for of, members in group_by(runs, lambda run: (run.label, run.group_hash)).items()
+    }
+    return sorted(runs, key=lambda run: -(means[run.label, run.group_hash] or -1.0))
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:

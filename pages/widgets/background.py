@@ -20,7 +20,7 @@ from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
-from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.share.content import PARTS, Wording, read_report
 from fedcore.share.views import views
 from fedcore.store import ExperimentRow, RunRow, Store, TaskRow
@@ -159,6 +159,25 @@ def reading_data(began: float) -> None:
 def precedents(store: Store) -> forecast.Precedents:
     """Return the cost of the runs recorded on this machine, from which a plan's cost is estimated."""
     return forecast.precedents(store.path)
+
+
+def csv_button(
+    store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
+) -> None:
+    """Draw the button that saves the summary of a comparison, for which it is checked.
+
+    Args:
+        choice: as on the page Compare; default: the last round of finished runs.
+    """
+
+    def written() -> str:
+        with checked_comparison(store, [e.id for e in experiments], choice) as checked:
+            return "".join(WRITERS["summary", "csv"](checked))
+
+    name = file_name(experiments, "summary", "csv")
+    markup.download(
+        "Download CSV", written, name, key, help="One row per method and metric, with differences and p"
+    )
 
 
 def report_button(

@@ -36,11 +36,11 @@ def download(
     name: str,
     key: str | None = None,
     icon: str = ":material/download:",
-    help: str | None = None,
+    **options: Any,
 ) -> None:
     """Draw the button that saves a file, for which the page is not drawn again."""
     mime, _ = mimetypes.guess_type(name)
-    st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, help=help)
+    st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, **options)
 
 
 def write_button(

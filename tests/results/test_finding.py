@@ -135,11 +135,13 @@ def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     assert text.endswith("1 row could not be tested; the table says why.")
 
 
-def test_a_verdict_says_the_time_of_the_runs_which_is_not_that_of_training(db: Path) -> None:
+def test_a_verdict_says_the_time_of_the_rounds_and_that_of_loading_and_encoding(db: Path) -> None:
     number = fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
-    assert (said(db, number) or "").startswith("Done; 2 runs took 28 s in all. FedOT leads")
+    assert (said(db, number) or "").startswith(
+        "Done; 2 runs took 5 s in all, loading and encoding 23 s. FedOT leads"
+    )
     single = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    assert said(db, single) == "Done; the run took 16 s."
+    assert said(db, single) == "Done; the run took 2 s, loading and encoding 13 s."
 
 
 def test_nothing_is_said_while_a_run_trains(db: Path) -> None:

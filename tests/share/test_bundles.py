@@ -92,7 +92,8 @@ def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, 
     assert "images" in verdict.checked[-1]
     archive = read_bundle(made.content)
     lines = list(csv.DictReader(io.StringIO(archive.text(SUMMARY))))
-    with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
+    choice = ComparisonChoices(baseline="PromptFL", as_launched=True)
+    with checked_comparison(Store(trained), [1], choice) as checked:
         rows = exports.summary_rows(checked.summary)
     for name in ("label", "metric", "mean", "difference"):
         assert [line[name] for line in lines] == ["" if r[name] is None else str(r[name]) for r in rows]
