@@ -30,11 +30,13 @@ class Progress:
         message: names the step, e.g. ``encoding``.
         done: amount done so far, in units of the work.
         total: amount in all; 0 if it is unknown.
+        in_bytes: whether both are bytes of a download.
     """
 
     message: str
     done: int
     total: int
+    in_bytes: bool = False
 
 
 def counted(number: int, noun: str) -> str:

@@ -175,6 +175,12 @@ def refuse_if(condition: bool, message: str, option: str) -> None:
         raise FedLensError(message, option)
 
 
+def confirmed(question: str, yes: bool, no_answer: str) -> bool:
+    """Ask a question unless ``--yes`` was given; without a terminal ``no_answer`` is the error."""
+    refuse_if(not yes and not sys.stdin.isatty(), f"{no_answer}; confirm it, or give --yes", "yes")
+    return yes or typer.confirm(question, err=True)
+
+
 def text_output(given: str | None) -> Path | None:
     """Return the file that ``--output`` names for a text; None if it is printed: no option, or ``-`` alone.
 

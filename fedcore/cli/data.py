@@ -16,6 +16,7 @@ from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
 from fedcore.config import DataConfig
+from fedcore.config.field_names import size_text
 from fedcore.config.models import Precision
 from fedcore.engine.plan import Plan, plan
 from fedcore.store import Store
@@ -39,22 +40,35 @@ def list_data_sets() -> None:
 
 
 @common.command("get", data)
-def get(name: Annotated[str, Argument(metavar="NAME")], root: common.DataFolder = None) -> None:
-    """Download a built-in data set, and read it as a run does."""
-    from fedcore.data import catalog
+def get(
+    name: Annotated[
+        str, Argument(metavar="NAME", help="A data set of the list, or hf:OWNER/NAME of the Hugging Face Hub")
+    ],
+    root: Annotated[
+        str | None, Option(metavar="FOLDER", help="Folder for an authors' archive (default: FedLens' cache)")
+    ] = None,
+    columns: common.DataColumns = None,
+    revision: Annotated[
+        str | None, Option(help="Commit, tag or branch of the repository (default: the commit as before)")
+    ] = None,
+    yes: Annotated[bool, Option("--yes", help="Download without a question")] = False,
+) -> int:
+    """Download a data set, count its images, and register it, so that experiments need no folder for it.
 
-    entry = catalog.entry(name)
-    no_folder = f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)"
-    common.refuse_if(root is None and bool(entry.torchvision), no_folder, "root")
-    last = ""
-    for step in catalog.download(name, root or "."):  # torchvision draws the bar
-        if step.message != last:
-            last = step.message
-            print(last, file=sys.stderr)
-    images, warnings = with_preparation(lambda: catalog.load_checked(name, root))
-    for warning in warnings:
-        common.print_note(warning)
-    print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
+    Size, licence and address are shown before the first byte. An interrupted download goes on where it ended.
+    """
+    from fedcore.data import getting
+
+    offer = getting.ask(name, revision)
+    lines = [f"{offer.entry.title} from {offer.address}", f"licence: {offer.licence}", offer.remark]
+    size = "of unknown size" if offer.size is None else size_text(offer.size)
+    print("\n".join([*filter(None, lines), f"{size} to download"]), file=sys.stderr)
+    if not common.confirmed("Download it?", yes, "nothing was downloaded"):
+        return common.NOT_DONE
+    copy = track(getting.get(offer, root, _columns(columns)))
+    where = f"revision {copy.revision[:7]} of {copy.repo}" if copy.repo else copy.root
+    print(f'{counted(copy.images, "image")} of {offer.entry.title} ({where}); in an experiment: name = "{name}"')
+    return common.DONE
 
 
 @common.command("check", data)

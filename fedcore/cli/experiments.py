@@ -289,9 +289,7 @@ def delete(
     for run in runs:
         print(f"run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}  {run.state}")
     question = f"Delete {what}, with all rounds, logs and checkpoints? It cannot be undone."
-    no_answer = f"nothing was deleted: {what}; confirm it, or give --yes"
-    common.refuse_if(not yes and not sys.stdin.isatty(), no_answer, "yes")
-    if not yes and not typer.confirm(question, err=True):
+    if not common.confirmed(question, yes, f"nothing was deleted: {what}"):
         common.print_note("nothing was deleted")
         return common.NOT_DONE
     if experiment:

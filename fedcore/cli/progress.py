@@ -13,6 +13,7 @@ from fedcore.base.events import AFTER_AGGREGATION, TEST, Event, Notice, RoundFin
 from fedcore.base.progress import Progress, Work, counted, prepare_then, result_of
 from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig
+from fedcore.config.field_names import size_text
 from fedcore.methods import registry
 
 _LINE_SECONDS = 10.0
@@ -114,21 +115,21 @@ class RunBars(_Bars):
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
     """Execute slow work with a bar, or with a line every ten seconds if the output is not a terminal."""
     console = console or _terminal()
-    columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn()
-    bar = _Bars(console, *columns)
-    task = bar.add_task("", total=None)
+    columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn()
+    bar = _Bars(console, *columns, rich.TextColumn("{task.fields[amount]}"))
+    task = bar.add_task("", total=None, amount="")
     printed = time.monotonic()
 
     def show(step: Progress) -> None:
         nonlocal printed
         bar.start()  # only now, so that work without steps draws no bar
         message = printable(step.message)
-        bar.update(task, description=message, completed=step.done, total=step.total)
+        shown = size_text if step.in_bytes else "{:,}".format
+        amount = f"{shown(step.done)} of {shown(step.total)}" if step.total else ""
+        bar.update(task, description=message, completed=step.done, total=step.total, amount=amount)
         if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
             printed = time.monotonic()
-            console.print(
-                f"{message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
-            )
+            console.print(f"{message} {amount}", highlight=False, soft_wrap=True, markup=False)
 
     try:
         result = result_of(work, show)

@@ -1,8 +1,8 @@
-"""The built-in data sets: their facts, loading them, and downloading those that torchvision offers."""
+"""The data sets that can be named: their facts, and loading them."""
 
-import contextlib
 import json
 import logging
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.base.errors import FedLensError, did_you_mean, first_line
-from fedcore.base.files import ASSETS, user_path
-from fedcore.base.progress import Progress, Work, counted, in_thread
+from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.files import ASSETS
+from fedcore.base.progress import counted
+from fedcore.data import copies
+from fedcore.data.copies import HUB
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import (
     CLASSES,
@@ -21,6 +23,7 @@ from fedcore.data.images import (
     ONE_DOMAIN,
     Entry,
     FolderError,
+    Hub,
     ImageSet,
     select_domains,
 )
@@ -59,6 +62,8 @@ def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
         raise FedLensError(
             f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/images.py explains each field"
         )
+    if "hub" in values:
+        values["hub"] = Hub(**values["hub"] | {"files": tuple(values["hub"].get("files", ()))})
     return Entry(**values | {field: tuple(values[field]) for field in ("domains", "classes")})
 
 
@@ -88,9 +93,11 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """Return a data set by name; an unknown name is refused with the nearest ones."""
+    """Return a data set by name, or one of the Hub (``hf:owner/name``); unknown names are refused."""
     if name in _ENTRIES:
         return _ENTRIES[name]
+    if name.startswith(HUB):
+        return _hub_entry(name)
     hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
     raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
 
@@ -102,6 +109,20 @@ def miniature_note(backbones: Iterable[str], data: Iterable[str]) -> str:
         return ""
     trained = "was trained" if len(mini) == 1 else "were trained"
     return f"No evidence about CLIP: {' and '.join(mini)} {trained} on drawings and digits alone."
+
+
+def _hub_entry(name: str) -> Entry:
+    repo = name.removeprefix(HUB)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise FedLensError(f"'{name}' names no data set of the Hub; write it as {HUB}owner/name", "data.name")
+    return replace(
+        _ENTRIES["hf-dataset"],
+        name=name,
+        title=repo,
+        source="a data set of the Hugging Face Hub",
+        how_to_get=f"`fedlens data get {name}` downloads it.",
+        hub=Hub(repo),
+    )
 
 
 def prompt(name: str, template: str | None) -> str | None:
@@ -132,6 +153,7 @@ def _read_as(name: str, coop_split: bool, coop_classes: bool) -> Entry:
         class_count=None,
         counts={},
         releases={},
+        hub=None,  # a table of images lacks the file
         classes_coop={},  # the file has CoOp's names already
         how_to_get=entry("coop-split").how_to_get,
     )
@@ -250,60 +272,10 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
 
 
 def root_of(entry: Entry, root: str | None) -> str:
-    """Return the folder of a data set that is not embedded."""
-    if not root:
+    """Return the folder of a data set that is not embedded: the given one, or that of ``data get``."""
+    if root:
+        return root
+    copy = copies.registered(entry.name)
+    if copy is None or (copy.repo and entry.hub is None):
         raise FolderError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}")
-    return root
-
-
-POLL_SECONDS = 0.5
-_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
-
-
-def download(name: str, root: str | Path) -> Work[None]:
-    """Download a data set into a folder and unpack it; call this only when the user asks for it.
-
-    Progress is in bytes, and approximate. Existing files are not downloaded again, since torchvision compares
-    checksums. If this work is stopped early, the download continues until the process ends.
-    """
-    found = entry(name)
-    if not found.torchvision:
-        remedy = "comes with FedLens; there is nothing to download"
-        if not found.embedded:
-            remedy = f"has no automatic download. {found.how_to_get}"
-        raise FedLensError(f"{found.title} {remedy}", "data.name")
-    folder = user_path(root, "data.root")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(
-            f"cannot create the folder {folder} ({error.strerror}); choose another root"
-        ) from error
-    total = (found.megabytes or 0) * 1_000_000
-
-    def fetch() -> None:
-        import torchvision.datasets
-
-        getattr(torchvision.datasets, found.torchvision)(str(folder), download=True)
-
-    yield Progress(f"downloading {found.title}", 0, total)
-    try:
-        for _ in in_thread(fetch, POLL_SECONDS):
-            done = min(_size(folder), total)
-            yield Progress(f"{'downloading' if done < total else 'unpacking'} {found.title}", done, total)
-    except Exception as error:  # of the network library, of checksums, of the disk
-        raise FolderError(
-            f"{found.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
-            "a network connection and enough space, or download it yourself"
-        ) from error
-    yield Progress(f"{found.title} is in {folder}", total, total)
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes of archives downloaded so far, which torchvision writes one or two folders down."""
-    size = 0
-    for path in (*folder.glob("*"), *folder.glob("*/*")):
-        if path.name.endswith(_ARCHIVES):
-            with contextlib.suppress(FileNotFoundError):  # deleted after unpacking
-                size += path.stat().st_size
-    return size
+    return copy.root

@@ -38,6 +38,25 @@ def squash(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """A repository of the Hugging Face Hub that holds a data set's images.
+
+    Attributes:
+        revision: the commit whose content was described; empty if none was found, so that the commit of the
+            first download is kept.
+        columns: as ``data.columns``, where a name does not say what a column holds.
+        files: patterns of the files that are needed; empty for all.
+        archive: it holds the authors' archive, which the entry's loader reads, and not a table of images.
+    """
+
+    repo: str
+    revision: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    archive: bool = False
+
+
+@dataclass(frozen=True)
 class Entry:
     """One data set of the catalog.
 
@@ -65,6 +84,7 @@ class Entry:
         template_coop: CoOp's prompt; empty if CoOp does not have the data set.
         aliases: other spelling of a domain or class -> the name in ``domains`` or ``classes``.
         subset: its folder may hold more classes than the data set uses.
+        hub: the repository that ``data get`` downloads; None if none is known to hold the same images.
         torchvision: class of ``torchvision.datasets`` that downloads it; empty if there is none.
         megabytes: approximate size of that download.
     """
@@ -91,8 +111,14 @@ class Entry:
     template_coop: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     subset: bool = False
+    hub: Hub | None = None
     torchvision: str = ""
     megabytes: int | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it stands for the user's own data, whose classes the catalog does not know."""
+        return not (self.embedded or self.domains or self.classes or self.class_count)
 
 
 def select_domains(

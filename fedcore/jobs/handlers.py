@@ -161,11 +161,16 @@ def encode_data(
 
 
 def download(job: Job) -> Work[dict[str, Any]]:
-    """Download a data set through torchvision. args: name, root."""
-    from fedcore.data import catalog
+    """Get a data set. args: name; root of an authors' archive; columns and revision of a Hub repository.
 
-    yield from catalog.download(job.args["name"], job.args["root"])
-    return {"name": job.args["name"], "root": job.args["root"]}
+    Returns: the registered ``Copy``.
+    """
+    from fedcore.data import getting
+
+    yield Progress(f"asking for {job.args['name']}", 0, 0)
+    offer = getting.ask(job.args["name"], job.args.get("revision"))
+    copy = yield from getting.get(offer, job.args.get("root"), job.args.get("columns"))
+    return copy.model_dump(mode="json")
 
 
 def weights(job: Job) -> Work[dict[str, Any]]:
@@ -174,7 +179,7 @@ def weights(job: Job) -> Work[dict[str, Any]]:
 
     done = 0
     for done, total in tags.fetch(job.args["name"], job.args["tag"]):
-        yield Progress(f"downloading {job.args['tag']}", done, total)
+        yield Progress(f"downloading {job.args['tag']}", done, total, in_bytes=True)
     return {"bytes": done}
 
 

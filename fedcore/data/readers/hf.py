@@ -1,24 +1,25 @@
-"""Read a folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``."""
+"""Read images with Hugging Face's ``datasets``: a folder of ``save_to_disk``, or a commit in the Hub's cache."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from fedcore.base.errors import FedLensError
+from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.events import PARTS
+from fedcore.base.progress import Progress, Work, in_thread, require_slow_work
 from fedcore.data.image_files import BROKEN, decode_content, reasons_once
-from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
+from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains, squash
 from fedcore.data.integrity import version_line
 from fedcore.data.readers.files import LeftOut, existing_folder, leaves
-from fedcore.data.readers.layout import check_columns, prompt_names
+from fedcore.data.readers.layout import check_columns, prompt_names, refuse_other_classes, spellings
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetBuilder, DatasetDict
 
 COLUMNS = ("image", "label", "domain", "client")
 """The columns that are read; the first two are required."""
@@ -26,6 +27,7 @@ _CLIENT_COLUMNS = ("client", "writer")
 """Names by which a column of clients is recognised."""
 _BATCH = 64
 """Images held in memory at a time while they are checked."""
+_POLL_SECONDS = 0.5
 MARKERS = ("dataset_dict.json", "state.json")
 """Every folder that ``save_to_disk`` wrote has one of these files."""
 
@@ -53,6 +55,35 @@ class _Part:
 def is_saved(folder: Path) -> bool:
     """Return whether a folder was written by ``save_to_disk``."""
     return any((folder / name).is_file() for name in MARKERS)
+
+
+def is_snapshot(folder: Path) -> bool:
+    """Return whether a folder is a commit of a data set in the Hub's cache."""
+    return folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("datasets--")
+
+
+def prepare(folder: Path) -> Work[None]:
+    """Write the Arrow files of a commit into the cache of ``datasets``, where rows are found at once."""
+    title = folder.parent.parent.name.removeprefix("datasets--").replace("--", "/")
+    builder = _builder(folder)
+    try:
+        for _ in in_thread(builder.download_and_prepare, _POLL_SECONDS):
+            yield Progress(f"preparing {title}", 0, 0)
+    except Exception as error:  # arrow, fsspec and the builders raise different errors on damaged files
+        raise FolderError(
+            f"{title} cannot be read as a table of images ({first_line(error)}); if the disk is full, free "
+            f"space and try again, else delete {folder} and get it again"
+        ) from error
+
+
+def _builder(folder: Path) -> "DatasetBuilder":
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset_builder(str(folder))
+    except Exception as error:  # of a script, which is not executed, of several configurations, of no images
+        raise FedLensError(f"{folder}: no table of images ({first_line(error)})", "data.name") from error
 
 
 def names(
@@ -91,8 +122,11 @@ def read(
     split = np.array([part.split or 0 for part, _ in places], dtype=np.int8)
     owner = [text for part in parts for text in _texts(part, "client")]
     content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        content.update(version_line(file, str(file.relative_to(path))))
+    if is_snapshot(path):
+        content.update(f"{path.parent.parent.name} {path.name}".encode())
+    else:
+        for file in sorted(p for p in path.rglob("*") if p.is_file()):
+            content.update(version_line(file, str(file.relative_to(path))))
     reasons = reasons_once(
         content.hexdigest(), len(places), path, lambda: (image for _, image in _contents(path, parts))
     )
@@ -132,6 +166,64 @@ def read(
         owner=tuple(owner[r] for r in rows) if any(owner) else None,
     ).restrict(select_domains(path, all_domains, domains))
     return images, left_out
+
+
+def catalog_copy(
+    entry: Entry, root: Path, prompts: tuple[str, ...], domains: Iterable[str] | None
+) -> tuple[ImageSet, list[LeftOut]]:
+    """Read a data set of the catalog from the Hub's cache, with its own classes, domains and keys.
+
+    Keys are those of the folders, ``domain/class/file``, if the repository stores the names of files, so that
+    both forms of a data set get the same splits.
+
+    Args:
+        prompts: the entry's classes as they enter a prompt; empty for those of the repository.
+    """
+    assert entry.hub is not None
+    columns = dict(entry.hub.columns)
+    images, left_out = read(root, name=entry.name, template=entry.template, columns=columns)
+    spelled = spellings(entry, entry.classes)
+    found = tuple(spelled.get(squash(name), name) for name in images.classes)
+    if not entry.subset:
+        refuse_other_classes(entry, root, found)
+    labels = replace(images, classes=found).labels_among(entry.classes or found)
+    places = spellings(entry, entry.domains)
+    named = [places.get(squash(name), name) for name in images.domains]
+    if missing := set(entry.domains) - set(named):
+        raise FolderError(f"{root}: no images of the domain '{min(missing)}'; get the data set again")
+    domain = np.array([entry.domains.index(name) if name in entry.domains else -1 for name in named])
+    place = domain[images.domain]
+    rows = np.flatnonzero((labels >= 0) & (place >= 0))
+    changed = images.changed(
+        rows,
+        (entry.name, *entry.classes),
+        classes=prompts or images.classes,
+        labels=labels[rows],
+        domains=entry.domains,
+        domain=place[rows],
+    )
+    return _with_file_keys(changed, entry, root).restrict(
+        select_domains(entry.name, entry.domains, domains)
+    ), left_out
+
+
+def _with_file_keys(images: ImageSet, entry: Entry, root: Path) -> ImageSet:
+    """Return the images with keys ``domain/class/file``, if the names of their files are stored and unique."""
+    assert entry.hub is not None
+    import pyarrow.compute as pc
+
+    file_of = {}
+    for part in _parts(existing_folder(root), dict(entry.hub.columns)):
+        column = pc.struct_field(part.images.data.column(part.columns["image"]), "path").to_pylist()
+        file_of |= {_key(part, row): Path(name).name for row, name in enumerate(column) if name}
+    if entry.domains == (ONE_DOMAIN,) or not entry.classes:
+        return images
+    keys = tuple(
+        f"{entry.domains[d]}/{entry.classes[c]}/{file_of.get(key, '')}"
+        for key, d, c in zip(images.keys, images.domain, images.labels, strict=True)
+    )
+    unique = len(set(keys)) == len(keys) and not any(key.endswith("/") for key in keys)
+    return replace(images, keys=keys) if unique else images
 
 
 FEMNIST_COLUMNS = {"label": "character", "client": "writer_id"}
@@ -175,7 +267,7 @@ def femnist_domains(entry: Entry, root: str | Path, domains: Sequence[str] | Non
 
 def _femnist_folder(entry: Entry, root: str | Path) -> Path:
     path = existing_folder(root)
-    if not is_saved(path):
+    if not is_saved(path) and not is_snapshot(path):
         raise FolderError(f"{path}: neither {' nor '.join(MARKERS)} is in it. {entry.how_to_get}")
     return path
 
@@ -223,22 +315,9 @@ def _key(part: _Part, row: int) -> str:
 
 def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     """Open the parts, sorted by name; a single ``Dataset`` is called ""."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise FedLensError(
-            "a Hugging Face data set needs the package 'datasets': pip install 'datasets>=3,<6'", "data.name"
-        ) from error
-    if not is_saved(path):
-        raise FolderError(
-            f"{path}: neither {' nor '.join(MARKERS)} is in it; give the folder that "
-            "save_to_disk(FOLDER) of the datasets library wrote"
-        )
-    try:
-        opened = datasets.load_from_disk(str(path))
-    except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
-        line = (str(error) or type(error).__name__).splitlines()[0]
-        raise FolderError(f"{path}: a damaged data set ({line}); save it again") from error
+    import datasets
+
+    opened = _open_snapshot(path) if is_snapshot(path) else _open_saved(path)
     opened = dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
     if not opened or not any(len(rows) for rows in opened.values()):
         raise FolderError(f"{path}: it has no rows; save the data set again")
@@ -259,6 +338,27 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
         others = rows.remove_columns(chosen["image"])
         parts.append(_Part(name, others, images, chosen, by_split[name], domain))
     return parts
+
+
+def _open_saved(path: Path) -> "Dataset | DatasetDict":
+    import datasets
+
+    if not is_saved(path):
+        raise FolderError(
+            f"{path}: neither {' nor '.join(MARKERS)} is in it; give the folder that "
+            "save_to_disk(FOLDER) of the datasets library wrote"
+        )
+    try:
+        return datasets.load_from_disk(str(path))
+    except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
+        raise FolderError(f"{path}: a damaged data set ({first_line(error)}); save it again") from error
+
+
+def _open_snapshot(path: Path) -> "DatasetDict":
+    builder = _builder(path)
+    if not Path(builder.cache_dir).is_dir():
+        require_slow_work(f"{path} has to be prepared", lambda: prepare(path))
+    return builder.as_dataset()
 
 
 def _columns(path: Path, rows: "Dataset", named: dict[str, str]) -> dict[str, str]:
@@ -349,7 +449,12 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
     if not cell.get("path"):
         return b""
     file = path / str(cell["path"])
-    if leaves(path, file):
+    folders = [path]
+    if is_snapshot(path):  # its files are links into the cache, or were unpacked by ``datasets``
+        from datasets.config import HF_DATASETS_CACHE
+
+        folders = [path.parent.parent, Path(HF_DATASETS_CACHE).resolve()]
+    if all(leaves(folder, file) for folder in folders):
         raise FolderError(
             f"{path}: {key} points to {file}, outside the folder; load the images into the data set before "
             "save_to_disk"

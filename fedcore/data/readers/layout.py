@@ -76,7 +76,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Fol
 def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> FolderLayout:
     """Find the layout of a data set whose domains hold class folders, or raise ``NotInFolder``."""
     wanted = chosen_domains(entry, domains)
-    spelled = _spellings(entry, entry.domains)
+    spelled = spellings(entry, entry.domains)
     tops = _search(roots, spelled)
     missing = [d for d in wanted if d not in tops]
     if missing:
@@ -85,7 +85,7 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
             f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how_to_get}"
         )
     base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
-    spelled = _spellings(entry, entry.classes)
+    spelled = spellings(entry, entry.classes)
     classes = {d: _classes(base[d], tops[d], spelled) for d in wanted}
     flat = [d for d in wanted if any(holds_images(base[d], s.path) for s in tops[d])]
     if entry.subset:
@@ -97,10 +97,10 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
 
 def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     """Find the layout of a data set of the catalog with class folders and one domain, such as EuroSAT."""
-    tops = _search(roots, _spellings(entry, entry.classes))
+    tops = _search(roots, spellings(entry, entry.classes))
     if not tops:
         raise NotInFolder(f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}")
-    expected = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
+    expected = {*spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
     unknown = []  # folders of images beside the class folders
     for level in sorted({folder.path.parent for folders in tops.values() for folder in folders}):
         base = next(b for b in roots if level.is_relative_to(b))
@@ -171,7 +171,7 @@ def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _spellings(entry: Entry, names: Iterable[str]) -> dict[str, str]:
+def spellings(entry: Entry, names: Iterable[str]) -> dict[str, str]:
     """Map each squashed spelling to the name that the data set uses."""
     plain = {squash(name): name for name in names}
     aliases = {squash(alias): name for alias, name in entry.aliases.items() if name in plain.values()}

@@ -16,6 +16,7 @@ from fedcore.data.readers.layout import (
     chosen_domains,
     folder_layout,
     list_images,
+    prompt_names,
 )
 
 _Result = TypeVar("_Result")
@@ -86,7 +87,7 @@ def read_source(
 
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
-    if entry.loader in ("hf", "femnist"):
+    if is_table(entry, root):
         images, left_out = read_saved(entry, root, domains, columns)
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
@@ -104,14 +105,30 @@ def read_source(
     return source if isinstance(source, Listing) else (source, [])
 
 
+def is_table(entry: Entry, root: str | Path) -> bool:
+    """Return whether a folder is read with Hugging Face's ``datasets``: saved by it, or a copy of the Hub."""
+    if entry.loader in ("hf", "femnist"):
+        return True
+    return entry.hub is not None and not entry.hub.archive and hf.is_snapshot(Path(root))
+
+
 def read_saved(
     entry: Entry, root: str | Path, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[ImageSet, list[LeftOut]]:
-    """Return the usable images of a folder that ``save_to_disk`` wrote, and those that are left out."""
+    """Return the usable images of such a folder, and those that are left out."""
     with _command_in_error(entry, str(root)):
         if entry.loader == "femnist":
             return hf.femnist(entry, root, domains)
-        return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
+        if entry.loader == "hf":
+            return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
+        return hf.catalog_copy(entry, Path(root), _prompts(entry), domains)
+
+
+def _prompts(entry: Entry) -> tuple[str, ...]:
+    """Return the classes of a data set of the catalog as they enter a prompt."""
+    if entry.loader in BY_DOMAIN:
+        return prompt_names(Path(entry.name), entry.classes)
+    return torchvision_sets.prompts(entry)
 
 
 def load(
@@ -132,6 +149,9 @@ def names(
     """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
+    if is_table(entry, root) and entry.loader != "femnist":
+        classes = _prompts(entry) or hf.names(root, None, entry.hub and entry.hub.columns)[0]
+        return classes, chosen_domains(entry, domains)
     if entry.loader == "femnist":
         return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":

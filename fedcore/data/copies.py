@@ -1,0 +1,71 @@
+"""The data sets that ``fedlens data get`` has brought to this machine: a small file for each, per account.
+
+A run that names such a data set needs no folder: it reads the copy that is registered here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from fedcore.base.files import state_folder
+from fedcore.data.integrity import read_result, write_result
+
+HUB = "hf:"
+"""Prefix of the name of any data set of the Hugging Face Hub: ``hf:owner/name``."""
+
+
+class Copy(BaseModel, frozen=True):
+    """One data set on this machine, registered once its images had been counted.
+
+    Attributes:
+        name: in an experiment, ``pacs`` or ``hf:owner/name``.
+        root: its folder: a commit in the Hub's cache, or that of the official archive.
+        repo: repository of the Hub, empty for an official archive, and ``revision`` the commit that was read.
+        licence: as the repository's card names it.
+        size: bytes that were downloaded.
+        columns: those that were named when it was got (``data.columns``).
+        counts: images of each class (second) in each domain (first).
+    """
+
+    name: str
+    root: str
+    repo: str = ""
+    revision: str = ""
+    licence: str = ""
+    size: int = 0
+    columns: dict[str, str] = {}
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    @property
+    def images(self) -> int:
+        return sum(map(sum, self.counts))
+
+
+def registered(name: str) -> Copy | None:
+    """Return the copy of a data set; None if it was never got, or its folder has been deleted since."""
+    return _read(_file(name))
+
+
+def every() -> Iterator[Copy]:
+    """Yield all copies, sorted by name."""
+    yield from filter(None, map(_read, sorted(_file("").parent.glob("*.json"))))
+
+
+def register(copy: Copy) -> None:
+    """Record a copy, completely or not at all."""
+    file = _file(copy.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_result(file, copy.model_dump(mode="json"))
+
+
+def _file(name: str) -> Path:
+    return state_folder() / "data" / f"{name.replace('/', '--').replace(':', '--')}.json"
+
+
+def _read(file: Path) -> Copy | None:
+    content = read_result(file)
+    copy = None if content is None else Copy.model_validate(content)
+    return copy if copy and Path(copy.root).is_dir() else None
