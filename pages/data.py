@@ -325,8 +325,9 @@ SECTIONS = {
 
 def page() -> None:
     """Draw the page."""
-    st.title("Data & models")
-    shown = st.segmented_control(
+    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
+    row.title("Data & models", width="content")
+    shown = row.segmented_control(
         "Section",
         list(SECTIONS),
         default="Data sets",

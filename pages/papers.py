@@ -15,8 +15,9 @@ from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill
-from pages.papers_view.table import draw_html, our_line, table_html
+from pages.papers_view.table import our_line, table_html
 from pages.widgets import background, browser, charts, markup, session
+from pages.widgets.grid import draw_html
 from pages.widgets.markup import esc
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15

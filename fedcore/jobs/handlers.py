@@ -94,11 +94,12 @@ def check(job: Job) -> Work[dict[str, Any]]:
 
     args: root; name, if the catalog has it; domains; columns.
 
-    Returns: ``name`` and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures
-    of a data set that can be used and has images. Shape: (height, width, 3).
+    Returns: ``name``; ``known``, the data set of the catalog that a user's own data turned out to be, or
+    None; and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures of a data set
+    that can be used and has images. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
-    from fedcore.data.check import check_dataset, contact_sheet
+    from fedcore.data.check import check_dataset, contact_sheet, recognised
     from fedcore.data.readers.loaders import detect_format
 
     root, domains, columns = (job.args.get(name) for name in ("root", "domains", "columns"))
@@ -109,7 +110,8 @@ def check(job: Job) -> Work[dict[str, Any]]:
         images = catalog.load(name, root, domains, columns=columns)
         if images.given is None:
             job.write_arrays(sheet=np.asarray(contact_sheet(images)))
-    return {"name": name, "report": report.model_dump(mode="json")}
+    known = None if job.args.get("name") or report.error else recognised(report)
+    return {"name": name, "known": known, "report": report.model_dump(mode="json")}
 
 
 def encode(job: Job) -> Work[dict[str, Any]]:
@@ -163,13 +165,15 @@ def encode_data(
 def download(job: Job) -> Work[dict[str, Any]]:
     """Get a data set. args: name; root of an authors' archive; columns and revision of a Hub repository.
 
-    Returns: the registered ``Copy``.
+    Returns: the registered ``Copy``. The array ``sheet`` shows sample pictures.
     """
-    from fedcore.data import getting
+    from fedcore.data import catalog, getting
+    from fedcore.data.check import contact_sheet
 
     yield Progress(f"asking for {job.args['name']}", 0, 0)
     offer = getting.ask(job.args["name"], job.args.get("revision"))
     copy = yield from getting.get(offer, job.args.get("root"), job.args.get("columns"))
+    job.write_arrays(sheet=np.asarray(contact_sheet(catalog.load(copy.name))))
     return copy.model_dump(mode="json")
 
 

@@ -27,7 +27,7 @@ TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 def grid(app: AppTest) -> str:
     """The HTML of the table."""
     found = [element.proto for element in app.get("bidi_component")]
-    (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
+    (mine,) = [proto for proto in found if "grid" in proto.component_name]
     return str(json.loads(mine.json)["html"])
 
 
