@@ -2,7 +2,7 @@
 
 import errno
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ class Upstream:
         licence: as its card names it; empty if it does not.
         size: bytes of the wanted files.
         gated: whether its terms have to be accepted first.
+        here: whether all of it is in the Hub's cache on this machine.
     """
 
     repo: str
@@ -32,6 +33,7 @@ class Upstream:
     licence: str
     size: int
     gated: bool
+    here: bool
 
     @property
     def address(self) -> str:
@@ -43,14 +45,15 @@ def address(repo: str) -> str:
     return f"huggingface.co/datasets/{repo}"
 
 
-def ask(repo: str, revision: str | None, files: Sequence[str] = ()) -> Upstream:
-    """Ask the Hub about a data set. A token is used only if the Hub's own login (``hf auth login``) left one.
+def ask(repo: str, revision: str | None, file: str = "") -> Upstream:
+    """Ask the Hub about a data set, or its cache if the Hub does not answer.
+
+    A token is used only if the Hub's own login (``hf auth login``) left one.
 
     Args:
-        files: patterns of the files that are wanted; empty for all.
+        file: the only file that is wanted; empty for all.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import filter_repo_objects
 
     api = HfApi()
     try:
@@ -62,20 +65,44 @@ def ask(repo: str, revision: str | None, files: Sequence[str] = ()) -> Upstream:
             if hasattr(file, "size")
         }
     except Exception as error:  # the hub's client raises its own, the network library's and OSError
-        raise problem(repo, error, revision) from error
-    chosen = filter_repo_objects(sizes, allow_patterns=list(files) or None)
+        folder = _cached(repo, revision, file)
+        if folder is None:
+            raise problem(repo, error, revision) from error
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        return Upstream(repo, folder.name, folder.name, "", size, gated=False, here=True)
     licence = getattr(main.card_data, "license", None) or ""
     return Upstream(
         repo=repo,
         revision=str(wanted.sha),
         newest=str(main.sha),
         licence=licence if isinstance(licence, str) else ", ".join(licence),
-        size=sum(sizes[path] for path in chosen),
+        size=sizes.get(file, 0) if file else sum(sizes.values()),
         gated=bool(main.gated),
+        here=_cached(repo, wanted.sha, file) is not None,
     )
 
 
-def snapshot(repo: str, revision: str, files: Sequence[str] = ()) -> Iterator[tuple[int, int]]:
+def _cached(repo: str, revision: str | None, file: str) -> Path | None:
+    """Return the folder of a commit if all that is wanted of it is in the Hub's cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    patterns = file or None
+    try:
+        return Path(
+            snapshot_download(
+                repo,
+                repo_type="dataset",
+                revision=revision,
+                allow_patterns=patterns,
+                local_files_only=True,
+            )
+        )
+    except LocalEntryNotFoundError:
+        return None
+
+
+def snapshot(repo: str, revision: str, file: str = "") -> Iterator[tuple[int, int]]:
     """Download a data set's files at one commit into the Hub's cache; yields (bytes, total)."""
 
     def download(counter: type) -> None:
@@ -85,7 +112,7 @@ def snapshot(repo: str, revision: str, files: Sequence[str] = ()) -> Iterator[tu
             repo,
             repo_type="dataset",
             revision=revision,
-            allow_patterns=list(files) or None,
+            allow_patterns=file or None,
             tqdm_class=counter,
         )
 

@@ -32,11 +32,14 @@ common.application.add_typer(data, name="data")
 
 @common.command("list", data)
 def list_data_sets() -> None:
-    """List the built-in data sets."""
-    from fedcore.data import catalog
+    """List the data sets that can be named, and where each is."""
+    from fedcore.data import getting
 
-    for entry in catalog.entries():
-        print(f"{entry.name:<18} {entry.title}")
+    for item in getting.shelf():
+        size = size_text(item.offer.size) if item.offer and item.offer.size else ""
+        where = {"included": "comes with FedLens", "here": "on this machine", "get": f"data get {size}"}
+        title = f"{item.entry.name:<18} {item.entry.title:<36}"
+        print(f"{title} {where.get(item.state, 'by hand: docs/data.md')}".rstrip())
 
 
 @common.command("get", data)
@@ -67,7 +70,8 @@ def get(
         return common.NOT_DONE
     copy = track(getting.get(offer, root, _columns(columns)))
     where = f"revision {copy.revision[:7]} of {copy.repo}" if copy.repo else copy.root
-    print(f'{counted(copy.images, "image")} of {offer.entry.title} ({where}); in an experiment: name = "{name}"')
+    images = f"{counted(copy.images, 'image')} of {offer.entry.title} ({where})"
+    print(f'{images}; in an experiment: name = "{name}"')
     return common.DONE
 
 
@@ -89,9 +93,10 @@ def check(
     """
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset
+    from fedcore.data.copies import HUB
     from fedcore.data.readers.loaders import detect_format
 
-    built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
+    built_in = not user_path(path, "path").exists() and (path.startswith(HUB) or path in catalog.names())
     is_path = f"'{path}' is not a built-in data set; give its folder as PATH, without --root"
     common.refuse_if(root is not None and not built_in, is_path, "root")
     name, where = (path, root) if built_in else (detect_format(path), path)

@@ -3,7 +3,6 @@
 import hashlib
 import importlib
 import importlib.util
-import io
 import json
 import sys
 import types
@@ -14,14 +13,12 @@ from typing import Any
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_line
 from fedcore.base.files import ASSETS
+from fedcore.base.hub import counted_bytes
 from fedcore.base.lazy import kept_out
-from fedcore.base.progress import in_thread
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
 _ALIAS = "_fedlens_open_clip"
-POLL_SECONDS = 0.25
-"""Time between two reports of a download's progress."""
 
 
 @cache
@@ -140,27 +137,12 @@ def fetch(name: str, tag: str) -> Iterator[tuple[int, int]]:
 
     If the caller stops early, the download ends with this process; the hub's cache resumes it next time.
     """
-    from tqdm import tqdm
-
-    counters: list[Any] = []
-
-    class ByteCounter(tqdm):  # type: ignore[type-arg]  # tqdm is generic only in its stubs
-        """A progress bar that counts the bytes of a download and draws nothing."""
-
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "disable": False, "file": io.StringIO()})
-            counters.append(self)
-
-        def display(self, *args: Any, **options: Any) -> None:
-            """Draw nothing."""
-
     check(name, tag)
     if (file := cached(name, tag)) is not None:
         yield file.stat().st_size, file.stat().st_size
         return
     try:
-        for _ in in_thread(lambda: _download(*repository(name, tag), ByteCounter), POLL_SECONDS):
-            yield (int(counters[-1].n), int(counters[-1].total or 0)) if counters else (0, 0)
+        yield from counted_bytes(lambda counter: _download(*repository(name, tag), counter))
     except Exception as error:  # the hub's client raises its own, the network library's and OSError
         raise download_error(name, tag, error) from error
     path = cached(name, tag)

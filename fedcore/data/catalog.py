@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,11 @@ def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
             f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/images.py explains each field"
         )
     if "hub" in values:
-        values["hub"] = Hub(**values["hub"] | {"files": tuple(values["hub"].get("files", ()))})
+        values["hub"] = Hub(**values["hub"])
+    if "hub" in values or "torchvision" in values:
+        size = f" ({values['megabytes']:,} MB)" if "megabytes" in values else ""
+        get = f"`fedlens data get {name}` downloads it{size}. Or by hand: "
+        values["how_to_get"] = get + values["how_to_get"]
     return Entry(**values | {field: tuple(values[field]) for field in ("domains", "classes")})
 
 
@@ -176,7 +179,8 @@ def facts(
         return DataFacts(found.classes, select_domains(name, found.domains, domains), template)
     from fedcore.data.readers import loaders
 
-    classes, chosen = loaders.names(found, root_of(found, root), domains, columns)
+    root, columns = _place(found, root, columns)
+    classes, chosen = loaders.names(found, root, domains, columns)
     renamed = (found.classes_coop.get(one, one) for one in classes)
     return DataFacts(tuple(one for one in renamed if one), chosen, template)
 
@@ -226,7 +230,8 @@ def load_checked(
     else:
         from fedcore.data.readers import loaders
 
-        images, warnings = loaders.load(found, root_of(found, root), domains, columns)
+        root, columns = _place(found, root, columns)
+        images, warnings = loaders.load(found, root, domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
         images = _with_classes(images, found.classes_coop)
@@ -273,9 +278,16 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
 
 def root_of(entry: Entry, root: str | None) -> str:
     """Return the folder of a data set that is not embedded: the given one, or that of ``data get``."""
+    return _place(entry, root, None)[0]
+
+
+def _place(
+    entry: Entry, root: str | None, columns: Mapping[str, str] | None
+) -> tuple[str, Mapping[str, str] | None]:
+    """Return the folder of a data set and its columns: those that are given, or those of ``data get``."""
     if root:
-        return root
+        return root, columns
     copy = copies.registered(entry.name)
     if copy is None or (copy.repo and entry.hub is None):
-        raise FolderError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}")
-    return copy.root
+        raise FolderError(f"{entry.title} is not on this machine. {entry.how_to_get}")
+    return copy.root, columns or copy.columns

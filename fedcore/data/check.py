@@ -289,9 +289,10 @@ def check_dataset(
     if entry.embedded:
         images, notes = catalog.load_checked(name, None, domains)
         return (yield from _check_pixels("", images, notes))
-    if not root or not user_path(root, "data.root").exists():
-        where = f"of {entry.title}" if entry.classes or entry.class_count else "or file of the data set"
-        raise FolderError(f"no folder {root or ''}; give the folder {where}")
+    root = catalog.root_of(entry, root)
+    if not user_path(root, "data.root").exists():
+        where = "or file of the data set" if entry.is_own else f"of {entry.title}"
+        raise FolderError(f"no folder {root}; give the folder {where}")
     path = user_path(root, "data.root").resolve()
     try:
         if entry.loader in ("hf", "femnist"):

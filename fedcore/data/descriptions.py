@@ -41,12 +41,10 @@ def file_of(name: str, root: str | None = None) -> Path | None:
 
 def version(name: str, root: str | None = None) -> str:
     """Return a text that changes with the written descriptions; empty if there are none, or no folder."""
-    if not catalog.entry(name).embedded and not root:
-        return ""
-    path = file_of(name, root)
     try:
+        path = file_of(name, root)
         return f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" if path else ""
-    except OSError:
+    except (FolderError, OSError):
         return ""
 
 

@@ -81,7 +81,7 @@ def ask(name: str, revision: str | None = None) -> Offer:
     """Return what ``get`` would download, as the Hub says at this moment.
 
     Args:
-        revision: a commit, tag or branch; default: the catalog's commit, that of an earlier get, or the newest.
+        revision: a commit, tag or branch; default: that of the catalog, of an earlier get, or the newest.
     """
     entry = catalog.entry(name)
     offer = _offer(entry)
@@ -93,12 +93,14 @@ def ask(name: str, revision: str | None = None) -> Offer:
     if entry.hub is None:
         return offer
     pinned = _pinned(entry)
-    found = hub.ask(entry.hub.repo, revision or pinned, entry.hub.files)
+    found = hub.ask(entry.hub.repo, revision or pinned, entry.hub.archive)
     remarks = []
     if found.gated:
         remarks.append(f"Its terms must have been accepted on {found.address} (then `hf auth login`).")
     if pinned and not revision and found.newest != pinned:
-        remarks.append(f"{found.address} has changed since; this is revision {pinned[:7]} as before.")
+        remarks.append(f"The repository has changed since; this is its revision {pinned[:7]}, as before.")
+    if found.here:
+        remarks.append("All of it is in the Hub's cache, so that nothing is downloaded.")
     licence = "; ".join(filter(None, (entry.licence, found.licence and f"its card says {found.licence}")))
     return Offer(entry, found.address, licence, found.size, found.revision, " ".join(remarks))
 
@@ -110,9 +112,7 @@ def _pinned(entry: Entry) -> str | None:
     return entry.hub.revision or (copy.revision if copy else None)
 
 
-def get(
-    offer: Offer, root: str | None = None, columns: Mapping[str, str] | None = None
-) -> Work[Copy]:
+def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None = None) -> Work[Copy]:
     """Download a data set, count its images, and register it, if they are those that the catalog expects.
 
     Progress is in bytes while it downloads. What is complete is not downloaded again.
@@ -128,7 +128,9 @@ def get(
     else:
         folder = yield from _from_archive(entry, root)
     yield Progress(f"counting the images of {entry.title}", 0, 0)
-    images, _ = yield from prepare_then(lambda: catalog.load_checked(entry.name, str(folder), columns=columns))
+    images, _ = yield from prepare_then(
+        lambda: catalog.load_checked(entry.name, str(folder), columns=columns)
+    )
     wrong = catalog.count_warnings(entry, images)
     if wrong:
         remedy = "choose another --revision"
@@ -158,11 +160,25 @@ def _from_hub(offer: Offer) -> Work[Path]:
     assert entry.hub is not None
     folder = hub.snapshot_folder(entry.hub.repo, offer.revision)
     size = offer.size or 0
-    for done, _ in hub.snapshot(entry.hub.repo, offer.revision, entry.hub.files):
+    _require_room(folder, size, entry)
+    for done, _ in hub.snapshot(entry.hub.repo, offer.revision, entry.hub.archive):
         yield Progress(f"downloading {title}", done, size, in_bytes=True)
-    if not entry.hub.archive:
-        yield from hf.prepare(folder)
+    if entry.hub.archive:
+        return (folder / entry.hub.archive).parent
+    yield from hf.prepare(folder)
     return folder
+
+
+def _require_room(folder: Path, size: int, entry: Entry) -> None:
+    """Refuse a download for which the disk has no room: its files, and as much again to read them from."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < 2 * size:
+        raise FolderError(
+            f"{entry.title} needs about {2 * size / 1e9:,.1f} GB, and the disk of {folder} has "
+            f"{free / 1e9:,.1f} GB free; free space, or set HF_HOME to a folder on a larger disk"
+        )
 
 
 def _from_archive(entry: Entry, root: str | None) -> Work[Path]:

@@ -44,16 +44,12 @@ class Hub:
     Attributes:
         revision: the commit whose content was described; empty if none was found, so that the commit of the
             first download is kept.
-        columns: as ``data.columns``, where a name does not say what a column holds.
-        files: patterns of the files that are needed; empty for all.
-        archive: it holds the authors' archive, which the entry's loader reads, and not a table of images.
+        archive: the authors' archive in it, which the entry's loader reads; empty if it is a table of images.
     """
 
     repo: str
     revision: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    archive: bool = False
+    archive: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Entry:
         source: its content and origin.
         citation: the reference to give, and ``bibtex`` the same for LaTeX.
         licence: a note on its terms, not legal advice.
-        how_to_get: instructions, for the error message and the page.
+        how_to_get: instructions, for the error message and the page; those for ``data get`` come first.
         embedded: it comes with FedLens and needs no folder.
         descriptions: file with the written descriptions of an embedded set's classes; empty: ``name``.
         loader: name of its reader: in ``loaders.BY_DOMAIN`` or ``LOADERS``, or hf, femnist or manifest.

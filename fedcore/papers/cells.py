@@ -179,9 +179,12 @@ class Lack:
 
 @dataclass
 class Availability:
-    """The weights on this machine, and the data sets with their folders, preferably checked ones."""
+    """The weights on this machine, and the data sets with their folders, preferably checked ones.
 
-    roots: dict[str, str]
+    Those that ``data get`` has brought need no folder (None).
+    """
+
+    roots: dict[str, str | None]
     _weights: dict[BackboneConfig, bool] = field(default_factory=dict)
 
     def lacks(self, config: RunConfig) -> tuple[Lack, ...]:
@@ -202,7 +205,7 @@ class Availability:
 
 
 def find_available(store: Store) -> Availability:
-    """Find the data sets that were checked or used on this machine and still have a folder."""
+    """Find the data sets that were got, checked or used on this machine and are still there."""
 
     @cache
     def exists(root: str) -> bool:
@@ -211,7 +214,7 @@ def find_available(store: Store) -> Availability:
         except OSError:  # the system does not accept this path
             return False
 
-    roots: dict[str, str] = {}
+    roots: dict[str, str | None] = {}
     for task in store.tasks.recent("check", CHECKS):
         result = task.result or {}
         name, report = result.get("known") or result.get("name"), result.get("report", {})
@@ -222,7 +225,7 @@ def find_available(store: Store) -> Availability:
         data = experiment.config.data
         if data.root and exists(data.root):
             roots.setdefault(data.name, data.root)
-    return Availability(roots)
+    return Availability({**dict.fromkeys(copy.name for copy in copies.every()), **roots})
 
 
 CellStatus: TypeAlias = (

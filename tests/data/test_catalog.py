@@ -103,7 +103,7 @@ def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels():
 BAD = {
     "near name": (("PACSS",), "data.name", "did you mean 'pacs"),
     "no such name": (("zzzzzz",), "data.name", "choose one of rotated-digits, shapes"),
-    "no root": (("pacs",), "data.root", "PACS needs its folder"),
+    "no root": (("pacs",), "data.root", "PACS is not on this machine"),
     "missing root": (("folder", "/no/such/folder"), "data.root", "no folder"),
     "unknown domain": (("shapes", None, ["moon"]), "data.domains", "choose from photo"),
     "no domain": (("shapes", None, []), "data.domains", "no domain chosen"),

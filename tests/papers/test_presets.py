@@ -323,7 +323,7 @@ def test_a_preset_takes_its_data_from_a_folder(tmp_path: Path, capsys: pytest.Ca
     db = str(tmp_path / "runs.db")
     missing = str(tmp_path / "no-such-folder")
     assert cli.main(["run", "--preset", "fedot/table1-pacs", "--db", db]) == 2
-    assert "PACS needs its folder on this machine" in capsys.readouterr().err
+    assert "PACS is not on this machine" in capsys.readouterr().err
     assert cli.main(["run", "--preset", "fedot/table1-pacs", "--root", missing, "--db", db]) == 2
     assert missing in capsys.readouterr().err
 

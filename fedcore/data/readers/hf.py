@@ -1,4 +1,4 @@
-"""Read images with Hugging Face's ``datasets``: a folder of ``save_to_disk``, or a commit in the Hub's cache."""
+"""Read images with Hugging Face's ``datasets``: folders of ``save_to_disk``, commits in the Hub's cache."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,9 +179,7 @@ def catalog_copy(
     Args:
         prompts: the entry's classes as they enter a prompt; empty for those of the repository.
     """
-    assert entry.hub is not None
-    columns = dict(entry.hub.columns)
-    images, left_out = read(root, name=entry.name, template=entry.template, columns=columns)
+    images, left_out = read(root, name=entry.name, template=entry.template)
     spelled = spellings(entry, entry.classes)
     found = tuple(spelled.get(squash(name), name) for name in images.classes)
     if not entry.subset:
@@ -208,12 +206,11 @@ def catalog_copy(
 
 
 def _with_file_keys(images: ImageSet, entry: Entry, root: Path) -> ImageSet:
-    """Return the images with keys ``domain/class/file``, if the names of their files are stored and unique."""
-    assert entry.hub is not None
+    """Return the images with keys ``domain/class/file``, if their files' names are stored and unique."""
     import pyarrow.compute as pc
 
     file_of = {}
-    for part in _parts(existing_folder(root), dict(entry.hub.columns)):
+    for part in _parts(existing_folder(root), {}):
         column = pc.struct_field(part.images.data.column(part.columns["image"]), "path").to_pylist()
         file_of |= {_key(part, row): Path(name).name for row, name in enumerate(column) if name}
     if entry.domains == (ONE_DOMAIN,) or not entry.classes:
@@ -355,10 +352,9 @@ def _open_saved(path: Path) -> "Dataset | DatasetDict":
 
 
 def _open_snapshot(path: Path) -> "DatasetDict":
-    builder = _builder(path)
-    if not Path(builder.cache_dir).is_dir():
+    if not Path(_builder(path).cache_dir).is_dir():
         require_slow_work(f"{path} has to be prepared", lambda: prepare(path))
-    return builder.as_dataset()
+    return _builder(path).as_dataset()
 
 
 def _columns(path: Path, rows: "Dataset", named: dict[str, str]) -> dict[str, str]:

@@ -150,7 +150,7 @@ def names(
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
     if is_table(entry, root) and entry.loader != "femnist":
-        classes = _prompts(entry) or hf.names(root, None, entry.hub and entry.hub.columns)[0]
+        classes = _prompts(entry) or hf.names(root)[0]
         return classes, chosen_domains(entry, domains)
     if entry.loader == "femnist":
         return entry.classes, hf.femnist_domains(entry, root, domains)

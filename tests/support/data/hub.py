@@ -1,7 +1,7 @@
 """A small Hugging Face Hub on this machine: repositories as the real ones are laid out, and their server.
 
-``write_pacs`` and ``write_table`` write the files of a repository; ``in_cache`` puts them where the Hub's library
-would have left them, and ``serving`` answers the requests of that library for them.
+``write_pacs`` and ``write_table`` write the files of a repository; ``in_cache`` puts them where the Hub's
+library would have left them, and ``serving`` answers the requests of that library for them.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 from fedcore.data import catalog
@@ -95,8 +96,8 @@ def write_pacs(folder: Path, counts: Mapping[str, int] | None = None) -> Path:
     """Write ``flwrlabs/pacs`` from 400 photographs: the real columns, domains, classes and file names.
 
     Args:
-        counts: images of each domain, for which photographs repeat; default: 100 each, none twice. Those of the
-            catalog make a copy that is accepted as PACS.
+        counts: images of each domain, for which photographs repeat; default: 100 each, none twice. Those
+            of the catalog make a copy that is accepted as PACS.
     """
     entry = catalog.entry("pacs")
     counts = counts or dict.fromkeys(entry.domains, PHOTOGRAPHS // len(entry.domains))
@@ -279,3 +280,17 @@ def serving() -> Iterator[HubServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def use_here(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process use the server as its Hub, with empty caches and no copies registered."""
+    import datasets.config
+    from huggingface_hub import constants
+
+    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets")
+    monkeypatch.setenv("FEDLENS_STATE", str(folder / "state"))
+    monkeypatch.setenv("FEDLENS_CACHE", str(folder / "cache"))
