@@ -81,6 +81,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.markdown(share_text([c.status for c in cells], rehearsal))
     if rehearsal and layout.shows_nothing(table, cells):
         st.info(mini.CANNOT_SHOW, icon=":material/balance:")
+    fill.progress_of_gets(table)
     with st.container(horizontal=True):
         if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")

@@ -37,6 +37,7 @@ HANDLERS = {
     "analyse": "fedcore.jobs.analysis:analyse",
     "import_file": "fedcore.jobs.handlers:import_file",
     "bundle": "fedcore.share.make:make_bundle",
+    "fill": "fedcore.papers.getting:get_and_queue",
 }
 """Kind -> ``module:function``, imported only by the job's process, so that pages do not load torch."""
 
@@ -165,15 +166,13 @@ def encode_data(
 def download(job: Job) -> Work[dict[str, Any]]:
     """Get a data set. args: name; root of an authors' archive; columns and revision of a Hub repository.
 
-    Returns: the registered ``Copy``. The array ``sheet`` shows sample pictures.
+    Returns: the registered ``Copy``.
     """
-    from fedcore.data import catalog, getting
-    from fedcore.data.check import contact_sheet
+    from fedcore.data import getting
 
     yield Progress(f"asking for {job.args['name']}", 0, 0)
     offer = getting.ask(job.args["name"], job.args.get("revision"))
     copy = yield from getting.get(offer, job.args.get("root"), job.args.get("columns"))
-    job.write_arrays(sheet=np.asarray(contact_sheet(catalog.load(copy.name))))
     return copy.model_dump(mode="json")
 
 

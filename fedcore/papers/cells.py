@@ -191,7 +191,7 @@ class Availability:
         """Return the data and weights that a config needs and this machine lacks."""
         lacks = []
         entry = catalog.entry(config.data.name)
-        if not entry.embedded and entry.name not in self.roots and copies.registered(entry.name) is None:
+        if not entry.embedded and entry.name not in self.roots:
             lacks.append(Lack("data", entry.name, f"the data set {entry.title}", entry.how_to_get))
         for backbone in backbones(config):
             tag, name = backbone.pretrained, backbone.name

@@ -230,8 +230,8 @@ def sample_images(data: Mapping[str, Any]) -> None:
         if catalog.entry(data["name"]).embedded:
             sheet = counts_and_samples(data["name"])[1]
         elif not data["root"]:
-            got = session.store().tasks.find("download", data["name"])
-            sheet = got.arrays().get("sheet") if got is not None else None
+            copy = copies.registered(data["name"])
+            sheet = copies.sheet(copy) if copy is not None else None
         else:
             check = FolderCheck.of_form(data, whole=True)
             if check.task is None and session.writable():

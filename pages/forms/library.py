@@ -2,8 +2,9 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.config import BackboneConfig, DataConfig, MethodEntry
 from fedcore.config.field_names import size_text
-from fedcore.data import catalog, getting
+from fedcore.data import catalog, copies, getting
 from fedcore.data.check import SIDE, CheckReport
 from fedcore.data.copies import HUB
 from fedcore.data.getting import Item
@@ -260,12 +261,13 @@ def card_of_item(item: Item, check: TaskRow | None) -> str:
     got = session.store().tasks.find("download", entry.name) if item.offer is not None else None
     if entry.embedded:
         counts, sheet = counts_and_samples(entry.name)
-        images, pictures = int(counts.counts.sum()), picture_strip(np.asarray(sheet))
+        images = int(counts.counts.sum())
+        pictures = picture_strip(entry.name, lambda: np.asarray(sheet))
     elif item.copy is not None:
         images, classes, domains = item.copy.images, len(item.copy.classes), item.copy.domains
-        pictures = "" if got is None else picture_strip_of(got)
+        pictures = picture_strip(f"{entry.name} {item.copy.revision}", partial(copies.sheet, item.copy))
     elif check is not None:
-        pictures, state = picture_strip_of(check), STATES["here"]
+        pictures, state = pictures_of_check(check), STATES["here"]
     action = ""
     if got is not None and not got.ended:
         state = "on its way"
@@ -281,7 +283,7 @@ def card_of_check(task: TaskRow) -> str:
     report = CheckReport.model_validate((task.result or {})["report"])
     about, size = ", ".join(report.domains), (report.images, len(report.classes))
     title, root = Path(report.root).name, str(report.root)
-    return card(f"check {task.id}", title, picture_strip_of(task), about, size, root, "✓ yours")
+    return card(f"check {task.id}", title, pictures_of_check(task), about, size, root, "✓ yours")
 
 
 def card(
@@ -307,8 +309,16 @@ def card(
     )
 
 
-def picture_strip(sheet: np.ndarray) -> str:
-    """Return some sample images of a sheet beside each other as an address for HTML."""
+@st.cache_data(show_spinner=False, max_entries=200)
+def picture_strip(key: str, _sheet: Callable[[], np.ndarray | None]) -> str:
+    """Return some images of a sheet beside each other as an address for HTML; empty if there is no sheet.
+
+    Args:
+        key: identifies the sheet.
+    """
+    sheet = _sheet()
+    if sheet is None:
+        return ""
     rows, columns = sheet.shape[0] // SIDE, sheet.shape[1] // SIDE
     places = [(i % rows, (i * max(1, columns // PICTURES)) % columns) for i in range(PICTURES)]
     tiles = [sheet[r * SIDE : (r + 1) * SIDE, c * SIDE : (c + 1) * SIDE] for r, c in places]
@@ -317,15 +327,9 @@ def picture_strip(sheet: np.ndarray) -> str:
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
-def picture_strip_of(task: TaskRow) -> str:
-    """Return some sample images that a task has drawn; empty if it drew none."""
-    return _strip_of(task.id, task.finished_at, task)
-
-
-@st.cache_data(show_spinner=False, max_entries=200)
-def _strip_of(task: int, finished: float | None, _row: TaskRow) -> str:
-    sheet = _row.arrays().get("sheet")
-    return "" if sheet is None else picture_strip(sheet)
+def pictures_of_check(task: TaskRow) -> str:
+    """Return some of the images that a check has drawn; empty if it drew none."""
+    return picture_strip(f"{task.id} {task.finished_at}", lambda: task.arrays().get("sheet"))
 
 
 def closed() -> None:
@@ -349,9 +353,8 @@ def details(name: str, check: TaskRow | None) -> None:
     if entry.embedded:
         data, pictures = counts_and_samples(name)
     elif item.copy is not None:
-        copy, task = item.copy, session.store().tasks.find("download", name)
+        copy, pictures = item.copy, copies.sheet(item.copy)
         data = DataCounts(copy.domains, copy.classes, np.array(copy.counts))
-        pictures = None if task is None else task.arrays().get("sheet")
         source = copy.repo or "the authors' archive"
         st.caption(markup.md(f"From {source} {copy.revision[:7]}, in {copy.root}"))
     elif check is not None:
