@@ -267,52 +267,44 @@ def confirm_checkpoints(listed: Sequence[RunCheckpoints]) -> None:
 
 
 def backbones() -> None:
-    """List common CLIP models and the weights that are on this machine."""
+    """Draw a card for each common CLIP model, and the download of weights, which only a click starts."""
     st.header(
         "Backbones",
         help="Every other model of open_clip and timm can be chosen by name in a new experiment. Weights can "
         "also be a file (.pt or .safetensors).",
     )
-    towers = {"vit": "ViT, {} layers", "resnet": "ResNet"}
-    specs = [backbone_spec(name) for name in BACKBONES]
-    columns: dict[str, list[object]] = {
-        "Name": list(BACKBONES),
-        "Weights on this machine": [weights_text(name) for name in BACKBONES],
-        "Image tower": [towers.get(s.vision, s.vision).format(s.vision_layers) for s in specs],
-        "Embedding width": [s.embed_dim for s in specs],
-        "Input size, px": [s.image_size for s in specs],
-    }
-    markup.table(columns, "Backbones")
-    download_weights_text()
-
-
-def weights_text(name: str) -> str:
-    """Return which weights of a model are on this machine."""
-    if name in MINI_MODELS:
-        return "✓ come with FedLens"
-    downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
-    return f"✓ {markup.md(', '.join(downloaded))}" if downloaded else "none yet"
-
-
-def download_weights_text() -> None:
-    """Draw the download of a model's weights, which only a click starts."""
-    st.header("Download weights")
+    chosen = library.draw_cards(list(map(card_of_backbone, BACKBONES)), "backbone_cards")
+    if chosen:
+        st.session_state["model"] = chosen
     models = [name for name in known_names() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
-    tag = middle.selectbox("Tag", tags.tags(model), key="tag")
+    tag = middle.selectbox("Weights", tags.tags(model), key="tag")
     file = tags.cached(model, tag)
-    if markup.write_button("Download", "download", None, file is None, right, width="stretch"):
+    if markup.write_button("Get", "download", None, file is None, right, width="stretch"):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if file is not None:
         st.caption(f"✓ on this machine: {markup.md(str(file))}")
     else:
-        st.caption(
-            f"From huggingface.co/{markup.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
-        )
+        repository = markup.md(f"huggingface.co/{tags.repository(model, tag)[0]}")
+        st.caption(f"From {repository}, whose card names their licence, into the Hugging Face cache.")
     for task in session.store().tasks.recent("weights", 3):
         background.show_task(task, f"Weights {task.args['tag']} of {task.args['name']}")
+
+
+def card_of_backbone(name: str) -> str:
+    """Return the card of a CLIP model as HTML, with the weights that are on this machine."""
+    spec = backbone_spec(name)
+    tower = "ResNet" if spec.vision == "resnet" else f"ViT, {spec.vision_layers} layers"
+    about, numbers = f"{tower}, input of {spec.image_size} px", f"embedding width {spec.embed_dim}"
+    if name in MINI_MODELS:
+        return library.card("", name, None, about, numbers, "trained on drawings and digits", "✓ included")
+    here = [(tag, file) for tag in tags.tags(name) if (file := tags.cached(name, tag)) is not None]
+    if not here:
+        return library.card(name, name, None, about, numbers, "no weights here", "", "Get weights")
+    size = size_text(sum(file.stat().st_size for _, file in here))
+    return library.card(name, name, None, about, numbers, size, f"✓ {', '.join(tag for tag, _ in here)}")
 
 
 SECTIONS = {

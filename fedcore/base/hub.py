@@ -1,33 +1,40 @@
-"""Downloads from the Hugging Face Hub, with progress in bytes; its own cache resumes, locks and pins them."""
+"""Downloads from the Hugging Face Hub, with progress in bytes; its library resumes, locks and pins them."""
 
 import errno
 import io
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.base.progress import in_thread
+from fedcore.base.progress import Progress, Work, in_thread
 
-POLL_SECONDS = 0.25
+Kind = Literal["dataset", "model"]
+FIELDS: dict[Kind, str] = {"dataset": "data.name", "model": "backbone.pretrained"}
+"""The field of an experiment that names a repository of this kind, for errors."""
+_POLL_SECONDS = 0.25
 """Time between two reports of a download's progress."""
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """What the Hub says of a data set's repository, before its first byte is downloaded.
+    """What the Hub says of a repository before its first byte is downloaded.
 
     Attributes:
+        file: the only file that is wanted; empty for all.
         revision: the commit that would be downloaded.
         newest: the commit of its main branch.
         licence: as its card names it; empty if it does not.
-        size: bytes of the wanted files.
+        size: bytes of what is wanted.
         gated: whether its terms have to be accepted first.
-        here: whether all of it is in the Hub's cache on this machine.
+        here: whether all that is wanted is in the Hub's cache on this machine.
     """
 
+    kind: Kind
     repo: str
+    file: str
     revision: str
     newest: str
     licence: str
@@ -35,115 +42,80 @@ class Upstream:
     gated: bool
     here: bool
 
-    @property
-    def address(self) -> str:
-        return address(self.repo)
+
+def address(repo: str, kind: Kind = "dataset") -> str:
+    """Return the address of a repository's page, for the user."""
+    return f"huggingface.co/{'datasets/' * (kind == 'dataset')}{repo}"
 
 
-def address(repo: str) -> str:
-    """Return the address of a data set's page, for the user."""
-    return f"huggingface.co/datasets/{repo}"
-
-
-def ask(repo: str, revision: str | None, file: str = "") -> Upstream:
-    """Ask the Hub about a data set, or its cache if the Hub does not answer.
+def ask(
+    repo: str, revision: str | None = None, files: Sequence[str] = (), kind: Kind = "dataset"
+) -> Upstream:
+    """Ask the Hub about a repository, or its cache if the Hub does not answer.
 
     A token is used only if the Hub's own login (``hf auth login``) left one.
 
     Args:
-        file: the only file that is wanted; empty for all.
+        files: names of the one file that is wanted, the best first; empty for all files.
     """
     from huggingface_hub import HfApi
 
     api = HfApi()
     try:
-        main = api.dataset_info(repo)
-        wanted = main if revision in (None, main.sha) else api.dataset_info(repo, revision=revision)
-        sizes = {
-            file.path: file.size or 0
-            for file in api.list_repo_tree(repo, recursive=True, revision=wanted.sha, repo_type="dataset")
-            if hasattr(file, "size")
-        }
+        main = api.repo_info(repo, repo_type=kind)
+        found = (
+            main if revision in (None, main.sha) else api.repo_info(repo, repo_type=kind, revision=revision)
+        )
+        tree = api.list_repo_tree(repo, recursive=True, revision=found.sha, repo_type=kind)
+        sizes = {file.path: file.size or 0 for file in tree if hasattr(file, "size")}
     except Exception as error:  # the hub's client raises its own, the network library's and OSError
-        folder = _cached(repo, revision, file)
+        folder = _cached(kind, repo, revision, files)
         if folder is None:
-            raise problem(repo, error, revision) from error
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        return Upstream(repo, folder.name, folder.name, "", size, gated=False, here=True)
-    licence = getattr(main.card_data, "license", None) or ""
-    return Upstream(
-        repo=repo,
-        revision=str(wanted.sha),
-        newest=str(main.sha),
-        licence=licence if isinstance(licence, str) else ", ".join(licence),
-        size=sizes.get(file, 0) if file else sum(sizes.values()),
-        gated=bool(main.gated),
-        here=_cached(repo, wanted.sha, file) is not None,
-    )
+            raise _problem(kind, repo, revision, error) from error
+        sizes = {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+        commits, licence, gated, here = (folder.name, folder.name), "", False, True
+    else:
+        commits, gated = (str(found.sha), str(main.sha)), bool(main.gated)
+        here = _cached(kind, repo, found.sha, files) is not None
+        licence = getattr(getattr(main, "card_data", None), "license", None) or ""
+        licence = licence if isinstance(licence, str) else ", ".join(licence)
+    file = next((name for name in files if name in sizes), files[0] if files else "")
+    size = sizes.get(file, 0) if file else sum(sizes.values())
+    return Upstream(kind, repo, file, *commits, licence, size, gated, here)
 
 
-def _cached(repo: str, revision: str | None, file: str) -> Path | None:
+def _cached(kind: Kind, repo: str, revision: str | None, files: Sequence[str]) -> Path | None:
     """Return the folder of a commit if all that is wanted of it is in the Hub's cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    patterns = file or None
     try:
-        return Path(
-            snapshot_download(
-                repo,
-                repo_type="dataset",
-                revision=revision,
-                allow_patterns=patterns,
-                local_files_only=True,
-            )
+        found = snapshot_download(
+            repo,
+            repo_type=kind,
+            revision=revision,
+            allow_patterns=list(files) or None,
+            local_files_only=True,
         )
     except LocalEntryNotFoundError:
         return None
+    folder = Path(found)
+    return folder if not files or any((folder / file).is_file() for file in files) else None
 
 
-def snapshot(repo: str, revision: str, file: str = "") -> Iterator[tuple[int, int]]:
-    """Download a data set's files at one commit into the Hub's cache; yields (bytes, total)."""
-
-    def download(counter: type) -> None:
-        from huggingface_hub import snapshot_download
-
-        snapshot_download(
-            repo,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=file or None,
-            tqdm_class=counter,
-        )
-
-    try:
-        yield from counted_bytes(download)
-    except Exception as error:  # as in ``ask``
-        raise problem(repo, error, revision) from error
-
-
-def snapshot_folder(repo: str, revision: str) -> Path:
-    """Return the folder of one commit in the Hub's cache, which may not exist; nothing is downloaded."""
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    name = repo_folder_name(repo_id=repo, repo_type="dataset")
-    return Path(constants.HF_HUB_CACHE) / name / "snapshots" / revision
-
-
-def counted_bytes(download: Callable[[type], object]) -> Iterator[tuple[int, int]]:
-    """Call a function that downloads, in a thread; yields (bytes, total), total 0 at first.
+def download(wanted: Upstream, title: str) -> Work[Path]:
+    """Download what ``ask`` has found into the Hub's cache; returns the commit's folder.
 
     If the caller stops early, the download ends with this process; the Hub's cache resumes it next time.
-
-    Args:
-        download: takes the class of its progress bars.
     """
-    from tqdm import tqdm
+    from huggingface_hub import constants, snapshot_download
+    from tqdm.asyncio import tqdm_asyncio
 
+    _require_room(Path(constants.HF_HUB_CACHE), 0 if wanted.here else wanted.size, wanted)
     counters: list[Any] = []
+    folders: list[str] = []
 
-    class ByteCounter(tqdm):  # type: ignore[type-arg]  # tqdm is generic only in its stubs
+    class ByteCounter(tqdm_asyncio):  # type: ignore[type-arg]  # tqdm is generic only in its stubs
         """A progress bar that counts the bytes of a download and draws nothing."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -154,21 +126,48 @@ def counted_bytes(download: Callable[[type], object]) -> Iterator[tuple[int, int
         def display(self, *args: Any, **options: Any) -> None:
             """Draw nothing."""
 
-    for _ in in_thread(lambda: download(ByteCounter), POLL_SECONDS):
-        done = max(((int(c.n), int(c.total or 0)) for c in counters), default=(0, 0))
-        yield done
+    def fetch() -> None:
+        folder = snapshot_download(
+            wanted.repo,
+            repo_type=wanted.kind,
+            revision="main" if wanted.kind == "model" else wanted.revision,  # tags name no commit
+            allow_patterns=wanted.file or None,
+            tqdm_class=ByteCounter,
+        )
+        folders.append(folder)
+
+    try:
+        for _ in in_thread(fetch, _POLL_SECONDS):
+            done = max((int(counter.n) for counter in counters), default=0)
+            yield Progress(f"downloading {title}", min(done, wanted.size), wanted.size, in_bytes=True)
+    except Exception as error:  # as in ``ask``
+        raise _problem(wanted.kind, wanted.repo, wanted.revision, error) from error
+    yield Progress(f"downloading {title}", wanted.size, wanted.size, in_bytes=True)
+    return Path(folders[0])
 
 
-def problem(repo: str, error: Exception, revision: str | None = None) -> FedLensError:
-    """Return what has gone wrong with a data set's download, and its remedy, in one sentence."""
+def _require_room(folder: Path, size: int, wanted: Upstream) -> None:
+    """Refuse a download for which the disk of the cache has no room."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise FedLensError(
+            f"{address(wanted.repo, wanted.kind)} has {size / 1e9:,.1f} GB, and the disk of {folder} has "
+            f"room for {free / 1e9:,.1f} GB; free space, or set HF_HOME to a folder on a larger disk",
+            FIELDS[wanted.kind],
+        )
+
+
+def _problem(kind: Kind, repo: str, revision: str | None, error: Exception) -> FedLensError:
+    """Return what has gone wrong and its remedy, in one sentence."""
     from huggingface_hub import errors
 
-    where = address(repo)
-    kept = "what was downloaded is kept"
+    where, kept = address(repo, kind), "what was downloaded is kept"
     causes = [error, *filter(None, (error.__cause__, error.__context__))]
 
-    def is_a(*kinds: type[BaseException]) -> bool:
-        return any(isinstance(cause, kinds) for cause in causes)
+    def is_a(kind: type[Exception]) -> bool:
+        return any(isinstance(cause, kind) for cause in causes)
 
     if is_a(errors.OfflineModeIsEnabled):
         text = f"{where} is not asked, as HF_HUB_OFFLINE is set; unset it and try again"
@@ -193,4 +192,4 @@ def problem(repo: str, error: Exception, revision: str | None = None) -> FedLens
         text = (
             f"{where} cannot be downloaded ({first_line(error)}); try again with a network connection: {kept}"
         )
-    return FedLensError(text, "data.name")
+    return FedLensError(text, FIELDS[kind])

@@ -12,6 +12,7 @@ from typer import Argument, Option
 from fedcore.base.devices import default_device, torch_name
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
+from fedcore.base.hub import address
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
@@ -28,6 +29,14 @@ MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
 common.application.add_typer(data, name="data")
+
+
+Yes = Annotated[bool, Option("--yes", help="Download without a question")]
+
+
+def _may_download(size: int | None, yes: bool) -> bool:
+    question = f"Download {'it' if size is None else size_text(size)}?"
+    return common.confirmed(question, yes, f"nothing was downloaded ({question})")
 
 
 @common.command("list", data)
@@ -54,7 +63,7 @@ def get(
     revision: Annotated[
         str | None, Option(help="Commit, tag or branch of the repository (default: the commit as before)")
     ] = None,
-    yes: Annotated[bool, Option("--yes", help="Download without a question")] = False,
+    yes: Yes = False,
 ) -> int:
     """Download a data set, count its images, and register it, so that experiments need no folder for it.
 
@@ -64,14 +73,51 @@ def get(
 
     offer = getting.ask(name, revision)
     lines = [f"{offer.entry.title} from {offer.address}", f"licence: {offer.licence}", offer.remark]
-    size = "of unknown size" if offer.size is None else size_text(offer.size)
-    print("\n".join([*filter(None, lines), f"{size} to download"]), file=sys.stderr)
-    if not common.confirmed("Download it?", yes, "nothing was downloaded"):
+    print("\n".join(filter(None, lines)), file=sys.stderr)
+    if not _may_download(offer.size, yes):
         return common.NOT_DONE
     copy = track(getting.get(offer, root, _columns(columns)))
     where = f"revision {copy.revision[:7]} of {copy.repo}" if copy.repo else copy.root
     images = f"{counted(copy.images, 'image')} of {offer.entry.title} ({where})"
     print(f'{images}; in an experiment: name = "{name}"')
+    return common.DONE
+
+
+backbones = typer.Typer(help="List or download the weights of backbones.")
+common.application.add_typer(backbones, name="backbones")
+
+
+@common.command("list", backbones)
+def list_weights(
+    name: Annotated[str, Argument(metavar="NAME", help="open_clip or timm model, e.g. ViT-B-32")],
+) -> None:
+    """List the pretrained tags of a model, and which weights are on this machine."""
+    from fedcore.clip import tags
+    from fedcore.clip.specs import backbone_spec
+
+    backbone_spec(name)  # which refuses an unknown one
+    for tag in tags.tags(name):
+        here = tags.cached(name, tag)
+        print(f"{tag:<32} {here or f'backbones get {name} {tag}'}")
+
+
+@common.command("get", backbones)
+def get_weights(
+    name: Annotated[str, Argument(metavar="NAME", help="open_clip or timm model, e.g. ViT-B-32")],
+    tag: Annotated[str, Argument(metavar="TAG", help="Tag of its weights, e.g. openai")],
+    yes: Yes = False,
+) -> int:
+    """Download the weights of a backbone into the Hugging Face cache, before a run needs them."""
+    from fedcore.clip import tags
+
+    if (file := tags.cached(name, tag)) is None:
+        found = tags.ask(name, tag)
+        licence = found.licence or "not stated"
+        print(f"{found.file} of {address(found.repo, 'model')}\nlicence: {licence}", file=sys.stderr)
+        if not _may_download(found.size, yes):
+            return common.NOT_DONE
+        file = track(tags.fetch(name, tag))
+    print(f'{file}; in an experiment: name = "{name}", pretrained = "{tag}"')
     return common.DONE
 
 

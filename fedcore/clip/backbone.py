@@ -15,6 +15,7 @@ from fedcore.base import lazy
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import user_path
 from fedcore.base.lazy import Tensor, torch
+from fedcore.base.progress import result_of
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
@@ -250,13 +251,7 @@ def _create(name: str, pretrained: str | None) -> Any:
         weights.fit(model, state, name, path)
         return model
     cfg = tags.config(name, pretrained)
-    weights_file = tags.cached(name, pretrained)
-    if weights_file is None:
-        lazy.complete_open_clip("pretrained")
-        try:
-            weights_file = Path(lazy.open_clip().download_pretrained(cfg))
-        except Exception as error:  # the hub's client raises its own, the network library's and OSError
-            raise tags.download_error(name, pretrained, error) from error
+    weights_file = result_of(tags.fetch(name, pretrained))
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
     model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
     try:

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import open_clip
+from fedcore.base.progress import result_of
 from fedcore.clip import tags, weights
 from fedcore.clip.specs import BackboneSpec
 
@@ -69,10 +70,7 @@ def of_timm(spec: BackboneSpec, source: tuple[Path, ...] | str) -> Made:
     """Load a timm model without its classifier; a tag's weights are downloaded if they are not here."""
     name, overlay = spec.name.removeprefix("timm:"), dict[str, Any]()
     if isinstance(source, str):
-        for _ in tags.fetch(spec.name, source):
-            pass
-        name, path = f"{name}.{source}", tags.cached(spec.name, source)
-        assert path is not None, "it was downloaded just now"
+        name, path = f"{name}.{source}", result_of(tags.fetch(spec.name, source))
     else:
         (path,), overlay = source, {"num_classes": 0, "label_offset": 0}  # so that every tensor must fit
     timm: Any = importlib.import_module("timm")

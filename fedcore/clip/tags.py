@@ -6,15 +6,15 @@ import importlib.util
 import json
 import sys
 import types
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedcore.base.errors import FedLensError, did_you_mean, first_line
+from fedcore.base import hub
+from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS
-from fedcore.base.hub import counted_bytes
 from fedcore.base.lazy import kept_out
+from fedcore.base.progress import Work
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
@@ -117,48 +117,33 @@ def download_note(name: str, tag: str) -> str | None:
     """Return a notice that a run with this tag will download its weights; None if they are cached."""
     if cached(name, tag) is not None:
         return None
-    return f"the weights '{tag}' of {name} will be downloaded from huggingface.co/{repository(name, tag)[0]}"
-
-
-def download_error(name: str, tag: str, error: Exception) -> FedLensError:
-    """Return the error of a failed download; it says how to copy the weights to this machine."""
-    repo, files = repository(name, tag)
-    return FedLensError(
-        f"the weights '{tag}' of {name} are not on this machine and cannot be downloaded "
-        f"({first_line(error)}); on a machine with a network, download them with "
-        f"`hf download {repo} {files[0]}`, then copy them into this machine's Hugging Face cache, or give "
-        "the file's path as weights",
-        "backbone.pretrained",
+    where = hub.address(repository(name, tag)[0], "model")
+    return (
+        f"the weights '{tag}' of {name} are downloaded from {where} before the first round; "
+        f"`fedlens backbones get {name} {tag}` does so now"
     )
 
 
-def fetch(name: str, tag: str) -> Iterator[tuple[int, int]]:
-    """Download the weights of a tag unless they are cached; yields (bytes, total), total 0 at first.
+def ask(name: str, tag: str) -> hub.Upstream:
+    """Return what a download of a tag's weights takes, as the Hub says at this moment."""
+    check(name, tag)
+    repo, files = repository(name, tag)
+    return hub.ask(repo, files=files, kind="model")
 
-    If the caller stops early, the download ends with this process; the hub's cache resumes it next time.
-    """
+
+def fetch(name: str, tag: str) -> Work[Path]:
+    """Return the file of a tag's weights, downloaded unless it is cached."""
     check(name, tag)
     if (file := cached(name, tag)) is not None:
-        yield file.stat().st_size, file.stat().st_size
-        return
+        return file
+    repo, files = repository(name, tag)
     try:
-        yield from counted_bytes(lambda counter: _download(*repository(name, tag), counter))
-    except Exception as error:  # the hub's client raises its own, the network library's and OSError
-        raise download_error(name, tag, error) from error
-    path = cached(name, tag)
-    size = 0 if path is None else path.stat().st_size
-    yield size, size
-
-
-def _download(repo: str, files: tuple[str, ...], counter: type) -> None:
-    """Download the first of the files that the repository has."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    for file in files:
-        try:
-            hf_hub_download(repo, file, tqdm_class=counter)
-            return
-        except EntryNotFoundError:
-            if file == files[-1]:
-                raise
+        wanted = ask(name, tag)
+        return (yield from hub.download(wanted, f"{name} {tag}")) / wanted.file
+    except FedLensError as error:
+        raise FedLensError(
+            f"the weights '{tag}' of {name} are not on this machine, and {error}; or, on a machine with a "
+            f"network, download them with `hf download {repo} {files[0]}`, then copy them into this "
+            "machine's Hugging Face cache, or give the file's path as weights",
+            "backbone.pretrained",
+        ) from error

@@ -1,9 +1,8 @@
 """Get a data set: say what it is, download it, read and count it, and only then register it."""
 
 import contextlib
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -31,16 +30,16 @@ class Offer:
         address: where its images come from.
         licence: what is known of its terms.
         size: bytes to download: those of the catalog, or after ``ask`` the Hub's; None if unknown.
-        revision: the commit that will be read, if it is known already.
         remark: what else the user should know before the first byte; may be empty.
+        upstream: the answer of the Hub; None for an authors' archive, and before ``ask``.
     """
 
     entry: Entry
     address: str
     licence: str
     size: int | None
-    revision: str = ""
     remark: str = ""
+    upstream: hub.Upstream | None = None
 
 
 @dataclass(frozen=True)
@@ -49,33 +48,29 @@ class Item:
 
     entry: Entry
     state: State
-    offer: Offer | None = None
-    copy: Copy | None = None
+    offer: Offer | None
+    copy: Copy | None
 
 
 def shelf() -> list[Item]:
-    """Return all data sets but those of the user's own folders: the copies ``hf:...``, then the catalog."""
-    own = [Item(catalog.entry(copy.name), "here", None, copy) for copy in copies.every()]
-    return [item for item in own if item.entry.name.startswith(HUB)] + [
-        item(entry.name) for entry in catalog.entries() if entry.embedded or not entry.is_own
+    """Return where every data set is, the copies called ``hf:owner/name`` first, without a network."""
+    names = [copy.name for copy in copies.every() if copy.name.startswith(HUB)]
+    return [
+        item(name) for name in (*names, *(e.name for e in catalog.entries() if e.embedded or not e.is_own))
     ]
 
 
 def item(name: str) -> Item:
     """Return where a data set is, without a network."""
-    entry = catalog.entry(name)
-    offer, copy = _offer(entry), copies.registered(name)
+    entry, copy = catalog.entry(name), copies.registered(name)
+    size = None if entry.megabytes is None else entry.megabytes * 1_000_000
+    offer = None
+    if entry.hub is not None:
+        offer = Offer(entry, hub.address(entry.hub.repo), entry.licence, size)
+    elif entry.torchvision:
+        offer = Offer(entry, "the authors' archive, through torchvision", entry.licence, size)
     state: State = "here" if copy else "get" if offer else "included" if entry.embedded else "by hand"
     return Item(entry, state, offer, copy)
-
-
-def _offer(entry: Entry) -> Offer | None:
-    size = None if entry.megabytes is None else entry.megabytes * 1_000_000
-    if entry.hub is not None:
-        return Offer(entry, hub.address(entry.hub.repo), entry.licence, size, entry.hub.revision)
-    if entry.torchvision:
-        return Offer(entry, "the authors' archive, through torchvision", entry.licence, size)
-    return None
 
 
 def ask(name: str, revision: str | None = None) -> Offer:
@@ -84,8 +79,8 @@ def ask(name: str, revision: str | None = None) -> Offer:
     Args:
         revision: a commit, tag or branch; default: that of the catalog, of an earlier get, or the newest.
     """
-    entry = catalog.entry(name)
-    offer = _offer(entry)
+    found = item(name)
+    entry, offer = found.entry, found.offer
     if offer is None:
         remedy = "comes with FedLens; there is nothing to download"
         if not entry.embedded:
@@ -93,24 +88,17 @@ def ask(name: str, revision: str | None = None) -> Offer:
         raise FedLensError(f"{entry.title} {remedy}", "data.name")
     if entry.hub is None:
         return offer
-    pinned = _pinned(entry)
-    found = hub.ask(entry.hub.repo, revision or pinned, entry.hub.archive)
+    pinned = entry.hub.revision or (found.copy.revision if found.copy else None)
+    upstream = hub.ask(entry.hub.repo, revision or pinned, entry.hub.files)
     remarks = []
-    if found.gated:
-        remarks.append(f"Its terms must have been accepted on {found.address} (then `hf auth login`).")
-    if pinned and not revision and found.newest != pinned:
+    if upstream.gated:
+        remarks.append(f"Its terms must have been accepted on {offer.address} (then `hf auth login`).")
+    if pinned and not revision and upstream.newest != pinned:
         remarks.append(f"The repository has changed since; this is its revision {pinned[:7]}, as before.")
-    if found.here:
+    if upstream.here:
         remarks.append("All of it is in the Hub's cache, so that nothing is downloaded.")
-    licence = "; ".join(filter(None, (entry.licence, found.licence and f"its card says {found.licence}")))
-    return Offer(entry, found.address, licence, found.size, found.revision, " ".join(remarks))
-
-
-def _pinned(entry: Entry) -> str | None:
-    """Return the commit that a data set is read from: the catalog's, or that of an earlier get."""
-    assert entry.hub is not None
-    copy = copies.registered(entry.name)
-    return entry.hub.revision or (copy.revision if copy else None)
+    licence = f"{entry.licence}; its card says {upstream.licence}" if upstream.licence else entry.licence
+    return replace(offer, licence=licence, size=upstream.size, remark=" ".join(remarks), upstream=upstream)
 
 
 def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None = None) -> Work[Copy]:
@@ -123,63 +111,37 @@ def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None
         root: folder for an authors' archive; default: a folder in FedLens' cache.
         columns: of a repository of the Hub, as in ``data.columns``.
     """
-    entry = offer.entry
-    if entry.hub is not None:
-        folder = yield from _from_hub(offer)
-    else:
+    entry, upstream = offer.entry, offer.upstream
+    if upstream is None:
         folder = yield from _from_archive(entry, root)
+    else:
+        folder = yield from hub.download(upstream, entry.title)
+        if upstream.file:
+            folder = (folder / upstream.file).parent
+        else:
+            yield from hf.prepare(folder)
     yield Progress(f"counting the images of {entry.title}", 0, 0)
     images, _ = yield from prepare_then(
         lambda: catalog.load_checked(entry.name, str(folder), columns=columns)
     )
-    wrong = catalog.count_warnings(entry, images)
-    if wrong:
-        remedy = "choose another --revision"
-        if entry.hub is not None:
-            remedy += f', or use it under its own name, "{HUB}{entry.hub.repo}"'
-        raise FolderError(f"{wrong[0]} at {offer.address}; it is not used as {entry.title}: {remedy}")
+    if wrong := catalog.count_warnings(entry, images):
+        own = f' or use it under its own name, "{HUB}{upstream.repo}"' if upstream else " or get it by hand"
+        remedy = f"it is not used as {entry.title}: choose another --revision,{own}"
+        raise FolderError(f"{wrong[0]} at {offer.address}; {remedy}")
     copy = Copy(
         name=entry.name,
         root=str(folder),
-        repo=entry.hub.repo if entry.hub else "",
-        revision=offer.revision,
+        repo=upstream.repo if upstream else "",
+        revision=upstream.revision if upstream else "",
         licence=offer.licence,
         size=offer.size or 0,
         columns=dict(columns or {}),
         domains=images.domains,
         classes=images.classes,
-        counts=tuple(map(tuple, images.class_counts().tolist())),
+        counts=images.class_counts().tolist(),
     )
     copies.register(copy, contact_sheet(images))
-    yield Progress(f"{entry.title} is on this machine", copy.size, copy.size)
     return copy
-
-
-def _from_hub(offer: Offer) -> Work[Path]:
-    """Download a commit of a repository into the Hub's cache, and make it readable."""
-    entry, title = offer.entry, offer.entry.title
-    assert entry.hub is not None
-    folder = hub.snapshot_folder(entry.hub.repo, offer.revision)
-    size = offer.size or 0
-    _require_room(folder, size, entry)
-    for done, _ in hub.snapshot(entry.hub.repo, offer.revision, entry.hub.archive):
-        yield Progress(f"downloading {title}", done, size, in_bytes=True)
-    if entry.hub.archive:
-        return (folder / entry.hub.archive).parent
-    yield from hf.prepare(folder)
-    return folder
-
-
-def _require_room(folder: Path, size: int, entry: Entry) -> None:
-    """Refuse a download for which the disk has no room: its files, and as much again to read them from."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < 2 * size:
-        raise FolderError(
-            f"{entry.title} needs about {2 * size / 1e9:,.1f} GB, and the disk of {folder} has "
-            f"{free / 1e9:,.1f} GB free; free space, or set HF_HOME to a folder on a larger disk"
-        )
 
 
 def _from_archive(entry: Entry, root: str | None) -> Work[Path]:

@@ -180,10 +180,8 @@ def weights(job: Job) -> Work[dict[str, Any]]:
     """Fetch the weights of a backbone. args: name, tag."""
     from fedcore.clip import tags
 
-    done = 0
-    for done, total in tags.fetch(job.args["name"], job.args["tag"]):
-        yield Progress(f"downloading {job.args['tag']}", done, total, in_bytes=True)
-    return {"bytes": done}
+    file = yield from tags.fetch(job.args["name"], job.args["tag"])
+    return {"bytes": file.stat().st_size}
 
 
 def import_file(job: Job) -> Work[dict[str, Any]]:

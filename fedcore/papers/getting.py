@@ -40,8 +40,7 @@ def get_and_queue(job: Job) -> Work[dict[str, Any]]:
             yield Progress(f"asking for {name}", 0, 0)
             yield from getting.get(getting.ask(name))
     for model, tag in job.args["weights"]:
-        for done, total in tags.fetch(model, tag):
-            yield Progress(f"downloading '{tag}' of {model}", done, total, in_bytes=True)
+        yield from tags.fetch(model, tag)
     plans = []
     for content, wanted in job.args["fillings"]:
         filling = Filling(parse(content), frozenset(map(tuple, wanted)), ())

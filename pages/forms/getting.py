@@ -11,10 +11,9 @@ from pages.widgets import background, markup, session
 def terms(offer: Offer) -> str:
     """Return size, address and licence of a download as Markdown."""
     size = "size unknown" if offer.size is None else f"{size_text(offer.size)} to download"
-    parts = [f"{offer.entry.title}: {size} from {offer.address}"]
-    parts += [f"revision {offer.revision[:7]}"] if offer.revision else []
-    text = markup.md(f"{', '.join(parts)}. {markup.sentence(offer.licence)}.")
-    return f"{text} {markup.md(offer.remark)}".rstrip()
+    commit = offer.entry.hub.revision[:7] if offer.entry.hub is not None else ""
+    where = f"{offer.address}, revision {commit}" if commit else offer.address
+    return markup.md(f"{offer.entry.title}: {size} from {where}. {markup.sentence(offer.licence)}.")
 
 
 def button(offer: Offer, key: str) -> bool:

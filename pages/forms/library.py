@@ -2,9 +2,8 @@
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ from pages.widgets.markup import esc
 
 OPEN = "data_dialog"
 """Key of the session for the data set whose dialog is open."""
-PICTURES = 4
 PROPOSED = "ViT-B-32"
 """The backbone for photographs, of which the miniature ones know nothing."""
 STATES = {
@@ -253,83 +251,92 @@ def draw_cards(cards: Sequence[str], key: str) -> str | None:
     return draw_html(f'<div class="cards">{"".join(cards)}</div>', key)
 
 
+def content(item: Item, check: TaskRow | None) -> tuple[CheckReport | DataCounts | None, Any]:
+    """Return the counts and the sample pictures of a data set that is on this machine, else nothing.
+
+    Args:
+        check: that of its folder on this machine, if any.
+    """
+    copy = item.copy
+    if item.entry.embedded:
+        return counts_and_samples(item.entry.name)
+    if copy is not None:
+        return DataCounts(copy.domains, copy.classes, np.array(copy.counts)), copies.sheet(copy)
+    if check is not None:
+        return CheckReport.model_validate((check.result or {})["report"]), check.arrays().get("sheet")
+    return None, None
+
+
 def card_of_item(item: Item, check: TaskRow | None) -> str:
     """Return the card of a data set as HTML; ``check`` is that of its folder on this machine, if any."""
-    entry, pictures, state = item.entry, "", STATES[item.state]
-    images, classes = sum(entry.counts.values()), len(entry.classes) or entry.class_count or 0
-    domains: Sequence[str] = entry.domains
-    got = session.store().tasks.find("download", entry.name) if item.offer is not None else None
-    if entry.embedded:
-        counts, sheet = counts_and_samples(entry.name)
-        images = int(counts.counts.sum())
-        pictures = picture_strip(entry.name, lambda: np.asarray(sheet))
-    elif item.copy is not None:
-        images, classes, domains = item.copy.images, len(item.copy.classes), item.copy.domains
-        pictures = picture_strip(f"{entry.name} {item.copy.revision}", partial(copies.sheet, item.copy))
-    elif check is not None:
-        pictures, state = pictures_of_check(check), STATES["here"]
-    action = ""
+    entry, state, action = item.entry, STATES["here" if check is not None else item.state], ""
+    (data, sheet), got = content(item, check), session.store().tasks.find("download", entry.name)
     if got is not None and not got.ended:
         state = "on its way"
-    elif item.offer is not None and item.copy is None and check is None:
-        size = "" if item.offer.size is None else f" {size_text(item.offer.size)}"
-        action, state = f"Get{size}", ""
-    about = entry.source if tuple(domains) in ((), (ONE_DOMAIN,)) else ", ".join(domains)
-    return card(entry.name, entry.title, pictures, about, (images, classes), entry.licence, state, action)
+    elif data is None and item.offer is not None:
+        action = "Get" if item.offer.size is None else f"Get {size_text(item.offer.size)}"
+    numbers = numbers_text(sum(entry.counts.values()), len(entry.classes) or entry.class_count or 0)
+    if data is not None:
+        numbers = numbers_text(int(np.sum(data.counts)), len(data.classes))
+    about = entry.source if entry.domains in ((), (ONE_DOMAIN,)) else ", ".join(entry.domains)
+    return card(
+        entry.name, entry.title, sheet, about, numbers, entry.licence, "" if action else state, action
+    )
 
 
 def card_of_check(task: TaskRow) -> str:
     """Return the card of the user's own data as HTML, from their check."""
     report = CheckReport.model_validate((task.result or {})["report"])
-    about, size = ", ".join(report.domains), (report.images, len(report.classes))
-    title, root = Path(report.root).name, str(report.root)
-    return card(f"check {task.id}", title, pictures_of_check(task), about, size, root, "✓ yours")
+    sheet, numbers = task.arrays().get("sheet"), numbers_text(report.images, len(report.classes))
+    title, about = Path(report.root).name, ", ".join(report.domains)
+    return card(f"check {task.id}", title, sheet, about, numbers, report.root, "✓ yours")
+
+
+def numbers_text(images: int, classes: int) -> str:
+    """Return the numbers of images and classes in words; 0 is unknown."""
+    known = [counted(n, noun) for n, noun in ((images, "image"), (classes, "class")) if n]
+    return ", ".join(known) or "images not counted"
 
 
 def card(
     choice: str,
     title: str,
-    pictures: str,
+    sheet: Any,
     about: str,
-    size: tuple[int, int],
+    numbers: str,
     below: str,
     state: str,
     action: str = "",
 ) -> str:
-    """Return a card as HTML: pictures or else ``about``, numbers of images and classes, state or action."""
-    seen = f'<img src="{pictures}" alt="">' if pictures else f"<p>{esc(about)}</p>"
-    numbers = [counted(n, noun) for n, noun in zip(size, ("image", "class"), strict=True) if n]
+    """Return a card as HTML.
+
+    Args:
+        choice: what a click on it returns.
+        sheet: sample pictures; without them ``about`` is shown.
+        below: small print.
+    """
+    seen = f"<p>{esc(about)}</p>"
+    if sheet is not None:
+        seen = f'<img src="{picture_strip(np.asarray(sheet))}" alt="" title="{esc(about)}">'
     foot = f'<span class="state">{esc(state)}</span>' if state else ""
     if action:
         foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>'
     return (
         f'<div class="card"><button class="name" data-choice="{esc(choice)}">{esc(title)}</button>{seen}'
-        f"<span>{esc(', '.join(numbers) or 'images not counted')}</span>"
+        f"<span>{esc(numbers)}</span>"
         f'<div class="foot">{foot}<span class="terms" title="{esc(below)}">{esc(below)}</span></div></div>'
     )
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
-def picture_strip(key: str, _sheet: Callable[[], np.ndarray | None]) -> str:
-    """Return some images of a sheet beside each other as an address for HTML; empty if there is no sheet.
-
-    Args:
-        key: identifies the sheet.
-    """
-    sheet = _sheet()
-    if sheet is None:
-        return ""
+def picture_strip(sheet: np.ndarray) -> str:
+    """Return four images of a sheet beside each other as an address for HTML."""
     rows, columns = sheet.shape[0] // SIDE, sheet.shape[1] // SIDE
-    places = [(i % rows, (i * max(1, columns // PICTURES)) % columns) for i in range(PICTURES)]
+    places = [(i % rows, (i * max(1, columns // 4)) % columns) for i in range(4)]
     tiles = [sheet[r * SIDE : (r + 1) * SIDE, c * SIDE : (c + 1) * SIDE] for r, c in places]
     content = io.BytesIO()
     Image.fromarray(np.concatenate(tiles, axis=1)).save(content, "WEBP", quality=80)
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def pictures_of_check(task: TaskRow) -> str:
-    """Return some of the images that a check has drawn; empty if it drew none."""
-    return picture_strip(f"{task.id} {task.finished_at}", lambda: task.arrays().get("sheet"))
 
 
 def closed() -> None:
@@ -348,32 +355,22 @@ def details(name: str, check: TaskRow | None) -> None:
     entry = item.entry
     st.subheader(markup.md(entry.title), anchor=False)
     st.markdown(f"{markup.md(markup.sentence(entry.source))}. {markup.md(entry.citation)}".rstrip())
-    data: CheckReport | DataCounts | None = None
-    pictures: Any = None
-    if entry.embedded:
-        data, pictures = counts_and_samples(name)
-    elif item.copy is not None:
-        copy, pictures = item.copy, copies.sheet(item.copy)
-        data = DataCounts(copy.domains, copy.classes, np.array(copy.counts))
-        source = copy.repo or "the authors' archive"
-        st.caption(markup.md(f"From {source} {copy.revision[:7]}, in {copy.root}"))
-    elif check is not None:
-        data = CheckReport.model_validate((check.result or {})["report"])
-        pictures = check.arrays().get("sheet")
+    data, pictures = content(item, check)
     if data is not None:
         st.markdown(counts_text(int(np.sum(data.counts)), data))
         draw_pictures_and_counts(data, pictures, "One row per domain, one column per class", f"counts_{name}")
-    elif entry.domains != (ONE_DOMAIN,):
+    elif item.offer is None:
         st.markdown(f"**Domains:** {markup.md(', '.join(entry.domains))}")
-    if data is not None:
+    if item.copy is not None:
+        st.caption(markup.md(f"In {item.copy.root}"))
+    if data is not None or item.offer is None:
         st.caption(markup.md(f"Licence: {entry.licence}."))
+    if data is not None:
         root = None if check is None or item.copy is not None else check.args["root"]
         if markup.write_button("New experiment with this data", "add", type="primary"):
             new_experiment(DataConfig(name=name, root=root), entry.title)
         return
-    if item.offer is None:
-        st.caption(markup.md(f"Licence: {entry.licence}."))
-    elif get.button(item.offer, f"get_{name}"):
+    if item.offer is not None and get.button(item.offer, f"get_{name}"):
         closed()
         st.rerun()
     st.markdown(markup.md_with_code(entry.how_to_get))

@@ -1,18 +1,19 @@
 """Backbones, the facts of their specs, and the tags of their weights."""
 
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
-from huggingface_hub.errors import EntryNotFoundError
 
 from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
+from fedcore.base.progress import Progress, result_of
 from fedcore.clip import backbone, specs, tags
 from fedcore.clip.specs import backbone_spec, config_files
+from tests.support import command_line
 from tests.support.clip import SMALL, encoded, noise
+from tests.support.data import hub
 
 open_clip = lazy.open_clip()
 
@@ -118,59 +119,48 @@ def test_an_unknown_name_is_answered_with_near_ones():
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    """A hub without a network: ``files`` maps names to contents, ``error`` is raised by every download."""
-    state: dict = {"files": {}, "error": None, "asked": []}
-    cache = tmp_path / "weights.bin"
-
-    def download(repo: str, file: str, tqdm_class: type) -> str:
-        state["asked"].append(file)
-        if state["error"]:
-            raise state["error"]
-        if file not in state["files"]:
-            raise EntryNotFoundError(f"404 {file}")
-        bar = tqdm_class(total=len(state["files"][file]), desc=file, unit="B")
-        for _ in state["files"][file]:
-            bar.update(1)
-            time.sleep(0.005)
-        cache.write_bytes(state["files"][file])
-        return str(cache)
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    monkeypatch.setattr(tags, "cached", lambda name, tag: cache if cache.is_file() else None)
-    monkeypatch.setattr(tags, "POLL_SECONDS", 0.01)
-    return state
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub.HubServer]:
+    """A Hub of our own with ViT-B-32's weights in a file of the second name."""
+    (repo, names) = tags.repository("ViT-B-32", "openai")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / names[1]).write_bytes(b"0" * 400_000)
+    (tmp_path / "files" / "other.bin").write_bytes(b"1" * 90_000)
+    with hub.serving() as server:
+        hub.use_here(server, tmp_path, monkeypatch)
+        server.push(repo, tmp_path / "files", licence="mit")
+        yield server
 
 
-def test_weights_are_fetched_with_progress(hub):
-    hub["files"] = {tags.repository("ViT-B-32", "openai")[1][1]: b"0" * 40}
-    steps = list(tags.fetch("ViT-B-32", "openai"))
-    assert len(hub["asked"]) == 2  # the safetensors file first, then the one that there is
-    assert steps[-1] == (40, 40)
-    counted = [done for done, total in steps if total == 40]
-    assert counted == sorted(counted) and 0 < counted[0] < 40
+def test_weights_are_fetched_with_progress_and_once(server: hub.HubServer, capsys):
+    names = tags.repository("ViT-B-32", "openai")[1]
+    assert command_line.run("backbones", "get", "ViT-B-32", "openai") != 0
+    asked = capsys.readouterr().err
+    assert "licence: mit" in asked and "nothing was downloaded (Download 400 kB?)" in asked
+    steps: list[Progress] = []
+    file = result_of(tags.fetch("ViT-B-32", "openai"), steps.append)
+    assert file == tags.cached("ViT-B-32", "openai") and file.name == names[1], "the name that there is"
+    assert steps[-1] == Progress("downloading ViT-B-32 openai", 400_000, 400_000, in_bytes=True)
+    assert server.sent == 400_000
+    server.asked.clear()
+    assert command_line.run("backbones", "get", "ViT-B-32", "openai") == 0
+    assert 'name = "ViT-B-32", pretrained = "openai"' in capsys.readouterr().out
+    assert command_line.run("backbones", "list", "ViT-B-32") == 0
+    listed = capsys.readouterr().out
+    assert str(file) in listed and "backbones get ViT-B-32 laion2b_s34b_b79k" in listed
+    assert server.asked == []
 
 
-def test_what_is_here_is_not_fetched(hub):
-    hub["files"] = {tags.repository("ViT-B-32", "openai")[1][0]: b"0" * 7}
-    list(tags.fetch("ViT-B-32", "openai"))
-    hub["asked"].clear()
-    assert list(tags.fetch("ViT-B-32", "openai")) == [(7, 7)]
-    assert hub["asked"] == []
+def test_without_a_network_it_says_what_to_do(server: hub.HubServer, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(FedLensError, match="HF_HUB_OFFLINE is set; unset it .*hf download timm") as caught:
+        result_of(tags.fetch("ViT-B-32", "openai"))
+    assert caught.value.field == "backbone.pretrained"
 
 
-def test_without_a_network_it_says_what_to_do(hub):
-    hub["error"] = OSError("no route to host")
-    with pytest.raises(
-        FedLensError, match="cannot be downloaded .OSError: no route to host.*hf download timm"
-    ):
-        list(tags.fetch("ViT-B-32", "openai"))
-
-
-def test_an_unknown_tag_is_refused_before_anything_is_asked(hub):
+def test_an_unknown_tag_is_refused_before_anything_is_asked(server: hub.HubServer):
     with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
-        list(tags.fetch("ViT-B-32", "opanai"))
-    assert hub["asked"] == []
+        result_of(tags.fetch("ViT-B-32", "opanai"))
+    assert server.asked == []
 
 
 def test_the_embedded_models_take_the_tokenizer_that_open_clip_has_made_already(monkeypatch):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 import torchvision.datasets as tv
 
 from fedcore.base.errors import FedLensError
+from fedcore.base.progress import Progress, result_of
 from fedcore.cli import main as cli
-from fedcore.data import catalog
+from fedcore.data import catalog, copies, getting
 from tests.support.data.archives import fit_checksums, md5, pack
 from tests.support.data.layouts import WRITE
 
@@ -47,45 +49,43 @@ def cifar_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         yield archive
 
 
-def test_what_is_fetched_loads_and_is_not_fetched_twice(cifar_server: Path, tmp_path: Path, capsys):
+def test_what_is_fetched_loads_and_is_not_fetched_twice(
+    cifar_server: Path, tmp_path: Path, monkeypatch, capsys
+):
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
     root = tmp_path / "mine" / "cifar"
-    assert cli.main(["data", "get", "cifar10", "--root", str(root)]) == 0
-    out, err = capsys.readouterr()
-    assert out == f'70 images of CIFAR-10; in an experiment: name = "cifar10", root = "{root}"\n'
-    assert "downloading CIFAR-10" in err and "60,000 images expected, 70 found" in err
+    assert cli.main(["data", "get", "cifar10", "--root", str(root), "--yes"]) != 0
+    error = capsys.readouterr().err
+    assert "CIFAR-10 from the authors' archive, through torchvision\nlicence: no licence" in error
+    assert "60,000 images expected, 70 found" in error and copies.registered("cifar10") is None
+    entry = replace(catalog.entry("cifar10"), counts={"all": 70})
+    monkeypatch.setitem(catalog._ENTRIES, "cifar10", entry)
+    assert cli.main(["data", "get", "cifar10", "--root", str(root), "--yes"]) == 0
+    assert f'70 images of CIFAR-10 ({root}); in an experiment: name = "cifar10"' in capsys.readouterr().out
     cifar_server.unlink()
-    steps = list(catalog.download("cifar10", root))
-    assert steps[0].done == 0 and steps[-1].done == steps[-1].total == 171_000_000
-    assert steps[-1].message == f"CIFAR-10 is in {root}"
+    steps: list[Progress] = []
+    result_of(getting.get(getting.ask("cifar10"), str(root)), steps.append)
+    assert {step.total for step in steps if step.in_bytes} == {171_000_000}
+    assert len(catalog.load("cifar10")) == 70
 
 
 def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(tv.CIFAR10, "tgz_md5", "0" * 32)
     with pytest.raises(FedLensError, match=r"cannot be downloaded into .*corrupted.*; try again") as caught:
-        list(catalog.download("cifar10", tmp_path / "a"))
+        list(getting.get(getting.ask("cifar10"), str(tmp_path / "a")))
     assert caught.value.field == "data.root"
     cifar_server.unlink()
-    assert cli.main(["data", "get", "cifar10", "--root", str(tmp_path / "b")]) != 0
+    assert cli.main(["data", "get", "cifar10", "--root", str(tmp_path / "b"), "--yes"]) != 0
     assert "404" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(FedLensError, match="cannot create the folder"):
-        list(catalog.download("cifar10", tmp_path / "file" / "below"))
+        list(getting.get(getting.ask("cifar10"), str(tmp_path / "file" / "below")))
 
 
-@pytest.mark.parametrize("name", ["shapes", "pacs"])
-def test_other_sets_say_how_to_get_them(name: str, tmp_path: Path, capsys):
-    entry = catalog.entry(name)
-    assert cli.main(["data", "get", entry.name, "--root", str(tmp_path)]) != 0
-    error = capsys.readouterr().err
-    assert ("comes with FedLens" if entry.embedded else entry.how_to_get) in error
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_command_asks_where_to(capsys):
-    assert cli.main(["data", "get", "food101"]) != 0
-    assert "name the folder for Food-101 with --root (about 4996 MB)" in capsys.readouterr().err
+def test_an_unknown_name_has_a_suggestion(capsys):
     assert cli.main(["data", "get", "fod101", "--root", "x"]) != 0
     assert "did you mean 'food101" in capsys.readouterr().err

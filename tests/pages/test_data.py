@@ -243,7 +243,7 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
     assert Store(db).tasks.recent() == []
-    button(app, "Download").click().run()
+    button(app, "Get").click().run()
     assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
     app = open_page("data")
     app.session_state[library.OPEN] = "pacs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedcore.base.hub import address
 from fedcore.data import catalog
 from fedcore.data.images import Entry
 from tools.docs.blocks import FOLDER, fill
@@ -19,7 +20,7 @@ def render(text: str) -> str:
     missing = [entry for entry in named_entries() if f"<!-- entry: {entry.name} -->" not in text]
     sections = [f"### {entry.title}\n\n<!-- entry: {entry.name} -->\n<!-- end -->\n\n" for entry in missing]
     text = text.replace(SECTIONS_END, "".join([*sections, SECTIONS_END]))
-    return fill(text, {"catalog": lambda _: overview(), "entry": about})
+    return fill(text, {"catalog": lambda what: {"all": overview, "hub": sources}[what](), "entry": about})
 
 
 def named_entries() -> list[Entry]:
@@ -39,6 +40,18 @@ def overview() -> str:
         coop = "✓" if entry.split_coop else "-"
         cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official, coop
         rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def sources() -> str:
+    """Return a table of what ``data get`` downloads from the Hub."""
+    rows = ["| `data.name` | repository | commit | size |", "|---|---|---|---|"]
+    for entry in catalog.entries():
+        if entry.hub is not None:
+            where = f"[{entry.hub.repo}](https://{address(entry.hub.repo)})"
+            where += f": {entry.hub.archive}" if entry.hub.archive else ""
+            size = f"{entry.megabytes:,} MB" if entry.megabytes else "not found"
+            rows.append(f"| `{entry.name}` | {where} | {entry.hub.revision[:12] or 'not found'} | {size} |")
     return "\n".join(rows) + "\n"
 
 

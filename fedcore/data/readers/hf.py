@@ -185,36 +185,25 @@ def catalog_copy(
     if not entry.subset:
         refuse_other_classes(entry, root, found)
     labels = replace(images, classes=found).labels_among(entry.classes or found)
-    places = spellings(entry, entry.domains)
-    named = [places.get(squash(name), name) for name in images.domains]
-    if missing := set(entry.domains) - set(named):
+    spelled = spellings(entry, entry.domains)
+    known = [spelled.get(squash(name), name) for name in images.domains]
+    if missing := set(entry.domains) - set(known):
         raise FolderError(f"{root}: no images of the domain '{min(missing)}'; get the data set again")
-    domain = np.array([entry.domains.index(name) if name in entry.domains else -1 for name in named])
-    place = domain[images.domain]
+    place = np.array([entry.domains.index(d) if d in entry.domains else -1 for d in known])[images.domain]
     rows = np.flatnonzero((labels >= 0) & (place >= 0))
-    changed = images.changed(
-        rows,
-        (entry.name, *entry.classes),
-        classes=prompts or images.classes,
-        labels=labels[rows],
-        domains=entry.domains,
-        domain=place[rows],
-    )
-    return _with_file_keys(changed, entry, root).restrict(
-        select_domains(entry.name, entry.domains, domains)
-    ), left_out
+    named = {"classes": prompts or images.classes, "labels": labels[rows]}
+    images = images.changed(rows, found, **named, domains=entry.domains, domain=place[rows])
+    if entry.classes:
+        images = _with_file_keys(images, entry, existing_folder(root))
+    return images.restrict(select_domains(entry.name, entry.domains, domains)), left_out
 
 
 def _with_file_keys(images: ImageSet, entry: Entry, root: Path) -> ImageSet:
     """Return the images with keys ``domain/class/file``, if their files' names are stored and unique."""
-    import pyarrow.compute as pc
-
-    file_of = {}
-    for part in _parts(existing_folder(root), {}):
-        column = pc.struct_field(part.images.data.column(part.columns["image"]), "path").to_pylist()
+    file_of: dict[str, str] = {}
+    for part in _parts(root, {}):
+        column = part.images.data.flatten().column(f"{part.columns['image']}.path").to_pylist()
         file_of |= {_key(part, row): Path(name).name for row, name in enumerate(column) if name}
-    if entry.domains == (ONE_DOMAIN,) or not entry.classes:
-        return images
     keys = tuple(
         f"{entry.domains[d]}/{entry.classes[c]}/{file_of.get(key, '')}"
         for key, d, c in zip(images.keys, images.domain, images.labels, strict=True)

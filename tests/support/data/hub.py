@@ -141,7 +141,7 @@ def in_cache(files: Path, repo: str, hf_home: Path) -> Path:
 
 
 class HubServer(ThreadingHTTPServer):
-    """Answers the requests that the Hub's library makes to read data sets.
+    """Answers the requests that the Hub's library makes to read data sets and models.
 
     Attributes:
         repos: name -> the folder of its files and its commit; another commit "main" may be set by ``push``.
@@ -187,13 +187,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.server.asked.append(path)
-        if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+        if found := re.fullmatch(r"/api/(?:datasets|models)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             repo, revision = found.groups()
             if (commit := self._commit(repo, revision or "main")) is not None:
                 card = {"license": self.server.licences[repo]}
                 gated = "auto" if repo in self.server.gated else False
                 self._json({"id": repo, "sha": commit, "cardData": card, "gated": gated, "siblings": []})
-        elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)", path):
+        elif found := re.fullmatch(r"/api/(?:datasets|models)/([^/]+/[^/]+)/tree/([^/]+)", path):
             if (commit := self._commit(*found.groups())) is not None:
                 folder = self.server.repos[found[1]][commit]
                 self._json(
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
                         for file in _files(folder)
                     ]
                 )
-        elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+        elif found := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             if (commit := self._commit(found[1], found[2])) is not None:
                 self._file(found[1], commit, found[3])
         else:
