@@ -244,15 +244,16 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     wanted = [f for f in every if f not in possible and all(offers.get(lack, True) for lack in f.lacks)]
     if possible:
         _queue(possible, _plans(possible))
-    elif every and not wanted:
+    elif every:
         missing = missing_parts(cells, seeds)
         runs = counted(sum(map(len, missing.values())), "run")
         st.markdown(f"**{runs}** missing; {_time_here(seconds(snapshot.past, missing))}.")
-        st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
-    elif not every:
+        if not wanted:
+            st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
+    else:
         st.info("The runs of these seeds are done or queued.", icon=":material/check:")
     if wanted:
-        _get_and_queue(key, wanted, [offer for lack, offer in offers.items() if offer is not None])
+        _get_and_queue(key, wanted, list(filter(None, offers.values())))
 
 
 def progress_of_gets(table: PrintedTable) -> None:
@@ -270,12 +271,15 @@ def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting
             "The data are on their way; the runs are queued once they are here.", icon=":material/download:"
         )
         return
-    for offer in offers:
-        st.markdown(f"- {get.terms(offer)}")
-    size = sum(offer.size or 0 for offer in offers)
-    total = f" ({size_text(size)})" if all(offer.size for offer in offers) else ""
+    terms = [get.terms(offer) for offer in offers]
+    weights = dict.fromkeys(lack for f in wanted for lack in f.lacks if lack.kind == "weights")
+    terms += [markup.md(f"{markup.sentence(lack.text)}, from huggingface.co.") for lack in weights]
+    st.markdown("\n".join(f"- {text}" for text in terms))
+    known = [offer.size for offer in offers if offer.size]
+    at_least = "at least " * (len(known) < len(offers) or bool(weights))
+    size = f" ({at_least}{size_text(sum(known))})" if known else ""
     runs = counted(sum(len(filling.wanted) for filling in wanted), "run")
-    label = f"Get {counted(len(offers), 'data set')}{total} and queue {runs}"
+    label = f"Get {counted(len(offers), 'data set')}{size} and queue {runs}"
     if markup.write_button(label, "download", "papers_get", type="primary"):
         background.submit("fill", key, task_arguments(wanted))
         closed()
