@@ -14,7 +14,9 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import counted
-from fedcore.config import BackboneConfig, DataConfig, MethodEntry
+from fedcore.clip import tags
+from fedcore.clip.specs import weights_source
+from fedcore.config import BackboneConfig, DataConfig, Experiment, backbones
 from fedcore.config.field_names import size_text
 from fedcore.data import catalog, copies, getting
 from fedcore.data.check import SIDE, CheckReport
@@ -25,6 +27,7 @@ from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.papers import library as papers
 from fedcore.results.run_files import DataCounts
+from fedcore.results.settings import worth
 from fedcore.store import TaskRow
 from pages.forms import drafts
 from pages.forms import getting as get
@@ -378,18 +381,38 @@ def details(name: str, check: TaskRow | None) -> None:
 
 
 def new_experiment(data: DataConfig, name: str) -> None:
-    """Fill the form with an experiment on some data, and open it.
-
-    Data that do not come with FedLens get a CLIP model that knows photographs, and the papers' own
-    hyper-parameters: those of the demonstration suit its miniature model.
-    """
-    draft = experiments.preset(experiments.DEMO).model_copy(update={"name": name[:500], "data": data})
-    if not catalog.entry(data.name).embedded:
-        changes = {
-            "backbone": BackboneConfig(name=PROPOSED, pretrained=suggested_weights(PROPOSED)),
-            "methods": tuple(MethodEntry(name=entry.name, label=entry.label) for entry in draft.methods),
-        }
-        draft = draft.model_copy(update=changes)
-    drafts.fill(draft, "folder")
+    """Fill the form with an experiment on some data, and open it."""
+    demo = experiments.preset(experiments.DEMO)
+    draft = demo.model_copy(update={"name": name[:500], "data": data})
+    drafts.fill(for_photographs(draft) if worth(draft) else draft, "folder")
     closed()
     st.switch_page("pages/new.py", query_params={})
+
+
+def for_photographs(experiment: Experiment) -> Experiment:
+    """Return an experiment with a CLIP model that knows photographs, and the papers' hyper-parameters.
+
+    Those of the demonstration suit its miniature model alone.
+    """
+    methods = tuple(entry.model_copy(update={"config": {}}) for entry in experiment.methods)
+    backbone = BackboneConfig(name=PROPOSED, pretrained=suggested_weights(PROPOSED))
+    return experiment.model_copy(update={"backbone": backbone, "cohorts": (), "methods": methods})
+
+
+def offer_model(experiment: Experiment) -> None:
+    """Draw, where they are missing, the ways to a model that knows such images and to its weights."""
+    if worth(experiment) and st.button(f"Use {PROPOSED} with the papers' settings", icon=":material/tune:"):
+        drafts.fill(for_photographs(experiment), drafts.form().origin)
+        st.rerun()
+    for model in backbones(experiment):
+        tag = weights_source(model.name, model.pretrained)
+        if not isinstance(tag, str) or tags.cached(model.name, tag) is not None:
+            continue
+        key = f"{model.name} {tag}"
+        task = session.store().tasks.find("weights", key)
+        if task is not None:
+            background.show_task(task, f"Weights {key}")
+        ended = task is None or task.ended
+        if ended and markup.write_button(f"Get the weights of {model.name}", "download", f"get_{key}"):
+            background.submit("weights", key, {"name": model.name, "tag": tag})
+            st.rerun()

@@ -18,7 +18,7 @@ from fedcore.store.liveness import new_owner
 from pages.forms import library
 from pages.forms.dataset import FolderCheck
 from tests.support.jobs import execute_next
-from tests.support.web.pages import Opened, button, keep_checkpoint, work_off
+from tests.support.web.pages import Opened, button, keep_checkpoint, own_folder, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -313,3 +313,18 @@ def test_checkpoints_of_finished_runs_are_listed_and_deleted_after_a_question(
     button(app, "Delete").click().run()
     assert "cannot be analysed unless it is trained again" in app.caption[-1].value
     assert len(store.runs.checkpoints(run.id)) == 2, "nothing goes before the dialog's own button"
+
+
+def test_a_folder_typed_on_new_leads_to_a_model_that_knows_photographs(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
+    app = own_folder(open_page("new"), folder)
+    work_off(db)
+    app = app.run()
+    assert any("No evidence about CLIP: mini" in w.value.replace("\\", "") for w in app.warning)
+    app = button(app, "Use ViT-B-32 with the papers' settings").click().run()
+    draft = app.session_state["form"].experiment
+    assert (draft.backbone.name, draft.backbone.pretrained) == ("ViT-B-32", "openai")
+    assert not any(entry.config for entry in draft.methods) and draft.data.root == str(folder)
+    button(app, "Get the weights of ViT-B-32").click().run()
+    assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]

@@ -184,10 +184,10 @@ def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened
 
 def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     app = open_page("papers", table="fedot-1")
-    app.session_state[fill.OPEN] = ("fedot-1", "cell 1")
+    app.session_state[fill.OPEN] = ("fedot-1", "cell 3")
     app.run()
     assert not app.exception
-    assert any("This machine lacks the data set PACS" in warning.value for warning in app.warning)
+    assert any("This machine lacks the data set VLCS" in warning.value for warning in app.warning)
     assert not any(b.label.startswith("Queue") for b in app.button)
 
 
