@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -34,9 +34,11 @@ common.application.add_typer(data, name="data")
 Yes = Annotated[bool, Option("--yes", help="Download without a question")]
 
 
-def _may_download(size: int | None, yes: bool) -> bool:
-    question = f"Download {'it' if size is None else size_text(size)}?"
-    return common.confirmed(question, yes, f"nothing was downloaded ({question})")
+def _may_download(facts: Iterable[str], size: int | None, yes: bool) -> bool:
+    """Show what a download takes, and ask for it."""
+    size_line = f"size: {'unknown' if size is None else size_text(size)}"
+    print("\n".join(filter(None, [*facts, size_line])), file=sys.stderr)
+    return common.confirmed("Download it?", yes, "nothing was downloaded")
 
 
 @common.command("list", data)
@@ -73,8 +75,7 @@ def get(
 
     offer = getting.ask(name, revision)
     lines = [f"{offer.entry.title} from {offer.address}", f"licence: {offer.licence}", offer.remark]
-    print("\n".join(filter(None, lines)), file=sys.stderr)
-    if not _may_download(offer.size, yes):
+    if not _may_download(lines, offer.size, yes):
         return common.NOT_DONE
     copy = track(getting.get(offer, root, _columns(columns)))
     where = f"revision {copy.revision[:7]} of {copy.repo}" if copy.repo else copy.root
@@ -83,22 +84,8 @@ def get(
     return common.DONE
 
 
-backbones = typer.Typer(help="List or download the weights of backbones.")
+backbones = typer.Typer(help="Download the weights of backbones.")
 common.application.add_typer(backbones, name="backbones")
-
-
-@common.command("list", backbones)
-def list_weights(
-    name: Annotated[str, Argument(metavar="NAME", help="open_clip or timm model, e.g. ViT-B-32")],
-) -> None:
-    """List the pretrained tags of a model, and which weights are on this machine."""
-    from fedcore.clip import tags
-    from fedcore.clip.specs import backbone_spec
-
-    backbone_spec(name)  # which refuses an unknown one
-    for tag in tags.tags(name):
-        here = tags.cached(name, tag)
-        print(f"{tag:<32} {here or f'backbones get {name} {tag}'}")
 
 
 @common.command("get", backbones)
@@ -112,9 +99,8 @@ def get_weights(
 
     if (file := tags.cached(name, tag)) is None:
         found = tags.ask(name, tag)
-        licence = found.licence or "not stated"
-        print(f"{found.file} of {address(found.repo, 'model')}\nlicence: {licence}", file=sys.stderr)
-        if not _may_download(found.size, yes):
+        where = f"{found.file} of {address(found.repo, 'model')}"
+        if not _may_download([where, f"licence: {found.licence or 'not stated'}"], found.size, yes):
             return common.NOT_DONE
         file = track(tags.fetch(name, tag))
     print(f'{file}; in an experiment: name = "{name}", pretrained = "{tag}"')

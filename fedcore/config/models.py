@@ -35,8 +35,8 @@ class DataConfig(Part):
     name: str = Field(
         "rotated-digits",
         title="data set",
-        description="Name of the data set in the catalog, hf:owner/name for one of the Hugging Face Hub, or folder, "
-        "manifest, hf-dataset or embeddings",
+        description="Name of the data set in the catalog, hf:owner/name for one of the Hugging Face Hub, or "
+        "folder, manifest, hf-dataset or embeddings",
     )
     root: Folder = None
     domains: tuple[str, ...] | None = Field(

@@ -179,7 +179,7 @@ def facts(
         return DataFacts(found.classes, select_domains(name, found.domains, domains), template)
     from fedcore.data.readers import loaders
 
-    root, columns = _place(found, root, columns)
+    root, columns = place(found, root, columns)
     classes, chosen = loaders.names(found, root, domains, columns)
     renamed = (found.classes_coop.get(one, one) for one in classes)
     return DataFacts(tuple(one for one in renamed if one), chosen, template)
@@ -230,7 +230,7 @@ def load_checked(
     else:
         from fedcore.data.readers import loaders
 
-        root, columns = _place(found, root, columns)
+        root, columns = place(found, root, columns)
         images, warnings = loaders.load(found, root, domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
@@ -276,15 +276,10 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
     return lines
 
 
-def root_of(entry: Entry, root: str | None) -> str:
-    """Return the folder of a data set that is not embedded: the given one, or that of ``data get``."""
-    return _place(entry, root, None)[0]
-
-
-def _place(
-    entry: Entry, root: str | None, columns: Mapping[str, str] | None
+def place(
+    entry: Entry, root: str | None, columns: Mapping[str, str] | None = None
 ) -> tuple[str, Mapping[str, str] | None]:
-    """Return the folder of a data set and its columns: those that are given, or those of ``data get``."""
+    """Return folder and columns of a data set that is not embedded: those given, or those of ``data get``."""
     if root:
         return root, columns
     copy = copies.registered(entry.name)

@@ -289,7 +289,7 @@ def check_dataset(
     if entry.embedded:
         images, notes = catalog.load_checked(name, None, domains)
         return (yield from _check_pixels("", images, notes))
-    root = catalog.root_of(entry, root)
+    root, columns = catalog.place(entry, root, columns)
     if not user_path(root, "data.root").exists():
         where = "or file of the data set" if entry.is_own else f"of {entry.title}"
         raise FolderError(f"no folder {root}; give the folder {where}")

@@ -34,7 +34,7 @@ def file_of(name: str, root: str | None = None) -> Path | None:
     ours = ASSETS / "descriptions" / f"{entry.descriptions or name}.json"
     if entry.embedded:
         return ours
-    folder = user_path(catalog.root_of(entry, root), "data.root")
+    folder = user_path(catalog.place(entry, root)[0], "data.root")
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json", ours)
     return next((path for path in paths if path.is_file()), None)
 

@@ -89,7 +89,7 @@ def ask(name: str, revision: str | None = None) -> Offer:
     if entry.hub is None:
         return offer
     pinned = entry.hub.revision or (found.copy.revision if found.copy else None)
-    upstream = hub.ask(entry.hub.repo, revision or pinned, entry.hub.files)
+    upstream = hub.ask(entry.hub.repo, revision or pinned, [entry.hub.archive] * bool(entry.hub.archive))
     remarks = []
     if upstream.gated:
         remarks.append(f"Its terms must have been accepted on {offer.address} (then `hf auth login`).")
@@ -147,17 +147,12 @@ def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None
 def _from_archive(entry: Entry, root: str | None) -> Work[Path]:
     """Download the authors' archive through torchvision, which compares checksums, and unpack it."""
     folder = user_path(root or cache_folder() / "data" / entry.name, "data.root")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(
-            f"cannot create the folder {folder} ({error.strerror}); choose another root"
-        ) from error
     total = (entry.megabytes or 0) * 1_000_000
 
     def fetch() -> None:
         import torchvision.datasets
 
+        folder.mkdir(parents=True, exist_ok=True)
         getattr(torchvision.datasets, entry.torchvision)(str(folder), download=True)
 
     try:
@@ -168,7 +163,7 @@ def _from_archive(entry: Entry, root: str | None) -> Work[Path]:
     except Exception as error:  # of the network library, of checksums, of the disk
         raise FolderError(
             f"{entry.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
-            "a network connection and enough space, or download it yourself"
+            "a network connection, a folder that can be written and enough space, or download it yourself"
         ) from error
     return folder
 

@@ -51,11 +51,6 @@ class Hub:
     revision: str = ""
     archive: str = ""
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files to download; empty for all."""
-        return (self.archive,) if self.archive else ()
-
 
 @dataclass(frozen=True)
 class Entry:

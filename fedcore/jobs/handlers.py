@@ -170,7 +170,6 @@ def download(job: Job) -> Work[dict[str, Any]]:
     """
     from fedcore.data import getting
 
-    yield Progress(f"asking for {job.args['name']}", 0, 0)
     offer = getting.ask(job.args["name"], job.args.get("revision"))
     copy = yield from getting.get(offer, job.args.get("root"), job.args.get("columns"))
     return copy.model_dump(mode="json")

@@ -253,7 +253,7 @@ def test_the_command_shows_what_it_will_download_and_asks(server: hub.HubServer,
     assert cli.main(["data", "get", "pacs"]) != 0
     error = capsys.readouterr().err
     assert "PACS from huggingface.co/datasets/flwrlabs/pacs\nlicence: no licence stated" in error
-    assert re.search(r"error: yes: nothing was downloaded \(Download \d+ kB\?\); confirm it, or", error)
+    assert re.search(r"size: \d+ kB\nerror: yes: nothing was downloaded; confirm it, or", error)
     assert server.sent == 0
     assert cli.main(["data", "get", "pacs", "--yes"]) == 0
     out = capsys.readouterr().out

@@ -184,7 +184,8 @@ def catalog_copy(
     found = tuple(spelled.get(squash(name), name) for name in images.classes)
     if not entry.subset:
         refuse_other_classes(entry, root, found)
-    labels = replace(images, classes=found).labels_among(entry.classes or found)
+    classes = entry.classes or found
+    labels = replace(images, classes=found).labels_among(classes)
     spelled = spellings(entry, entry.domains)
     known = [spelled.get(squash(name), name) for name in images.domains]
     if missing := set(entry.domains) - set(known):
@@ -192,24 +193,18 @@ def catalog_copy(
     place = np.array([entry.domains.index(d) if d in entry.domains else -1 for d in known])[images.domain]
     rows = np.flatnonzero((labels >= 0) & (place >= 0))
     named = {"classes": prompts or images.classes, "labels": labels[rows]}
-    images = images.changed(rows, found, **named, domains=entry.domains, domain=place[rows])
-    if entry.classes:
-        images = _with_file_keys(images, entry, existing_folder(root))
-    return images.restrict(select_domains(entry.name, entry.domains, domains)), left_out
-
-
-def _with_file_keys(images: ImageSet, entry: Entry, root: Path) -> ImageSet:
-    """Return the images with keys ``domain/class/file``, if their files' names are stored and unique."""
-    file_of: dict[str, str] = {}
-    for part in _parts(root, {}):
+    images = images.changed(rows, classes, **named, domains=entry.domains, domain=place[rows])
+    files: dict[str, str] = {}
+    for part in _parts(existing_folder(root), {}):
         column = part.images.data.flatten().column(f"{part.columns['image']}.path").to_pylist()
-        file_of |= {_key(part, row): Path(name).name for row, name in enumerate(column) if name}
+        files |= {_key(part, row): Path(name or "").name for row, name in enumerate(column)}
     keys = tuple(
-        f"{entry.domains[d]}/{entry.classes[c]}/{file_of.get(key, '')}"
+        f"{entry.domains[d]}/{classes[c]}/{files[key]}"
         for key, d, c in zip(images.keys, images.domain, images.labels, strict=True)
     )
-    unique = len(set(keys)) == len(keys) and not any(key.endswith("/") for key in keys)
-    return replace(images, keys=keys) if unique else images
+    if len({*keys}) == len(keys) and all(files.values()):
+        images = replace(images, keys=keys)
+    return images.restrict(select_domains(entry.name, entry.domains, domains)), left_out
 
 
 FEMNIST_COLUMNS = {"label": "character", "client": "writer_id"}

@@ -16,7 +16,6 @@ from fedcore.data.readers.layout import (
     chosen_domains,
     folder_layout,
     list_images,
-    prompt_names,
 )
 
 _Result = TypeVar("_Result")
@@ -121,14 +120,7 @@ def read_saved(
             return hf.femnist(entry, root, domains)
         if entry.loader == "hf":
             return hf.read(root, name=entry.name, template=entry.template, domains=domains, columns=columns)
-        return hf.catalog_copy(entry, Path(root), _prompts(entry), domains)
-
-
-def _prompts(entry: Entry) -> tuple[str, ...]:
-    """Return the classes of a data set of the catalog as they enter a prompt."""
-    if entry.loader in BY_DOMAIN:
-        return prompt_names(Path(entry.name), entry.classes)
-    return torchvision_sets.prompts(entry)
+        return hf.catalog_copy(entry, Path(root), torchvision_sets.prompts(entry), domains)
 
 
 def load(
@@ -150,8 +142,7 @@ def names(
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
     if is_table(entry, root) and entry.loader != "femnist":
-        classes = _prompts(entry) or hf.names(root)[0]
-        return classes, chosen_domains(entry, domains)
+        return torchvision_sets.prompts(entry) or hf.names(root)[0], chosen_domains(entry, domains)
     if entry.loader == "femnist":
         return entry.classes, hf.femnist_domains(entry, root, domains)
     if entry.loader == "manifest":

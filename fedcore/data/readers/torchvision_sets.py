@@ -61,6 +61,8 @@ def prompts(entry: Entry) -> tuple[str, ...]:
     """Return the classes of a data set as they enter a prompt; Pets' are capitalised as in torchvision."""
     if entry.loader == "pets":
         return tuple(" ".join(part.title() for part in name.split("_")) for name in entry.classes)
+    if entry.loader == "domains":
+        return prompt_names(Path(entry.name), entry.classes)
     return tuple(readable(name) for name in entry.classes)
 
 

@@ -1,7 +1,6 @@
 """Data sets saved with ``save_to_disk``, written here by the datasets library itself."""
 
 import io
-import sys
 from pathlib import Path
 
 import datasets
@@ -148,14 +147,6 @@ def test_the_fingerprint_follows_the_data_and_the_columns(tmp_path: Path):
     assert hf.read(one, columns={"label": "coarse"})[0].fingerprint != first
     (tmp_path / "again").mkdir()
     assert hf.read(saved(tmp_path / "again", made(9)))[0].fingerprint != first
-
-
-def test_without_the_library_the_error_says_what_to_install(tmp_path: Path, monkeypatch):
-    path = saved(tmp_path, made())
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(FedLensError, match="pip install 'datasets") as caught:
-        hf.read(path)
-    assert caught.value.field == "data.name"
 
 
 def test_large_jpegs_can_be_read_in_draft(tmp_path: Path):
