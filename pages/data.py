@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import numpy as np
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
@@ -13,7 +14,7 @@ from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names, weights_
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.config.models import KeepCheckpoints
-from fedcore.data import catalog
+from fedcore.data import getting
 from fedcore.jobs.retention import (
     RunCheckpoints,
     artifacts_size,
@@ -117,26 +118,18 @@ def confirm_encodings(chosen: Sequence[tuple[Encoding, str]]) -> None:
         st.rerun()
 
 
-@st.cache_data(show_spinner=False, max_entries=8)
-def _size(name: str) -> int:
-    return len(catalog.load(name))
-
-
 def encodable() -> dict[str, tuple[dict[str, Any], int]]:
     """Return the data sets that can be encoded: title -> arguments of the task, number of images."""
-    built_in = [e for e in catalog.entries() if e.embedded]
-    available: dict[str, tuple[dict[str, Any], int]] = {
-        e.title: ({"name": e.name, "root": None}, _size(e.name)) for e in built_in
-    }
-    for task in session.store().tasks.recent("check"):
-        report = (task.result or {}).get("report", {})
-        if task.status == "done" and task.result is not None and report and not report["error"]:
-            columns = task.args.get("columns") or {}
-            # for a manifest, the report's root is the folder of its images
-            args = {"name": task.result["name"], "root": task.args["root"]}
-            named = "".join(f", {field} = {column}" for field, column in columns.items())
-            title = f"{args['root']} ({args['name']}{named})"
-            available.setdefault(title, (args | ({"columns": columns} if columns else {}), report["images"]))
+    available: dict[str, tuple[dict[str, Any], int]] = {}
+    for item in getting.shelf():
+        data, _ = library.content(item, None)
+        if data is not None:
+            available[item.entry.title] = {"name": item.entry.name, "root": None}, int(np.sum(data.counts))
+    for name, task in library.readable_checks():
+        columns, root = task.args.get("columns") or {}, task.args["root"]  # not the folder of a manifest
+        title = f"{root} ({name}{''.join(f', {field} = {column}' for field, column in columns.items())})"
+        args = {"name": name, "root": root} | ({"columns": columns} if columns else {})
+        available[title] = args, (task.result or {})["report"]["images"]
     return available
 
 

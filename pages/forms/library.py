@@ -105,7 +105,11 @@ def add_data(mine: Sequence[TaskRow]) -> None:
         args=("folder",),
     ).strip()
     if root.startswith(HUB):
-        add_from_hub(root, right)
+        with markup.errors_shown():
+            catalog.entry(root)
+            if markup.write_button("Get", "download", "get_from_hub", where=right, width="stretch"):
+                background.submit("download", root, {"name": root})
+                st.rerun()
         return
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
@@ -127,15 +131,6 @@ def add_data(mine: Sequence[TaskRow]) -> None:
         background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:
         show_report(task, root)
-
-
-def add_from_hub(name: str, where: Any) -> None:
-    """Draw the button that gets a data set of the Hub by its name."""
-    with markup.errors_shown():
-        catalog.entry(name)
-        if markup.write_button("Get", "download", "get_from_hub", True, where, width="stretch"):
-            background.submit("download", name, {"name": name})
-            st.rerun()
 
 
 def catalog_sets() -> list[Entry]:
