@@ -57,9 +57,12 @@ def every() -> Iterator[Copy]:
     yield from filter(None, map(_read, sorted(_file("").parent.glob("*.json"))))
 
 
-def sheet(copy: Copy) -> np.ndarray:
-    """Return sample pictures of a copy, as ``check.contact_sheet`` draws them. Shape: (height, width, 3)."""
-    with Image.open(_file(copy.name).with_suffix(".png")) as pictures:
+def sheet(copy: Copy) -> np.ndarray | None:
+    """Return sample pictures of a copy (``check.contact_sheet``), if they are there. Shape: (h, w, 3)."""
+    file = _file(copy.name).with_suffix(".png")
+    if not file.is_file():
+        return None
+    with Image.open(file) as pictures:
         return np.asarray(pictures.convert("RGB"))
 
 

@@ -82,8 +82,8 @@ def readable_checks() -> list[tuple[str, TaskRow]]:
 def add_data(mine: Sequence[TaskRow]) -> None:
     """Draw the user's own data, the form that adds some, and the progress or report of a check."""
     st.header("My data", help="The files stay where they are; nothing is copied.")
-    copies = [item for item in getting.shelf() if item.entry.name.startswith(HUB)]
-    cards = [card_of_item(item, None) for item in copies] + [card_of_check(task) for task in mine]
+    of_hub = [item for item in getting.shelf() if item.entry.name.startswith(HUB)]
+    cards = [card_of_item(item, None) for item in of_hub] + [card_of_check(task) for task in mine]
     if cards and (chosen := draw_cards(cards, "my_cards")) is not None:
         number = chosen.removeprefix("check ")
         own = next((task for task in mine if str(task.id) == number), None)
@@ -223,12 +223,12 @@ def gallery(folders: dict[str, TaskRow]) -> None:
     title.header("Data sets")
     used = {work: set(experiments.runs(work).data.values()) for work in papers.works()}
     titles = {"": "Used by any paper"} | {
-        work: f"Used by {papers.find(work).title}" for work, names in used.items() if names
+        work: papers.find(work).title for work, names in used.items() if names
     }
-    paper = session.choose(left.selectbox, "Used by", titles, "paper", label_visibility="collapsed")
+    paper = session.choose(left.selectbox, "Used by", titles, "used_by", label_visibility="collapsed")
     ways = {"all": "All", "here": "On this machine", "get": "Can be got", "by hand": "By hand"}
     options = {"default": "all", "required": True, "label_visibility": "collapsed"}
-    way = session.choose(right.segmented_control, "Where", ways, "where", **options)
+    way = session.choose(right.segmented_control, "Where", ways, "at", **options)
     get.progress()
     shown = []
     for item in getting.shelf():

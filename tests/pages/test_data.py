@@ -268,13 +268,13 @@ def test_a_download_counts_bytes(open_page: Opened, db: Path) -> None:
 def test_the_cards_can_be_those_of_a_paper_or_a_place(open_page: Opened) -> None:
     everything = cards(open_page("data"))[0]
     assert everything.count('class="card"') == len(getting.shelf())
-    of_paper = cards(open_page("data", paper="Used by FedDEAP"))[0]
+    of_paper = cards(open_page("data", used_by="FedDEAP"))[0]
     assert 0 < of_paper.count('class="card"') < 10 and "PACS" in of_paper and "CIFAR-10" not in of_paper
-    here = cards(open_page("data", where="On this machine"))[0]
+    here = cards(open_page("data", at="On this machine"))[0]
     assert here.count('class="card"') == here.count("✓ included") == here.count("data:image/webp") == 5
     assert any(
         "No data set is both" in c.value
-        for c in open_page("data", paper="Used by FedDEAP", where="On this machine").caption
+        for c in open_page("data", used_by="FedDEAP", at="On this machine").caption
     )
 
 
