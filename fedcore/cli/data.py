@@ -74,6 +74,11 @@ def get(
     from fedcore.data import getting
 
     offer = getting.ask(name, revision)
+    of_hub = offer.upstream is not None
+    common.refuse_if(
+        of_hub and root is not None, "it goes into the Hub's cache; set HF_HOME to move it", "root"
+    )
+    common.refuse_if(not of_hub and revision is not None, "an authors' archive has none; drop it", "revision")
     lines = [f"{offer.entry.title} from {offer.address}", f"licence: {offer.licence}", offer.remark]
     if not _may_download(lines, offer.size, yes):
         return common.NOT_DONE

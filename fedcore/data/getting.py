@@ -55,9 +55,8 @@ class Item:
 def shelf() -> list[Item]:
     """Return where every data set is, the copies called ``hf:owner/name`` first, without a network."""
     names = [copy.name for copy in copies.every() if copy.name.startswith(HUB)]
-    return [
-        item(name) for name in (*names, *(e.name for e in catalog.entries() if e.embedded or not e.is_own))
-    ]
+    names += [entry.name for entry in catalog.entries() if entry.embedded or not entry.is_own]
+    return [item(name) for name in names]
 
 
 def item(name: str) -> Item:

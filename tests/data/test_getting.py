@@ -1,5 +1,6 @@
 """Getting data sets from a Hub of our own with the Hub's real library, and reading what it has brought."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,8 +16,13 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, result_of
 from fedcore.cli import main as cli
 from fedcore.config import DataConfig
+from fedcore.config.experiment import expand
 from fedcore.data import catalog, copies, getting
 from fedcore.engine.prepare import read_images
+from fedcore.jobs.handlers import Job, load_handler
+from fedcore.papers.cells import find_available
+from fedcore.papers.experiments import preset
+from fedcore.store import Store
 from tests.support.data import hub
 
 PACS = "flwrlabs/pacs"
@@ -254,6 +260,8 @@ def test_the_command_shows_what_it_will_download_and_asks(server: hub.HubServer,
     error = capsys.readouterr().err
     assert "PACS from huggingface.co/datasets/flwrlabs/pacs\nlicence: no licence stated" in error
     assert re.search(r"size: \d+ kB\nerror: yes: nothing was downloaded; confirm it, or", error)
+    assert cli.main(["data", "get", "pacs", "--root", "/data", "--yes"]) != 0
+    assert "error: root: it goes into the Hub's cache; set HF_HOME to move it" in capsys.readouterr().err
     assert server.sent == 0
     assert cli.main(["data", "get", "pacs", "--yes"]) == 0
     out = capsys.readouterr().out
@@ -274,3 +282,16 @@ def test_a_damaged_registration_is_none(server: hub.HubServer, small_pacs, caplo
         FedLensError, match="PACS is not on this machine. `fedlens data get pacs` downloads it"
     ):
         catalog.load("pacs")
+
+
+def test_a_task_gets_what_a_table_of_a_paper_lacks(server: hub.HubServer, small_pacs, tmp_path: Path):
+    store = Store(tmp_path / "runs.db")
+    assert store.prepare().writable
+    config = expand(preset("fedot/table1-pacs"))[0]
+    assert [lack.kind for lack in find_available(store).lacks(config)][:1] == ["data"]
+    args = {"name": "pacs"}
+    task = store.tasks.get(store.tasks.submit("download", "pacs", args))
+    job = Job(store.tasks.claim(task.id), args, tmp_path / "job")
+    result = result_of(load_handler("download")(job))
+    assert result["revision"] == catalog.entry("pacs").hub.revision and json.dumps(result)
+    assert "data" not in [lack.kind for lack in find_available(store).lacks(config)]

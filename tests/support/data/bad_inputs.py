@@ -312,7 +312,7 @@ BAD = {
         r"docs/data\.md shows how to convert the json files that LEAF itself writes",
     ),
     "another data set than FEMNIST": _femnist(
-        digits_only, r"digits: 10 classes instead of FEMNIST's 62\. Save it with"
+        digits_only, r"digits: 10 classes instead of FEMNIST's 62\. .*fedlens data get femnist"
     ),
     "no writer": _femnist(unchanged, "no domain chosen", options={"domains": []}, at="data.domains"),
     "one writer twice": _femnist(
