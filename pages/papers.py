@@ -15,7 +15,7 @@ from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill
-from pages.papers_view.table import our_line, table_html
+from pages.papers_view.table import our_line, source_html, table_html
 from pages.widgets import background, browser, charts, markup, session
 from pages.widgets.grid import draw_html
 from pages.widgets.markup import esc
@@ -83,7 +83,8 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.info(mini.CANNOT_SHOW, icon=":material/balance:")
     fill.progress_of_gets(table)
     with st.container(horizontal=True):
-        if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
+        fillable = any(cell.source is not None for cell in cells)  # computed values need no run
+        if fillable and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         as_csv, as_tex = (layout.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
         markup.download("CSV", lambda: layout.table_csv(cells, snapshot.cost), as_csv, "papers_csv")
@@ -287,11 +288,7 @@ def draw_notes(table: PrintedTable) -> None:
     """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
     paper = library.find(table.paper)
     with st.expander("Source, settings and notes", icon=":material/info:"):
-        link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link else ""
-        source = f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
-        st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source}")
-        if paper.read_from:
-            st.markdown(f"Read from: {markup.md(paper.read_from)}.")
+        st.html(source_html(paper))
         st.markdown(f"Licence: {markup.md(paper.licence)}")
         rows = [
             [esc(setting or "-"), esc(text)]

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import xxhash
+
 from fedcore.base.errors import FedLensError, first_line
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,6 +23,15 @@ IN_CHECKOUT = (_BESIDE / "pyproject.toml").is_file()
 """True if the package runs from a checkout; otherwise it was installed."""
 PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
 """The folder with ``app.py``, ``pages/`` and ``docs/``: the checkout, or the installed ``fedlens_app``."""
+
+
+def new_digest(content: bytes | memoryview = b"") -> xxhash.xxh3_128:
+    """Start a digest.
+
+    XXH3 notices damage and reads 1 GB in 0.1 s (SHA-256: 0.7 s). It does not protect against an attacker,
+    nor would a stronger hash, which is stored beside the array as well.
+    """
+    return xxhash.xxh3_128(content)
 
 
 def user_path(path: str | Path, field: str | None = None) -> Path:

@@ -10,7 +10,6 @@ from typer import Argument, Option
 from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
 from fedcore.cli.progress import track
-from fedcore.methods import registry
 from fedcore.store import Store
 
 if TYPE_CHECKING:
@@ -97,8 +96,6 @@ def rerun(
     store = common.writable(db)
     files = again.write_methods(source.recipe, store.path.parent)
     common.ask_to_run(list(files.values()))
-    for path, sha256 in files.values():
-        registry.load_agreed(path, sha256)
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)

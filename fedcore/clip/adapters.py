@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedcore.base.files import new_digest
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.data.integrity import new_digest
 
 _LARGE = 2**14
 """Numbers of a client's q, k and v from which on a CPU adds a low-rank update to each by one operation."""

@@ -22,8 +22,8 @@ import numpy as np
 import xxhash
 
 from fedcore.base.errors import DAMAGE, FedLensError
-from fedcore.base.files import keep_private, open_lock, publish, try_lock
-from fedcore.data.integrity import description_file, description_with_digest, new_digest, write_description
+from fedcore.base.files import keep_private, new_digest, open_lock, publish, try_lock
+from fedcore.data.integrity import description_file, description_with_digest, write_description
 
 HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""

@@ -21,7 +21,7 @@ import numpy as np
 import xxhash
 
 from fedcore.base.errors import DAMAGE, first_line
-from fedcore.base.files import write_whole
+from fedcore.base.files import new_digest, write_whole
 from fedcore.base.progress import Progress, Work, result_of
 
 _DIGEST = "digest"
@@ -31,15 +31,6 @@ FileIdentity = tuple[tuple[int, ...] | None, ...]
 _checked: dict[Path, FileIdentity] = {}
 """Arrays that this process has found intact -> identity of their files at that time."""
 _log = logging.getLogger(__name__)
-
-
-def new_digest(content: bytes | memoryview = b"") -> xxhash.xxh3_128:
-    """Start a digest.
-
-    XXH3 notices damage and reads 1 GB in 0.1 s (SHA-256: 0.7 s). It does not protect against an attacker,
-    nor would a stronger hash, which is stored beside the array as well.
-    """
-    return xxhash.xxh3_128(content)
 
 
 def description_file(path: Path) -> Path:

@@ -25,9 +25,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.base.files import make_folder, publish
+from fedcore.base.files import make_folder, new_digest, publish
 from fedcore.base.lazy import Tensor, torch
-from fedcore.data.integrity import new_digest
 from fedcore.engine.clients.contract import initial_state
 from fedcore.engine.clients.local import size_of
 from fedcore.engine.clients.optimisers import ClientOptimiser

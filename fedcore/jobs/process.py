@@ -23,7 +23,6 @@ from fedcore.jobs.supervisor import ensure_worker
 from fedcore.jobs.tuning import advance
 from fedcore.jobs.turns import Following, Turns
 from fedcore.store import Store
-from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
 
@@ -45,16 +44,15 @@ def run_process(
     logging.getLogger("fedcore.jobs").setLevel(logging.INFO)
     try:
         outcome = work(claim, device, handler=handler, continues=handler is None, revive=revive)
-    except (FedLensError, LostClaim) as error:
-        logger.error("%s", error)
-        return 1
     except Exception as error:
-        fault = explain(error, claim.db)  # for example no thread for the heartbeat
+        # for example no thread for the heartbeat
+        fault = error if isinstance(error, FedLensError) else explain(error, claim.db)
         if fault is None:
             raise
         logger.error("%s", fault)
-        with suppress(FedLensError, LostClaim):
-            claim.finish("interrupted", str(fault), patience=BUSY_SECONDS)
+        reasons = {claim.owner: str(fault)}
+        with suppress(FedLensError):  # each run by its own state: one that rested waits for another process
+            Store(claim.db).jobs.reconcile(exit_reason=reasons.get, table=claim.table, gone=reasons)
             return 0
         return UNRECORDED_STATUS
     return UNRECORDED_STATUS if outcome == "unrecorded" else 0

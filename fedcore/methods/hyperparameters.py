@@ -26,7 +26,11 @@ HALF_COSINE = "Learning rate over the rounds: constant, or falling to 0 as half 
 """Description of ``schedule`` in methods whose authors' code has CoOp's schedule."""
 
 
-UNTRAINED_CLASSES = {"text": "", "class_means": "its classifier starts from means of training embeddings"}
+FROM_TEXTS = "text"
+"""Start of a classifier that needs a vector of each class, from a text encoder or given with the data."""
+LEARNED_PROMPT = "prompt"
+"""Option that needs a text tower."""
+UNTRAINED_CLASSES = {FROM_TEXTS: "", "class_means": "its classifier starts from means of training embeddings"}
 """Start of a classifier -> why it has no value on other classes; any other start is drawn at random."""
 CLASS_MEANS = (
     "class_means, the unit vectors of the classes' mean training embeddings, which each client sends once "

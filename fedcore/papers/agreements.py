@@ -29,8 +29,6 @@ FAR_POINTS, FAR_SPREADS, FAR_ANYWAY = 3.0, 3.0, 8.0
 8 points always counts: a printed +- of ten points or more is over clients, not over seeds."""
 STATED = ("backbone", "training", "classes", "partition", "clients")
 """Parts that two values of the same nominal setting must not state differently. Rounds may differ."""
-USUAL_SHOTS = "16"
-"""Images per class that is assumed if a source states none, as nearly all sources use it."""
 
 
 @dataclass(frozen=True)
@@ -126,23 +124,18 @@ def _tail(cells: int, equal: int, chance: float) -> float:
 def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that equal another source's to the last digit, and rows that differ by a constant only.
 
-    A row is quoted if chance would hardly give as many equal cells anywhere among all compared rows;
-    otherwise the finding says that the equality may be chance.
+    A row is quoted if chance would hardly give as many equal cells anywhere among all compared rows.
     """
     matches = _matches(values)
     certain = {(m.papers, m.first.baseline) for m in matches if m.expected < BY_CHANCE}
     copied: dict[PublishedValue, dict[str, _Match]] = defaultdict(dict)
-    chance: dict[PublishedValue, _Match] = {}
     for match in matches:
         if match.first.paper.work == match.second.paper.work:  # editions of one work print the same values
             continue
-        for row, other in match.sides:
-            for place in match.equal:
-                value = row.cells[place]
-                if (match.papers, row.baseline) in certain:
-                    copied[value][other.paper.title] = match
-                elif value not in chance or chance[value].expected > match.expected:
-                    chance[value] = match
+        if (match.papers, match.first.baseline) in certain:
+            for row, other in match.sides:
+                for place in match.equal:
+                    copied[row.cells[place]][other.paper.title] = match
     for value, by_title in copied.items():
         best = min(by_title.values(), key=lambda m: m.expected)
         yield Finding(
@@ -151,17 +144,6 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             f"{value.mean_text} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
             f"({len(best.equal)} of {len(best.shared)} cells of the row are equal): not measured again",
         )
-    for value, match in chance.items():
-        if value not in copied:
-            (other,) = (row for row, mine in match.sides if mine.paper.key == value.paper)
-            yield Finding(
-                value,
-                "perhaps chance",
-                f"{value.mean_text} is printed by {other.paper.title} too, in {len(match.equal)} of "
-                f"{len(match.shared)} shared cells of the row. Perhaps chance: among all rows that were "
-                "compared, chance gives "
-                f"about {match.expected:{'.2f' if match.expected < 1 else ',.0f'}} such equalities",
-            )
     yield from _shifted(matches)
 
 
@@ -199,32 +181,29 @@ def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         stated = [(value, literature.setting_of(value)) for value in group]
         for value, setting in stated:
             others = [
-                (other, theirs)
+                other
                 for other, theirs in stated
                 if library.find(other.paper).work != library.find(value.paper).work
                 and _one_setting(setting, theirs)
-                and _is_far(value, other)
             ]
-            if others:
-                other, theirs = max(others, key=lambda found: abs(found[0].value - value.value))
-                silent = [v for v, stated_by in ((value, setting), (other, theirs)) if not stated_by["shots"]]
-                assumed = ""
-                if len(silent) == 1:
-                    title = library.find(silent[0].paper).title
-                    assumed = f"; {title} states no images per class, and {USUAL_SHOTS} are assumed"
-                yield Finding(
-                    value,
-                    "far apart",
-                    f"prints {value.text}, and {other.source} {other.text} for the same setting as far as "
-                    f"both state it: {abs(value.value - other.value):.2f} points apart{assumed}",
+            far = [other for other in others if _is_far(value, other)]
+            if far and 2 * len(far) >= len(others):
+                other = max(far, key=lambda found: abs(found.value - value.value))
+                shots = f"{setting['shots']} images per class" if setting["shots"] else "no training"
+                text = (
+                    f"{value.source} prints {value.text}, and "
+                    f"{other.source} {other.text}, both with {shots} and nothing else stated differently: "
+                    f"{abs(value.value - other.value):.2f} points apart"
                 )
+                yield Finding(value, "far apart", text)
 
 
 def _one_setting(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-    """Return whether two settings do not contradict each other in what both state."""
+    """Return whether both state the same images per class, or train nothing, and differ in nothing stated."""
+    same_shots = first["shots"] == second["shots"] and (first["shots"] or first["training"] == "zero-shot")
     return (
-        first["detail"] == second["detail"]
-        and (first["shots"] or USUAL_SHOTS) == (second["shots"] or USUAL_SHOTS)
+        bool(same_shots)
+        and first["detail"] == second["detail"]
         and all(first[part] == second[part] for part in STATED if first[part] and second[part])
     )
 

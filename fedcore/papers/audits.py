@@ -7,24 +7,39 @@ commands read what they found (``published.findings_of``).
 
 import csv
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
+from statistics import fmean
 
+from fedcore.base.progress import counted
 from fedcore.papers import agreements, library, literature
 from fedcore.papers.library import FOLDER, Formula
 from fedcore.papers.literature import NUMBERS
-from fedcore.papers.published import WHOLE_SETS, Finding, PublishedValue, load, load_all
+from fedcore.papers.published import (
+    WHOLE_SETS,
+    Finding,
+    FindingKind,
+    PublishedValue,
+    decimals_of,
+    load,
+    load_all,
+)
 from fedcore.results.statistics import group_by
 
-HALF_DIGIT = 0.5
 SOURCE = "ImageNet"
 """Data set that models are trained on before a transfer; some averages over the others include it."""
-FEWEST_ROWS = 3
+FEWEST_ROWS, FEWEST_CELLS = 3, 5
 POWER = 0.5
 """Shares are not tested if a larger part of all values would pass, since that would say little."""
 SINGLE_ROUNDING = 0.005
 """Half of the last digit with which logs print the accuracy of a single run, before averaging."""
+RULES_APART = 1.5
+"""More points than lie between the two rules for an average harmonic mean in any table that prints all of
+its data sets: a harmonic mean further below that of the averages follows from neither."""
 GroupKey = tuple[object, ...]
 
 
@@ -41,10 +56,10 @@ def findings() -> dict[str, list[Finding]]:
 def inside(values: Sequence[PublishedValue]) -> list[Finding]:
     """Return the findings of the audits that need one source alone, whose values these are."""
     return [
-        *means(values),
-        *combinations(values),
+        *derived(values),
         *unstated_averages(values),
         *printed_twice(values),
+        *repeated_rows(values),
         *impossible_shares(values),
         *impossible_spreads(values),
     ]
@@ -55,23 +70,10 @@ def is_average(dataset: str) -> bool:
     return dataset.startswith("avg")
 
 
-def rounding(value: PublishedValue) -> float:
-    """Return how far the exact value may be from a printed one: half of the last digit of its column."""
-    return HALF_DIGIT * 10.0 ** -_digits(value.paper).get(_column(value), 2)
-
-
-def _column(value: PublishedValue) -> GroupKey:
-    return value.table, value.metric, is_average(value.dataset) or value.target == "avg"
-
-
-@library.cached
-def _digits(paper: str) -> dict[GroupKey, int]:
-    """Return the largest number of decimals in each column, since trailing zeros may not be printed."""
-    digits: dict[GroupKey, int] = {}
-    for value in load(paper):
-        printed = value.written[0].partition(".")[2]
-        digits[_column(value)] = max(len(printed), digits.get(_column(value), 0))
-    return digits
+def bounds(value: PublishedValue) -> tuple[float, float]:
+    """Return the smallest and largest exact value behind a printed one, which was rounded or cut off."""
+    digit = 10.0 ** -decimals_of(value.written[0])
+    return value.value - digit / 2, value.value + digit
 
 
 def _harmonic(numbers: Sequence[float]) -> float:
@@ -88,22 +90,51 @@ FORMULAS: dict[Formula, tuple[str, Callable[[Sequence[float]], float]]] = {
 """Formula -> its name in a sentence, and the rule."""
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
 def follows(
     printed: PublishedValue, parts: Sequence[PublishedValue], rule: Callable[[Sequence[float]], float]
 ) -> bool:
     """Return whether a printed value can be a rule's result for the exact values behind printed parts.
 
     The rules grow with each part, so that their smallest and largest results are those of the smallest and
-    largest parts that round to what is printed.
+    largest parts that are printed so.
     """
-    low = rule([part.value - rounding(part) for part in parts])
-    high = rule([part.value + rounding(part) for part in parts])
-    margin = rounding(printed) + 1e-9
-    return low - margin <= printed.value <= high + margin
+    low, high = (rule(ends) for ends in zip(*map(bounds, parts), strict=True))
+    return low - 1e-9 <= bounds(printed)[1] and bounds(printed)[0] <= high + 1e-9
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A printed value held against the values that it seems to be computed from.
+
+    Attributes:
+        where: the cells whose rule is one: a table's averages, or the harmonic means of a source.
+        text: what follows from the parts instead; empty if the value follows from them.
+        kind: of the finding, if the text is not empty.
+        certain: the finding holds by any rule, whatever the other cells follow.
+    """
+
+    value: PublishedValue
+    where: GroupKey
+    text: str = ""
+    kind: FindingKind = "does not follow"
+    certain: bool = False
+
+
+def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield averages and combined metrics that do not follow from the printed values they are made of.
+
+    A source may average data sets that its table does not show, or compute a mean otherwise. A rule is
+    therefore only held against one of several values of its kind if at least half of them follow the rule.
+    """
+    tested = group_by([*_averages(values), *_combinations(values)], lambda test: test.where)
+    for group in tested.values():
+        right = sum(not test.text or test.kind == "other rule" for test in group)
+        follow = f"; {counted(right, 'other such cell')} of the source follow" if right else ""
+        for test in group:
+            if test.text and (test.certain or len(group) == 1 or 2 * right >= len(group)):
+                printed = f"{test.value.source} prints {test.value.mean_text} for {test.value.method}"
+                others = follow if test.kind == "does not follow" else ""
+                yield Finding(test.value, test.kind, f"{printed}, {test.text}{others}")
 
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
@@ -113,27 +144,44 @@ def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list
     return group_by(values, lambda value: tuple(getattr(value, name) for name in identifying))
 
 
-def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield averages over domains or data sets that are not the mean of the values that they average."""
+def _averages(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
+    """Test averages over domains or data sets."""
     for row in _rows(values, "target").values():
         averages = [v for v in row if v.target == "avg"]
         domains = [v for v in row if v.target not in WHOLE_SETS]
         if len(averages) == 1 and len(domains) > 1:
-            yield from _not_the_mean(averages[0], domains, "domains")
+            yield _mean_of(averages[0], domains, "domains")
     printed = {(*_place(value), value.metric) for value in values}
-    single = [  # `combinations` checks the others, since the metrics that they are computed from are printed
+    single = [  # `_combinations` tests the others, since the metrics that they are computed from are printed
         v
         for v in values
         if not (metrics := library.find(v.paper).metric(v.metric).parts)
         or not all((*_place(v), metric) in printed for metric in metrics)
     ]
-    for row in _rows(single, "dataset", "setting").values():
-        averages = [v for v in row if is_average(v.dataset)]
-        for average in averages:
-            parts = _averaged(average, [v for v in row if not is_average(v.dataset)])
+    rows: list[tuple[PublishedValue, list[PublishedValue]]] = []
+    for row in group_by(
+        single, lambda v: (_stem(v.table), v.backbone, v.method, v.target, v.metric)
+    ).values():
+        of_sets = [v for v in row if not is_average(v.dataset)]
+        rows += [(v, _averaged(v, of_sets)) for v in row if is_average(v.dataset)]
+    for table in group_by(rows, lambda row: _table_of(row[0])).values():
+        complete = max(len(parts) for _, parts in table)  # others lack a data set
+        for average, parts in table:
             others = [v for v in parts if v.dataset != SOURCE]
-            if len(parts) > 1 and not (0 < len(others) < len(parts) and follows(average, others, _mean)):
-                yield from _not_the_mean(average, parts, "data sets")
+            if 1 < len(parts) == complete:
+                without = 0 < len(others) < len(parts) and follows(average, others, fmean)
+                yield (
+                    _Tested(average, _table_of(average)) if without else _mean_of(average, parts, "data sets")
+                )
+
+
+def _table_of(average: PublishedValue) -> GroupKey:
+    return average.table, average.dataset
+
+
+def _stem(table: str) -> str:
+    """Return the number of a table whose parts have letters: 1 for ``1a`` and ``1(b)``."""
+    return re.sub(r"(?<=\d)(\([a-z]\)|[a-z])$", "", table)
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:
@@ -149,19 +197,16 @@ def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[Pu
     return chosen if stated in (None, len(chosen)) else []
 
 
-def _not_the_mean(average: PublishedValue, parts: Sequence[PublishedValue], what: str) -> Iterator[Finding]:
-    if not follows(average, parts, _mean):
-        mean = _mean([part.value for part in parts])
-        yield Finding(
-            average,
-            "does not follow",
-            f"prints {average.mean_text} as the average, and the mean of its {len(parts)} {what} "
-            f"is {mean:.2f}",
-        )
+def _mean_of(average: PublishedValue, parts: Sequence[PublishedValue], what: str) -> _Tested:
+    if follows(average, parts, fmean):
+        return _Tested(average, _table_of(average))
+    mean = fmean(part.value for part in parts)
+    text = f"and the mean of the {len(parts)} {what} of its row is {mean:.2f}"
+    return _Tested(average, _table_of(average), text, certain=" of " in average.dataset)
 
 
-def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield harmonic means, and other metrics computed from metrics, that do not follow from their parts."""
+def _combinations(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
+    """Test harmonic means, and other metrics computed from metrics."""
     paper = library.find(values[0].paper)
     formulas = {m: notes for m in dict.fromkeys(v.metric for v in values) if (notes := paper.metric(m)).parts}
     by_metric: dict[GroupKey, dict[str, PublishedValue]] = defaultdict(dict)
@@ -170,7 +215,9 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     for row in by_metric.values():
         for metric, notes in formulas.items():
             if metric in row and all(part in row for part in notes.parts):
-                yield from _combined(row[metric], [row[part] for part in notes.parts], notes.formula, values)
+                parts = [row[part] for part in notes.parts]
+                if test := _combined(row[metric], parts, notes.formula, values):
+                    yield test
 
 
 def _place(value: PublishedValue) -> GroupKey:
@@ -184,24 +231,37 @@ def _combined(
     parts: Sequence[PublishedValue],
     formula: Formula,
     values: Sequence[PublishedValue],
-) -> Iterator[Finding]:
+) -> _Tested | None:
+    """Test a combined metric; an average may also be the mean of the data sets' combined metrics.
+
+    That mean is at most the metric of the averages, since all rules are concave (Jensen's inequality).
+
+    Returns: None if it follows from neither printed rule but could be such a mean.
+    """
     name, rule = FORMULAS[formula]
+    average = is_average(printed.dataset)
+    where = (*_table_of(printed), printed.metric) if average else (printed.metric,)
     if follows(printed, parts, rule):
-        return
+        return _Tested(printed, where)
     given = rule([part.value for part in parts])
-    named = f"{name} of {', '.join(part.mean_text for part in parts)} is {given:.2f}"
-    if is_average(printed.dataset):
-        single = _averaged(printed, _same_row(printed, values))
-        if len(single) > 1 and follows(printed, single, _mean):
-            yield Finding(
-                printed,
-                "other rule",
-                f"prints {printed.mean_text}, the mean of {len(single)} values of the data sets; {named}",
-            )
-            return
-    yield Finding(
-        printed, "does not follow", f"prints {printed.mean_text}, and {named}{_copied(parts, values)}"
-    )
+    text = f"and {name} of {', '.join(part.mean_text for part in parts)} is {given:.2f}"
+    above = bounds(printed)[0] > rule([bounds(part)[1] for part in parts])
+    if not average:
+        return _Tested(printed, where, text + _copied(parts, values), certain=above)
+    single = _averaged(printed, _same_row(printed, values))
+    if len(single) > 1 and follows(printed, single, fmean):
+        other = f"the mean of its {len(single)} data sets' values; {text.removeprefix('and ')}"
+        return _Tested(printed, where, other, "other rule", certain=True)
+    if above or given - printed.value > RULES_APART:
+        return _Tested(printed, where, text, certain=True)
+    if len(single) > 1 and all(
+        follows(part, _averaged(part, _same_row(part, values)), fmean) for part in parts
+    ):
+        mean = fmean(value.value for value in single)
+        return _Tested(
+            printed, where, f"{text} and the mean of its data sets' values {mean:.2f}", certain=True
+        )
+    return None  # its data sets are not all printed, and their mean would explain it
 
 
 def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -222,22 +282,27 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             for value in column:
                 parts = [[single.get((value.method, part, d)) for d in chosen] for part in notes.parts]
                 if all(p is not None for row in parts for p in row):
-                    mean = [_mean([p.value for p in row if p is not None]) for row in parts]
+                    mean = [fmean([p.value for p in row if p is not None]) for row in parts]
                     given[value] = rule(mean)
-                    right += abs(given[value] - value.value) <= 2 * rounding(value) + 1e-9
+                    right += _near(given[value], value)
             if right > best[0]:
                 best = right, chosen, given
         right, chosen, given = best
         if right < max(FEWEST_ROWS, len(column) / 2):
             continue
         for value, number in given.items():
-            if abs(number - value.value) > 2 * rounding(value) + 1e-9:
-                yield Finding(
-                    value,
-                    "does not follow",
-                    f"prints {value.mean_text}, and {name} of the means over "
-                    f"{', '.join(chosen)} is {number:.2f}; {right} other rows of the table follow from these",
+            if not _near(number, value):
+                text = (
+                    f"{value.source} prints {value.mean_text} for {value.method}, and {name} "
+                    f"of the means over {', '.join(chosen)} is {number:.2f}; {right} other rows of the "
+                    "table follow from these"
                 )
+                yield Finding(value, "does not follow", text)
+
+
+def _near(number: float, printed: PublishedValue) -> bool:
+    """Return whether a number that is computed from rounded ones is at most one digit off a printed value."""
+    return abs(number - printed.value) <= bounds(printed)[1] - printed.value + 1e-9
 
 
 def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list[PublishedValue]:
@@ -256,7 +321,8 @@ def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -
     for part in parts:
         where = part.table, part.method, part.metric, part.setting, part.value
         for v in values:
-            if (v.table, v.method, v.metric, v.setting, v.value) == where and v.dataset != part.dataset:
+            same = (v.table, v.method, v.metric, v.setting, v.value) == where and v.dataset != part.dataset
+            if same and not is_average(v.dataset):
                 return (
                     f"; its {part.metric} {part.mean_text} is also that of {v.dataset}, perhaps a copied cell"
                 )
@@ -279,14 +345,41 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 )
 
 
+def repeated_rows(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield rows of several cells that equal another method's row of their table in each cell."""
+    accuracies = filter(literature.is_accuracy, values)
+    for table in group_by(accuracies, lambda v: (v.table, v.setting, v.backbone)).values():
+        by_row = group_by(table, lambda v: v.method)
+        rows = {m: {(v.dataset, v.target, v.metric): v.value for v in row} for m, row in by_row.items()}
+        for first, second in combinations(rows, 2):
+            if len(rows[first]) >= FEWEST_CELLS and rows[first] == rows[second]:
+                text = f"prints the same {len(rows[first])} values for {first} and {second}"
+                for value in (*by_row[first], *by_row[second]):
+                    yield Finding(value, "repeated row", f"{value.source} {text}")
+
+
 @cache
-def test_sets() -> dict[tuple[str, str, str], int]:
-    """Return the images of the test sets: name of the sets, data set and quantity -> number."""
+def test_sets() -> dict[tuple[str, ...], dict[str, str]]:
+    """Return the lines of ``test_sets.csv`` by name of the sets, data set, quantity and domain.
+
+    ``images`` are those behind an accuracy, and ``runs`` the runs as the values themselves show it; empty: as
+    the source says. Values of the methods in ``unless`` are not shares of these images.
+    """
     with (FOLDER / "test_sets.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            (row["test_sets"], row["dataset"], row["quantity"]): int(row["images"])
-            for row in csv.DictReader(file)
-        }
+        lines = list(csv.DictReader(file))
+    return {(x["test_sets"], x["dataset"], x["quantity"], x["target"]): x for x in lines}
+
+
+def test_set_of(value: PublishedValue) -> tuple[int, int] | None:
+    """Return the images and the runs behind an accuracy; None if they are not known."""
+    stated = literature.protocol(value)
+    domain = "" if value.target in WHOLE_SETS else value.target
+    place = stated.tested_on, literature.dataset(value), literature.quantity(value), domain
+    line = test_sets().get(place)
+    if line is None or (line["unless"] and library.matches(value.method, tuple(line["unless"].split()))):
+        return None
+    runs = int(line["runs"] or 0) or stated.runs
+    return None if runs is None else (int(line["images"]), runs)
 
 
 def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
@@ -296,34 +389,32 @@ def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     times that size: the test of means for granularity (GRIM; Brown and Heathers, 2017).
     """
     for value in values:
-        stated = literature.protocol(value)
-        images = test_sets().get((stated.tested_on, literature.dataset(value), literature.quantity(value)))
-        if images is None or stated.runs is None:
-            continue
-        nearest = nearest_shares(value, images, stated.runs)
-        if nearest:
-            runs = "a run" if stated.runs == 1 else f"the mean of {stated.runs} runs"
-            low, high = nearest
-            yield Finding(
-                value,
-                "impossible share",
-                f"{value.value:g} cannot be the accuracy of {runs} on the {images:,} test images of these "
-                f"classes; the nearest are {low:.2f} and {high:.2f}",
+        tested = test_set_of(value)
+        nearest = tested and nearest_shares(value, *tested)
+        if tested and nearest:
+            images, runs = tested
+            of_runs = "a run" if runs == 1 else f"the mean of {runs} runs"
+            text = (
+                f"{value.source} prints {value.mean_text} for {value.method}, which is not the accuracy of "
+                f"{of_runs} on {images:,} test images; the nearest are {nearest[0]:.2f} and {nearest[1]:.2f}"
             )
+            yield Finding(value, "impossible share", text)
 
 
 def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
     """Return the possible accuracies around an impossible one; None if the printed one may be possible."""
     step = 100 / (images * runs)
-    margin = rounding(value) + (SINGLE_ROUNDING if runs > 1 else 0) + 1e-9
-    if 2 * margin > POWER * step:
+    margin = (SINGLE_ROUNDING if runs > 1 else 0) + 1e-9
+    low, high = bounds(value)[0] - margin, bounds(value)[1] + margin
+    if high - low > POWER * step:
         return None
-    below = math.floor(value.value / step) * step
-    possible = value.value - below <= margin or below + step - value.value <= margin
+    possible = math.floor(high / step) * step >= low
     # logs that print one decimal give means of such numbers
     tenths = value.value * 10 * runs
-    if possible or (runs > 1 and abs(tenths - round(tenths)) <= 10 * runs * rounding(value)):
+    half_digit = value.value - bounds(value)[0]
+    if possible or (runs > 1 and abs(tenths - round(tenths)) <= 10 * runs * half_digit):
         return None
+    below = math.floor(value.value / step) * step
     return below, below + step
 
 
@@ -334,24 +425,24 @@ def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             continue
         paper = library.find(value.paper)
         stated, kind = paper.protocol_of(value.table, value.setting), paper.spread_of(value.table)
-        runs, mean = stated.runs if stated.seeds else None, value.value
-        if kind == "range":
-            if value.std > mean or mean + value.std > 100:
-                yield Finding(
-                    value,
-                    "impossible ±",
-                    f"prints {value.text}; as the distance to the smallest or largest accuracy, which the "
-                    "source says it is, it would leave the range from 0 to 100",
-                )
-        elif runs == 1 and value.std > 0:
-            yield Finding(value, "impossible ±", f"prints {value.text} for a single run, which has no spread")
-        else:
+        runs, mean, text = stated.runs if stated.seeds else None, value.value, ""
+        if kind == "range" and (value.std > mean or mean + value.std > 100):
+            source = (
+                paper.notes_on(value.table).spread_from
+                or "the source says that it is the range of accuracies"
+            )
+            outside = mean - value.std if value.std > mean else mean + value.std
+            text = f"{source}; no accuracy is {outside:.2f}"
+        elif kind != "range" and runs == 1 and value.std > 0:
+            text = "a single run has no spread"
+        elif kind == "std":
             count = runs or 2
             largest = math.sqrt(count / (count - 1) * mean * (100 - mean)) if 0 < mean < 100 else 0.0
-            if kind == "std" and value.std > largest + rounding(value) + SINGLE_ROUNDING:
-                yield Finding(
-                    value,
-                    "impossible ±",
-                    f"prints {value.text}; {count} accuracies between 0 and 100 with this mean have a "
-                    f"standard deviation of at most {largest:.2f}",
+            if value.std > largest + 2 * SINGLE_ROUNDING:
+                text = (
+                    f"{count} accuracies between 0 and 100 with this mean have a standard deviation of at "
+                    f"most {largest:.2f}"
                 )
+        if text:
+            text = f"{value.source} prints {value.text} for {value.method}; {text}"
+            yield Finding(value, "impossible ±", text)

@@ -4,22 +4,20 @@ A ``runs.toml`` maps printed methods to methods and hyper-parameters of FedLens,
 to its names, and gives the experiments that reproduce the tables.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_line
 from fedcore.base.files import ASSETS
 from fedcore.config import CohortConfig, Experiment, backbone_names, load
 from fedcore.papers import library
 from fedcore.papers.library import RUNS_FILE, Paper
-
-_LONGEST_NOTES = 100_000
-_TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
 class PrintedRule(BaseModel, extra="forbid", frozen=True):
@@ -84,6 +82,7 @@ class MeanOverDataSets(PrintedRule):
 class PresetFields(BaseModel, extra="allow", frozen=True):
     """The fields of an experiment; those that are completed before it is made are checked."""
 
+    each: tuple[str, ...] = ()
     like: str | None = None
     notes: str = ""
     methods: tuple[str | dict[str, Any], ...] = ()
@@ -100,11 +99,13 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
         methods: rules of printed methods, of which the first that is about a value holds.
         local: rules of the metric ``local``, of which the first that is about a value holds.
         means: rules of values that are means over data sets, of which the first that is about a value holds.
-        texts: parts of notes that experiments share, in place of ``{NAME}``.
+        texts: parts of notes that experiments share, in place of ``{NAME}``; each may name those above it.
         entries: label -> the method that experiments name by its label.
+        each: lists of words by name.
         presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
             it gives none; ``methods`` may be labels of ``entries``; ``reproduces`` is of this paper where it
-            names none.
+            names none. One with ``each`` stands for several, in which ``{word}`` is replaced in turn by the
+            words of a list, or of several (``"one two"``), in all combinations with those of the next.
     """
 
     data: dict[str, str] = {}
@@ -115,20 +116,10 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     means: tuple[MeanOverDataSets, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
+    each: dict[str, tuple[dict[str, Any], ...]] = {}
     presets: dict[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], PresetFields
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._{}-]*$")], PresetFields
     ] = {}
-
-    @field_validator("texts")
-    @classmethod
-    def _not_nested(cls, texts: dict[str, str]) -> dict[str, str]:
-        """Refuse texts that name each other in a circle, which would never end."""
-        for name, text in texts.items():
-            for _ in texts:
-                text = _replaced(text, texts)
-                if len(text) > _LONGEST_NOTES or name in _TEXT.findall(text):
-                    raise ValueError(f"{name} holds itself")
-        return texts
 
 
 @library.cached
@@ -144,13 +135,39 @@ def read_runs(paper: Paper) -> PrintedRuns:
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given = read_runs(paper)
-    return {name: _experiment(name, given, paper) for name in given.presets}
+    given, where = read_runs(paper), str(paper.folder / RUNS_FILE)
+    presets = _written_out(given, where)
+    return {name: _experiment(name, presets, given, paper, f"{where}, preset '{name}'") for name in presets}
 
 
-def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
-    where = f"{paper.folder / RUNS_FILE}, preset '{name}'"
-    fields = _fields(name, given, where, ())
+def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
+    """Return the fields of each preset; one with ``each`` is written out for every combination of words."""
+    found: dict[str, dict[str, Any]] = {}
+    texts = dict(reversed(given.texts.items()))  # each may name those above it
+    for name, preset in given.presets.items():
+        if unknown := [one for names in preset.each for one in names.split() if one not in given.each]:
+            raise FedLensError(f"{where}, preset '{name}': no list '{unknown[0]}' in [each]; add it", "each")
+        text = json.dumps({name: preset.model_dump(exclude_unset=True, exclude={"each"})})
+        lists = ([row for one in names.split() for row in given.each[one]] for names in preset.each)
+        for rows in itertools.product(*lists):
+            made = text
+            for word, value in (pair for row in (*rows, texts) for pair in row.items()):
+                made = made.replace(f'"{{{word}}}"', json.dumps(value))
+                made = made.replace(f"{{{word}}}", json.dumps(str(value))[1:-1])
+            if left := re.search(r"\{\w+\}", made):
+                raise FedLensError(
+                    f"{where}, preset '{name}': {left[0]} is neither in [texts], above the text that names "
+                    "it, nor a word of the lists in 'each'; correct it",
+                    "each",
+                )
+            found |= json.loads(made)
+    return found
+
+
+def _experiment(
+    name: str, presets: Mapping[str, dict[str, Any]], given: PrintedRuns, paper: Paper, where: str
+) -> Experiment:
+    fields = _fields(name, presets, where, ())
     unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
     if unknown:
         raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
@@ -158,21 +175,20 @@ def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
         {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
     ]
     fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
-    fields["notes"] = fields.get("notes", "")
-    while (replaced := _replaced(fields["notes"], given.texts)) != fields["notes"]:
-        fields["notes"] = replaced
     try:
         return Experiment(**fields)
     except ValidationError as error:
         raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
 
 
-def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    if name not in given.presets or name in seen:
+def _fields(
+    name: str, presets: Mapping[str, dict[str, Any]], where: str, seen: tuple[str, ...]
+) -> dict[str, Any]:
+    if name not in presets or name in seen:
         raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
-    fields = given.presets[name].model_dump(exclude_unset=True)
+    fields = dict(presets[name])
     parent = fields.pop("like", None)
-    return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
+    return fields if parent is None else _merged(_fields(parent, presets, where, (*seen, name)), fields)
 
 
 def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,10 +198,6 @@ def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str,
         if isinstance(value, dict) and isinstance(general.get(key), dict)
     }
     return {**general, **special, **both}
-
-
-def _replaced(text: str, texts: Mapping[str, str]) -> str:
-    return _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)
 
 
 def _naming(work: str) -> list[PrintedRuns]:

@@ -45,6 +45,12 @@ FOLDER_VARIABLE = "FEDLENS_PAPERS"
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
 LINK = r"(https?://[\w.~:/?#@!&+,;=%-]+)?"
 """A paper's link, in which no character means anything in Markdown or HTML; may be empty."""
+ADDRESSES = {
+    "arXiv": "https://arxiv.org/abs/",
+    "doi": "https://doi.org/",
+    "OpenReview": "https://openreview.net/forum?id=",
+}
+"""Beginning of a work's identifier -> that of its address."""
 SourceKind = Literal["paper", "README", "results file", "third party"]
 KINDS: dict[SourceKind, str] = {
     "paper": "the text of the paper",
@@ -139,6 +145,7 @@ class TableNotes(_PaperPart):
     columns: str = ""
     headings: dict[str, ListedHeadings] = Field({}, description="Headings that no field of a value has")
     spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
+    spread_from: str = Field("", description="What the source says of it and where, as a clause")
     why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
     cells: tuple[tuple[str, ...], ...] = Field(
         (), description="A table without values that runs could give, as printed; its first row has headings"
@@ -171,6 +178,9 @@ class Paper(_PaperPart):
     Attributes:
         key: the name of its folder.
         title: short name for headings.
+        citation: authors, venue and year.
+        identifier: ``arXiv:``, ``doi:`` or ``OpenReview:`` and its name there.
+        link: another page of the work, such as the repository that was read.
         reported_round: how the source selects the round that it reports, as runs of FedLens do; None if it
             does not say.
         edition_of: key of the paper of which this is another edition. The two are shown together and count
@@ -186,6 +196,7 @@ class Paper(_PaperPart):
     full_title: str = ""
     citation: str = Field(min_length=1)
     year: int | None = None
+    identifier: str = Field("", pattern=r"^((arXiv|doi|OpenReview):[\w./-]+|not found)?$")
     link: str = ""
     licence: str = Field(min_length=1)
     kind: SourceKind
@@ -218,6 +229,12 @@ class Paper(_PaperPart):
         if not re.fullmatch(LINK, link, re.ASCII):
             raise ValueError("is not a plain address that begins with https:// or http://")
         return link
+
+    @property
+    def address(self) -> str:
+        """The address of the work's identifier; empty if it has none."""
+        scheme, _, name = self.identifier.partition(":")
+        return f"{ADDRESSES[scheme]}{name}" if name else ""
 
     @property
     def work(self) -> str:

@@ -1,18 +1,22 @@
 """A table that was pasted or uploaded, and the printed values in its cells."""
 
-import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
-from fedcore.papers import library
-from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, values_from
+from fedcore.papers import grids, library
+from fedcore.papers.grids import EMPTY, NUMBER, Grid
+from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, load, values_from
+from fedcore.results.statistics import group_by
 
-Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "ignored"]
+Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "spread", "ignored"]
 ROLES: dict[Role, str] = {
-    "value": "values of",
+    "value": "values",
+    "spread": "± of the values before",
     "method": "method",
     "dataset": "data set",
     "setting": "setting",
@@ -21,25 +25,60 @@ ROLES: dict[Role, str] = {
     "backbone": "backbone",
     "ignored": "left out",
 }
-LARGEST = 2_000
-"""Lines of a pasted table."""
-_NUMBER = re.compile(
-    r"^[*_↑↓\s]*(?P<value>-?\d+(?:[.,]\d+)?)\s*%?\s*(?:(?:±|\+-|\+/-|\\pm|\(|\$\\pm\$)\s*(?P<std>\d+(?:[.,]\d+)?)\)?)?[*_↑↓\s]*$"
-)
+NAMING = ("dataset", "setting", "backbone", "method", "target", "metric")
+"""Fields of a value that columns of texts and headings give."""
+AVERAGE = "avg"
 _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 """A comma that separates thousands in one country and decimals in another."""
-AVERAGE = "avg"
 _HEADINGS: dict[str, Role] = {
     "data": "dataset",
+    "partition": "setting",
+    "benchmark": "dataset",
     "setting": "setting",
     "backbone": "backbone",
+    "arch": "backbone",
+    "encoder": "backbone",
     "domain": "target",
+    "classes": "target",
     "metric": "metric",
+    **dict.fromkeys(("method", "algorithm", "approach", "strategy"), "method"),
+    **dict.fromkeys(
+        ("venue", "pub", "reference", "cite", "paper", "link", "config", "script", "year"), "ignored"
+    ),
+    **dict.fromkeys(("code", "log", "checkpoint", "download", "weights"), "ignored"),
 }
 """Word in the heading of a column of texts -> the role of the column."""
-_GROUPS = {"base": "base", "seen": "base", "new": "new", "novel": "new", "unseen": "new"}
-"""First word of the heading of a column of values -> the group of classes."""
-_EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")
+_NAMES = re.compile(r"model|name", re.I)
+"""Heading of the methods where no other column is headed so."""
+_AVERAGES = ("avg", "average", "mean", "avgacc", "averageaccuracy", "overall")
+_METRICS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("base", "baseacc", "baseaccuracy", "baseclasses", "seen"), ("base", "base accuracy")),
+    **dict.fromkeys(("new", "newacc", "newaccuracy", "newclasses"), ("new", "new accuracy")),
+    **dict.fromkeys(("novel", "novelacc", "novelaccuracy", "novelclasses"), ("new", "new accuracy")),
+    **dict.fromkeys(("unseen", "unseenclasses"), ("new", "new accuracy")),
+    **dict.fromkeys(("h", "hm", "harmonicmean", "hmean"), (AVERAGE, "harmonic mean")),
+    **dict.fromkeys(("acc", "accuracy", "top1", "top1acc", "top1accuracy", "testacc"), ("", "accuracy")),
+    **dict.fromkeys(("testaccuracy", "acc1"), ("", "accuracy")),
+}
+"""Printed name of a metric, as ``_key`` writes it -> its target, if it has one, and its usual name."""
+_MEASURE = re.compile(
+    r"\bf1|auroc|auc|fpr|precision|recall|flops|epochs?|param|\btime|latency|memory|loss|\bece\b|mcc|top-?\d|acc"
+    r"(uracy|\b)|size|communication|miou|bleu|rouge|cider|meteor|\brmse|\bmae|\bmse|\bmrr|@\d+$|\bmap\b|\bnds\b",
+    re.I,
+)
+_SETTING = re.compile(r"[=αβμτε<>≤]|shot|iid|\bdir|client|round|%|^[-+]?\d+(\.\d+)?$", re.I)
+_BACKBONE = re.compile(r"vit|rn-?\d|resnet|[bl]/\d\d|convnext|swin|deit", re.I)
+_TRANSFER = re.compile(r"(\w+) ?(?:-|→|->|⇒) ?(\w+)")
+"""Heading that names the domain that is trained on and the one that is tested on."""
+_MEASURED = re.compile(r"(.+?)[ (]+(?:zero-shot )?(?:acc\.?|accuracy|top-?1)[)% .]*(?:\(%\))?", re.I)
+"""Heading that names a data set and its accuracy."""
+_GAIN = re.compile(r"Δ|↑|\bgains?\b|improvement|\bdelta\b", re.I)
+_PARAMETER = re.compile(
+    r"(#|no\. of|num(ber|\.)? of|local|global|non-?iid)? ?(shots?|seeds?|(communication )?rounds?|epochs?|"
+    r"clients|users|alpha|beta|[αβμλτk]|n?ctx|rank|learning rate|lr|batch ?size)",  # noqa: RUF001
+    re.I,
+)
+"""Heading of a column of numbers that are part of the setting."""
 
 
 @dataclass(frozen=True)
@@ -48,152 +87,253 @@ class PastedColumn:
 
     Attributes:
         role: "value" for accuracies; the others name the values of their line.
-        dataset, target, metric: of a column of values, unless another column names them.
+        names: of a column of values, the fields of ``NAMING`` that its heading gives.
     """
 
     role: Role
-    dataset: str = ""
-    target: str = "avg"
-    metric: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class PastedTable:
-    """The cells of a pasted table: one line of headings, then the lines."""
+class Reading:
+    """The values of a pasted table.
 
-    head: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    @property
-    def is_long(self) -> bool:
-        """True if it has the columns of ``values.csv``, one value a line."""
-        return set(COLUMNS) == set(self.head)
-
-
-def read(text: str) -> PastedTable:
-    """Read a table that was copied from a page, a spreadsheet, Markdown, LaTeX or a CSV file."""
-    lines = [line.rstrip("\r\n") for line in text.strip("\n").splitlines() if line.strip()]
-    if len(lines) < 2:
-        raise FedLensError("paste a line of headings and at least one line of values", "table")
-    if len(lines) > LARGEST:
-        raise FedLensError(
-            f"the table has {len(lines):,} lines; divide it into tables of {LARGEST:,}", "table"
-        )
-    try:
-        # one space for several: the pattern of numbers is slow on long runs of them
-        rows = [[" ".join(cell.split()) for cell in row] for row in _rows(lines)]
-    except csv.Error as error:
-        raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
-    width = len(rows[0])
-    for number, row in enumerate(rows, start=1):
-        if len(row) != width:
-            raise FedLensError(
-                f"line {number} has {len(row)} cells and the headings {width}; add or remove a separator, or "
-                "quote a cell that contains one",
-                "table",
-            )
-    if width < 2:
-        raise FedLensError("the table has one column; separate cells by tabs, commas, | or &", "table")
-    return PastedTable(tuple(rows[0]), tuple(map(tuple, rows[1:])))
-
-
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    first = lines[0]
-    if "|" in first:
-        rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
-        return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
-    if "&" in first:
-        rules = r"\\(?:top|mid|bottom|h|c)(?:rule|line)(?:\{[^}]*\})?"
-        cleaned = [re.sub(rules, "", line).replace(r"\\", "").strip() for line in lines]
-        plain = [re.sub(r"\\(?:textbf|underline|textit)\{([^{}]*)\}", r"\1", line) for line in cleaned]
-        return [[cell.strip().replace(r"\%", "%") for cell in line.split("&")] for line in plain if line]
-    if "\t" in first:
-        return [[cell.strip() for cell in line.split("\t")] for line in lines]
-    separator = ";" if first.count(";") > first.count(",") else ","
-    return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
-
-
-def guess(table: PastedTable) -> list[PastedColumn]:
-    """Guess what the columns hold: numbers are values; texts name methods, data sets and so on.
-
-    The heading of a column of values is a data set, or a metric if another column names the data sets.
+    Attributes:
+        places: line and column of a cell, counted without headings -> its value.
+        labels: columns that name the values of their lines.
+        dropped: each line, column and cell that holds something and gives no value, in words.
     """
-    columns: list[PastedColumn] = []
-    for i, title in enumerate(table.head):
-        cells = [line[i] for line in table.lines if line[i] not in _EMPTY]
-        if cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2:
-            group = _group(title)
-            if title.lower().strip(". ") in ("avg", "average", "mean"):
-                columns.append(PastedColumn("value", AVERAGE))
+
+    values: tuple[PublishedValue, ...]
+    places: Mapping[tuple[int, int], PublishedValue]
+    labels: frozenset[int]
+    dropped: tuple[str, ...]
+
+
+def is_long(grid: Grid) -> bool:
+    """Return whether a grid has the columns of ``values.csv``, one value a line."""
+    return set(COLUMNS) == set(grid.heads[0])
+
+
+@lru_cache(maxsize=8)  # a page reads its text again in each of its runs
+def read(text: str) -> tuple[Grid, ...]:
+    """Read the tables that were copied from a page, a spreadsheet, a PDF, Markdown, LaTeX or a CSV file."""
+    return tuple(grids.read(text, lambda words: _key(words) in _known()["dataset"]))
+
+
+def _key(text: str) -> str:
+    return re.sub(r"\(.*?\)|[\W_]", "", text.casefold())
+
+
+@library.cached
+def _known() -> dict[str, set[str]]:
+    """Return the names that the papers that ship print, by field."""
+    shipped = [value for paper in library.shipped() for value in load(paper)]
+    fields = ("dataset", "target", "method", "backbone")
+    return {name: {_key(getattr(value, name)) for value in shipped} - {""} for name in fields}
+
+
+def _field_of(text: str) -> str | None:
+    """Return the field of a value that a heading or label names, if it tells."""
+    key = _key(text)
+    if key in _METRICS:
+        return "metric"
+    if _is_average(text):
+        return None
+    if key in _known()["dataset"] or _divided(text):
+        return "dataset"
+    if key in _known()["method"]:
+        return "method"
+    if _BACKBONE.search(text):
+        return "backbone"
+    if len(key) > 1 and key in _known()["target"] and not key.isdigit():
+        return "target"
+    if _MEASURE.search(text):
+        return "metric"
+    return "setting" if _SETTING.search(text) else None
+
+
+def _divided(text: str) -> dict[str, str]:
+    """Return the fields of a heading that is a data set with its metric or setting, such as ``DTD Acc.``."""
+    measured = _MEASURED.fullmatch(text)
+    if measured and _key(measured[1]) in _known()["dataset"]:
+        return {"dataset": measured[1], "metric": "accuracy"}
+    words = text.split()
+    for i in range(len(words) - 1, 0, -1):
+        rest = " ".join(words[i:])
+        if _key(" ".join(words[:i])) in _known()["dataset"] and _SETTING.search(rest):
+            return {"dataset": " ".join(words[:i]), "setting": rest}
+    return {}
+
+
+def _is_average(text: str) -> bool:
+    return _key(text) in _AVERAGES or bool(
+        re.search(r"^(avg|average|mean over)\b|\b(avg\.?|average)$", text, re.I)
+    )
+
+
+def guess(grid: Grid) -> list[PastedColumn]:
+    """Guess what the columns hold: numbers are values; texts name methods, data sets and so on."""
+    texts = [[line[i] for line in grid.lines if line[i] not in EMPTY] for i in range(len(grid.titles))]
+    roles: list[Role] = []
+    for title, cells in zip(grid.titles, texts, strict=True):
+        numbers = [NUMBER.fullmatch(cell) for cell in cells]
+        if not cells or sum(number is not None for number in numbers) < len(cells) / 2:
+            roles.append(_role_of(title, cells, roles))
+        elif _GAIN.search(title) or ("+" in "".join(cells) and all(cell[0] in "+-" for cell in cells)):
+            roles.append("ignored")
+        elif _PARAMETER.fullmatch(title) or not (title or roles):
+            roles.append("setting")
+        elif _key(title.rpartition(">")[2]) in ("std", "stddev", "sd") and roles[-1:] == ["value"]:
+            roles.append("spread")
+        else:
+            roles.append("value")
+    names = _names(grid, [i for i, role in enumerate(roles) if role == "value"], roles)
+    if "method" not in roles and not any("method" in given for given in names.values()):
+        labels = [i for i, role in enumerate(roles) if role in NAMING]
+        if labels:
+            roles[min(labels, key=lambda i: _doubt(grid.titles[i], texts[i], roles[i]))] = "method"
+    return [PastedColumn(role, names.get(i, {})) for i, role in enumerate(roles)]
+
+
+def _doubt(title: str, cells: Sequence[str], role: Role) -> tuple[bool, bool, bool]:
+    """Return what speaks against a column of labels as that of the methods, the strongest reason first."""
+    return any(map(NUMBER.fullmatch, cells)), not _NAMES.search(title), role != "setting"
+
+
+def _role_of(title: str, cells: Sequence[str], before: Sequence[Role]) -> Role:
+    """Return the role of a column of texts, of which only settings may occur several times."""
+    if not cells:
+        return "ignored"
+    votes = Counter(filter(None, map(_field_of, cells)))
+    about = title.lower().partition("(")[0]
+    named = next((role for word, role in _HEADINGS.items() if word in about), None)
+    voted = votes.most_common(1)[0][0] if votes and votes.most_common(1)[0][1] * 2 >= len(cells) else None
+    role: Role = named or voted or "setting"  # type: ignore[assignment]
+    return "setting" if role in before and role != "ignored" else role
+
+
+def _names(grid: Grid, columns: Sequence[int], roles: Sequence[Role]) -> dict[int, dict[str, str]]:
+    """Return the fields of a value that the headings of each column of values give."""
+    found: dict[int, dict[str, str]] = {i: {} for i in columns}
+    levels: list[dict[int, str]] = []
+    for line, above in zip(grid.heads, [("",) * len(grid.titles), *grid.heads], strict=False):
+        levels.append({i: line[i] for i in columns if line[i] and line[i] != above[i]})
+    votes = [Counter(filter(None, map(_field_of, dict.fromkeys(level.values())))) for level in levels]
+    for level, own in zip(levels, votes, strict=True):
+        others = {name for other in votes for name in other if other[name] > own[name]}
+        own = Counter({name: count for name, count in own.items() if name not in others})
+        taken = {*roles, *(others - {"metric"}), *_given(found)}
+        usual = _usual(list(dict.fromkeys(level.values())), own, taken)
+        for i, text in level.items():
+            name = _field_of(text)
+            rare = name in ("setting", "backbone", "method") or usual == "method"
+            if name is None or name in others or (rare and own[name] < own[usual]) or usual == "target":
+                name = usual
+            if _is_average(text) and name not in ("method", "setting"):
+                given = {"target": AVERAGE} if name == "target" else {"dataset": _average(text)}
+            elif name == "metric":
+                given = _metric(text)
             else:
-                columns.append(
-                    PastedColumn("value", "", group, title) if group else PastedColumn("value", title)
-                )
-            continue
-        taken = {column.role for column in columns}
-        role: Role = next((role for word, role in _HEADINGS.items() if word in title.lower()), "method")
-        columns.append(PastedColumn(role if role not in taken else "ignored"))
-    if any(column.role == "dataset" for column in columns):
-        columns = [
-            PastedColumn("value", "", _group(title) or "avg", title)
-            if column.role == "value" and column.dataset != AVERAGE
-            else column
-            for column, title in zip(columns, table.head, strict=True)
-        ]
-    return columns
+                given = (_divided(text) if name == "dataset" else {}) or {name: text}
+            if name in found[i]:
+                given = {"setting": ", ".join(filter(None, (found[i].get("setting"), text)))}
+            found[i] |= given
+    of_caption = {w for w in re.split(r"[^\w-]+", grid.caption) if _key(w) in _known()["dataset"]}
+    if len(of_caption) == 1 and "dataset" not in {*roles, *_given(found)}:
+        found = {i: {"dataset": min(of_caption), **given} for i, given in found.items()}
+    return found
 
 
-def _group(title: str) -> str | None:
-    """Return the group of classes that the first word of a heading names."""
-    return _GROUPS.get((title.lower().split() or [""])[0])
+def _given(found: Mapping[int, Mapping[str, str]]) -> set[str]:
+    return {name for given in found.values() for name in given}
 
 
-def values(
-    table: PastedTable, columns: Sequence[PastedColumn], common: Mapping[str, str], paper: str
-) -> list[PublishedValue]:
+def _average(text: str) -> str:
+    """Return an average over data sets by its usual name; one over some of them keeps its own."""
+    return AVERAGE if _key(text) in _AVERAGES else f"{AVERAGE} ({text})"
+
+
+def _usual(texts: Sequence[str], votes: Mapping[str, int], taken: set[str]) -> str:
+    """Return the field that a line of headings gives where a heading does not tell."""
+    best = max(votes, key=lambda name: votes[name], default="")
+    if best and best not in taken and not (best == "setting" and any(map(_is_average, texts))):
+        return best
+    if "dataset" in taken and not taken & {"method", "setting"}:
+        return "method"
+    domains = [text for text in texts if not _is_average(text)]
+    short = bool(domains) and all(len(_key(text)) < 3 for text in domains)
+    transfers = [match.groups() for text in domains if (match := _TRANSFER.fullmatch(text))]
+    trained, tested = zip(*transfers, strict=True) if len(transfers) == len(domains) > 2 else ((), ())
+    short |= bool({*trained} & {*tested})
+    if "target" not in taken and (short or ("dataset" in taken and any(map(_is_average, texts)))):
+        return "target"
+    return "setting" if taken & {"dataset", "metric", best} else "dataset"
+
+
+def _metric(text: str) -> dict[str, str]:
+    target, metric = _METRICS.get(_key(text), ("", text))
+    return {"metric": metric} | ({"target": target} if target else {})
+
+
+def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str], paper: str) -> Reading:
     """Return the values of a pasted table.
 
     Args:
         columns: what each column holds.
         common: ``table``, and ``dataset``, ``setting``, ``backbone``, ``metric`` unless a column names them.
     """
-    if table.is_long:
-        return list(values_from(library.csv_text([table.head, *table.lines]), paper, "the table"))
-    roles = [column.role for column in columns]
-    if "method" not in roles:
-        raise FedLensError("say which column names the method", "columns")
-    if "value" not in roles:
-        raise FedLensError("say which columns hold values", "columns")
-    for role in set(roles) - {"value", "ignored"}:
-        if roles.count(role) > 1:
-            raise FedLensError(f"two columns are the {ROLES[role]}; leave one out", "columns")
-    found: list[PublishedValue] = []
+    if is_long(grid):
+        text = library.csv_text([grid.heads[0], *grid.lines])
+        every = frozenset(range(len(COLUMNS)))
+        return Reading(values_from(text, paper, "the table"), {}, every, grid.notes)
+    _check(columns)
+    labels = group_by([i for i, c in enumerate(columns) if c.role in NAMING], lambda i: columns[i].role)
+    found: dict[tuple[int, int], PublishedValue] = {}
     places: dict[tuple[str, ...], str] = {}
-    for number, line in enumerate(table.lines, start=2):
+    dropped = [*grid.notes]
+    dropped += [
+        f"column '{grid.titles[i] or i + 1}'"
+        for i, column in enumerate(columns)
+        if column.role == "ignored" and any(line[i] for line in grid.lines)
+    ]
+    last = dict.fromkeys(range(len(columns)), "")
+    innermost = max((i for at in labels.values() for i in at), default=0)
+    for number, line in enumerate(grid.lines):
+        nth = f"line {len(grid.heads) + number + 1}"
+        for i in last:
+            last[i] = line[i] or (last[i] if i < innermost else "")
         named: dict[str, str] = {
-            role: line[i] for i, role in enumerate(roles) if role not in ("value", "ignored")
+            role: ", ".join(filter(None, dict.fromkeys(_label(grid.titles[i], last[i]) for i in at)))
+            for role, at in labels.items()
         }
-        if not named["method"]:
-            raise FedLensError(f"line {number}: the method is empty; write it into every line", "table")
+        if _GAIN.search(named.get("method", "")):
+            dropped.append(f"{nth}, '{named['method']}': a difference")
+            continue
         for i, column in enumerate(columns):
-            if column.role != "value" or line[i] in _EMPTY:
+            if column.role != "value" or line[i] in EMPTY:
                 continue
-            where = f"line {number}, column '{table.head[i]}'"
-            mean, std, decimals = _number(line[i], where)
-            value = PublishedValue(
-                paper,
-                common["table"],
-                named.get("dataset") or column.dataset or common.get("dataset", ""),
-                named.get("setting") or common.get("setting", ""),
-                named.get("backbone") or common.get("backbone", ""),
-                named["method"],
-                named.get("target") or column.target or "avg",
-                named.get("metric") or column.metric or common.get("metric") or "accuracy",
-                mean,
-                std,
-                decimals,
-            )
-            place = tuple(getattr(value, name) for name in COLUMNS[:-2])
+            where = f"{nth}, column '{grid.titles[i]}'"
+            number_of = NUMBER.fullmatch(line[i])
+            if number_of is None or _GROUPED.search(line[i]):
+                why = (
+                    "is not a number"
+                    if number_of is None
+                    else "may have thousands or decimals after its comma"
+                )
+                dropped.append(f"{where}: {line[i]!r:.40} {why}; write 83.21 or 83.21 ± 0.14")
+                continue
+            names = {**common, **column.names, **_usual_names(named)}
+            if setting := ", ".join(filter(None, (named.get("setting"), column.names.get("setting")))):
+                names["setting"] = setting
+            value = _value(names, paper, number_of)
+            if not value.method:
+                raise FedLensError(f"{nth}: the method is empty; write it into every line", "table")
+            if columns[i + 1 : i + 2] and columns[i + 1].role == "spread" and NUMBER.fullmatch(line[i + 1]):
+                printed = line[i + 1].replace(",", ".")
+                decimals = ((value.decimals or (0, 0))[0], decimals_of(printed))
+                value = replace(value, std=float(printed), decimals=decimals)
+            place = value.line[:-2]
             if place in places:
                 raise FedLensError(
                     f"{where}: the same method, data set, target and metric as in {places[place]}; give one "
@@ -201,24 +341,66 @@ def values(
                     "table",
                 )
             places[place] = where
-            found.append(value)
+            found[number, i] = value
+        if not any(place[0] == number for place in found):
+            dropped.append(f"{nth}, '{' '.join(filter(None, named.values()))}': no value")
     if not found:
-        raise FedLensError("no cell holds a value; check what the columns hold", "columns")
-    return found
+        why = next((text for text in dropped if "; write" in text), "check what the columns hold")
+        raise FedLensError(f"no cell holds a value: {why}", "columns")
+    named_by = frozenset(i for at in labels.values() for i in at)
+    return Reading(tuple(found.values()), found, named_by, tuple(dropped))
 
 
-def _number(cell: str, where: str) -> tuple[float, float | None, tuple[int, int]]:
-    """Return the value of a cell, its spread, and the decimals of both."""
-    read_as = _NUMBER.match(cell)
-    if read_as is None:
-        raise FedLensError(
-            f"{where}: {cell!r:.40} is not a number; write 83.21 or 83.21 ± 0.14, or - if nothing is printed",
-            "table",
-        )
-    if _GROUPED.search(cell):
-        raise FedLensError(
-            f"{where}: {cell!r:.40} may have thousands or decimals after its comma; write 1234 or 1.234",
-            "table",
-        )
-    value, std = ((read_as[part] or "").replace(",", ".") for part in ("value", "std"))
-    return float(value), float(std) if std else None, (decimals_of(value), decimals_of(std))
+def joined(readings: Sequence[Reading], paper: str) -> tuple[PublishedValue, ...]:
+    """Return the values of grids that are one table; what a ``values.csv`` must not contain is an error."""
+    lines = [value.line for reading in readings for value in reading.values]
+    return values_from(library.csv_text([COLUMNS, *lines]), paper, "the table")
+
+
+def _label(title: str, text: str) -> str:
+    """Return what a cell says about its line; a number needs its heading."""
+    if text in EMPTY:
+        return ""
+    return f"{title} {text}" if NUMBER.fullmatch(text) else text
+
+
+def _check(columns: Sequence[PastedColumn]) -> None:
+    roles = [column.role for column in columns]
+    if "value" not in roles:
+        raise FedLensError("say which columns hold values", "columns")
+    if "method" not in roles and not all("method" in c.names for c in columns if c.role == "value"):
+        raise FedLensError("say which column names the method", "columns")
+    for role in {"method", "dataset", "target", "metric", "backbone"}:
+        if roles.count(role) > 1:  # type: ignore[arg-type]
+            raise FedLensError(f"two columns are the {ROLES[role]}; leave one out", "columns")  # type: ignore[index]
+
+
+def _usual_names(named: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a line, with averages and metrics under their usual names."""
+    given = {name: text for name, text in named.items() if text}
+    if _is_average(given.get("dataset", "")):
+        given["dataset"] = _average(given["dataset"])
+    if _is_average(given.get("target", "")):
+        given["target"] = AVERAGE
+    if "metric" in given:
+        given |= _metric(given["metric"])
+    elif _key(given.get("target", "")) in _METRICS:
+        given |= _metric(given["target"])
+    return given
+
+
+def _value(names: Mapping[str, str], paper: str, printed: re.Match[str]) -> PublishedValue:
+    mean, std = ((printed[part] or "").replace(",", ".") for part in ("value", "std"))
+    return PublishedValue(
+        paper,
+        names["table"],
+        names.get("dataset", ""),
+        names.get("setting", ""),
+        names.get("backbone", ""),
+        names.get("method", ""),
+        names.get("target") or AVERAGE,
+        names.get("metric") or "accuracy",
+        float(mean),
+        float(std) if std else None,
+        (decimals_of(mean), decimals_of(std)),
+    )

@@ -266,6 +266,7 @@ FindingKind = Literal[
     "does not follow",
     "other rule",
     "printed twice",
+    "repeated row",
     "impossible share",
     "impossible ±",
     "perhaps chance",
@@ -277,12 +278,13 @@ FINDINGS: dict[FindingKind, str] = {
     "does not follow": "an average or harmonic mean that its printed parts do not give",
     "other rule": "an average that follows from its parts by another rule than the usual one",
     "printed twice": "the source prints another value for the same quantity and setting elsewhere",
+    "repeated row": "two methods of a table have the same value in every cell",
     "impossible share": "no number of right answers on a test set of that size gives the value",
     "impossible ±": "a spread that the number of runs cannot have",
-    "perhaps chance": "equal to another source to the last digit, as chance alone gives somewhere",
     "shifted": "differs by a constant from a source that is identical in all other rows",
     "far apart": "another source prints a much different value for the same stated setting",
-    "quoted from": "equal to the last digit to other sources in more cells than chance gives; no warning",
+    "perhaps chance": "equal to another source, as chance alone gives somewhere; stored by version 1.0 only",
+    "quoted from": "equal to the last digit to other sources in more cells than chance gives",
 }
 """Kind of finding, as cells name it -> its meaning."""
 FINDING_COLUMNS = (*COLUMNS, "kind", "text")
@@ -298,7 +300,8 @@ class Finding:
 
     @property
     def warns(self) -> bool:
-        return self.kind != "quoted from"
+        """Whether it says that something is wrong, and not only where a value comes from."""
+        return self.kind not in ("other rule", "perhaps chance", "quoted from")
 
 
 def findings_text(found: Iterable[Finding]) -> str:

@@ -203,7 +203,8 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
         stored = run.group_hash, run.origin == "engine"
         if stored not in cached:
             cached[stored] = row_key(configs[run.id], stored[1])
-        keys[run.id] = f"{cached[stored]}/{run.label}"
+        # of other code the label may be all that says how it was configured
+        keys[run.id] = cached[stored] if stored[1] else f"{cached[stored]}/{run.label}"
     return keys
 
 

@@ -77,7 +77,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "clients.csv": "a row per run, round and client",
         "summary.json": "the summary, with config and environment of every run",
         "experiments.json": "everything recorded; `fedlens import` reads it",
-        f"{METHODS}/": "files of your own methods, as in the page",
+        f"{METHODS}/": "files of your own methods and encoders, as in the page",
         "citation.bib": "how to cite FedLens, the methods, the data and the model",
     }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]

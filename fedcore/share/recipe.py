@@ -8,25 +8,28 @@ recorded, to which new runs are compared.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import SPLITS, STAGES
-from fedcore.config import Experiment, MethodEntry, RunConfig
+from fedcore.base.files import new_digest
+from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig
 from fedcore.results.comparison import Comparison
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
 
 FORMAT: Literal["fedlens-recipe-1"] = "fedlens-recipe-1"
 METHODS = "methods"
-"""Folder of the user's own methods."""
+"""Folder of the user's own methods and encoders."""
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
+_Config = TypeVar("_Config", RunConfig, Experiment)
 
 
 class FilePart(BaseModel):
@@ -65,7 +68,7 @@ class ExperimentRecipe(FilePart):
 
 
 class MethodFile(FilePart):
-    """The text of a method of the user's own."""
+    """The text of a method or an encoder of the user's own."""
 
     sha256: str
     text: str
@@ -76,7 +79,7 @@ class Recipe(FilePart):
 
     Attributes:
         methods: by the path that the configs name.
-        missing: names of method files that have changed since, or are gone; their runs cannot be trained.
+        missing: names of such files that have changed since, or are gone; their runs cannot be trained.
     """
 
     format: Literal["fedlens-recipe-1"]
@@ -113,38 +116,38 @@ def recipe_of(
     averaged = {result.run.id: result.run for row in comparison.rows for result in row.runs}
     ids = numbered(comparison)
     configs = store.runs.configs(ids)
-    found = _own_methods(configs[i].method for i in ids) if methods is None else (dict(methods), [])
-    files, missing = found
-    places = {method.sha256: place for place, method in files.items()}
+    environments = {i: store.runs.environment(i) for i in ids}
+    own = _OwnFiles()
+
+    def portable(config: _Config, weights: object = "") -> _Config:
+        moved = {} if methods is not None else with_files_at(config, own.place, str(weights))
+        return config.model_copy(update=moved | _without_folders(config))
+
     experiments = []
     for experiment in comparison.experiments:
         of_it = [i for i in ids if averaged[i].experiment_id == experiment.id]
         if not of_it:
             continue
-        entries = tuple(_portable(entry, places) for entry in experiment.config.methods)
         runs = tuple(
             RunRecipe(
                 number=ids.index(i) + 1,
                 label=averaged[i].label,
                 origin=averaged[i].origin,
-                config=configs[i].model_copy(
-                    update={"method": _portable(configs[i].method, places), **_without_folders(configs[i])}
-                ),
-                environment=store.runs.environment(i),
+                config=portable(configs[i], environments[i].get("weights_digest", "")),
+                environment=environments[i],
                 rounds=round_digests(store, i),
             )
             for i in of_it
         )
-        changed = {"methods": entries, "notes": "", **_without_folders(experiment.config)}
-        config = experiment.config.model_copy(update=changed)
+        config = portable(experiment.config).model_copy(update={"notes": ""})
         experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
     return Recipe(
         format=FORMAT,
         title=title or ", ".join(comparison.names.values()),
         choices=replace(choice, metric=checked.summary.metric, where="", unfinished=False),
         experiments=tuple(experiments),
-        methods=files,
-        missing=tuple(missing),
+        methods=own.files if methods is None else dict(methods),
+        missing=tuple(own.missing),
     )
 
 
@@ -155,29 +158,34 @@ def numbered(comparison: Comparison) -> list[int]:
     return sorted(runs, key=lambda i: (order.index(runs[i].experiment_id), i))
 
 
-def _own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, MethodFile], list[str]]:
-    """Return the user's method files by their place in the recipe, and the names of those that are lost.
+class _OwnFiles:
+    """The user's methods and encoders that configs name, by their places in the recipe."""
 
-    A file that has changed since its runs were planned would not repeat them.
-    """
-    files: dict[str, MethodFile] = {}
-    missing = []
-    for path, digest in dict.fromkeys((m.file, m.sha256) for m in entries if m.file):
-        name = PurePath(path).name
-        try:
-            text = consent.read(path)[1].decode()
-        except (FedLensError, UnicodeDecodeError):
-            missing.append(name)
-            continue
-        found = MethodFile(sha256=consent.digest(text.encode()), text=text)
-        if digest not in (None, found.sha256):
-            missing.append(name)
-            continue
-        place = _place(name)
-        if files.get(place, found) != found:  # two files of one name
-            place = _place(f"{found.sha256[:8]}-{name}")
-        files[place] = found
-    return files, missing
+    def __init__(self) -> None:
+        self.files: dict[str, MethodFile] = {}
+        self.missing: dict[str, None] = {}
+        self._places: dict[str, str] = {}
+
+    def place(self, path: str, *digests: str | None) -> str:
+        """Return the place of a file; one that has changed since it ran is missing.
+
+        Args:
+            digests: of the content that ran, by any function; without one it is that of the runs before.
+        """
+        name, known = PurePath(path).name, set(filter(None, digests))
+        if not known and path in self._places:
+            return self._places[path]
+        with suppress(FedLensError, UnicodeDecodeError):
+            content = consent.read(path)[1]
+            found = MethodFile(sha256=consent.digest(content), text=content.decode())
+            if not known or {found.sha256, new_digest(content).hexdigest()} & known:
+                place = _place(name)
+                if self.files.get(place, found) != found:  # two files of one name
+                    place = _place(f"{found.sha256[:8]}-{name}")
+                self.files[place], self._places[path] = found, place
+                return place
+        self.missing[name] = None
+        return self._places.setdefault(path, f"{METHODS}/lost/{name}")
 
 
 def _place(name: str) -> str:
@@ -186,12 +194,34 @@ def _place(name: str) -> str:
     return f"{METHODS}/{plain.removesuffix('.py')}.py"
 
 
-def _portable(entry: MethodEntry, places: Mapping[str, str]) -> MethodEntry:
-    """Return a method that names its file by its place in the recipe."""
-    if entry.file is None:
-        return entry
-    place = places.get(entry.sha256 or "", _place(PurePath(entry.file).name))
-    return entry.model_copy(update={"file": place})
+def with_files_at(
+    config: RunConfig | Experiment, place: Callable[..., str], weights: str = ""
+) -> dict[str, Any]:
+    """Return the parts of a config that name methods and encoders, with their files at other places.
+
+    Args:
+        place: (path, digests of the content that ran) -> the other path.
+        weights: digests of the encoders that ran, as an environment has them.
+    """
+
+    def method(entry: MethodEntry) -> MethodEntry:
+        if entry.file is None:
+            return entry
+        return entry.model_copy(update={"file": place(entry.file, entry.sha256)})
+
+    def backbone(used: BackboneConfig | None) -> BackboneConfig | None:
+        if used is None or used.name != consent.CALLABLE or used.pretrained is None:
+            return used
+        return used.model_copy(update={"pretrained": place(used.pretrained, *weights.split("+"))})
+
+    if isinstance(config, RunConfig):
+        own: dict[str, Any] = {"method": method(config.method)}
+    else:
+        own = {"methods": tuple(map(method, config.methods))}
+    return own | {
+        "backbone": backbone(config.backbone),
+        "cohorts": tuple(c.model_copy(update={"backbone": backbone(c.backbone)}) for c in config.cohorts),
+    }
 
 
 def _without_folders(config: RunConfig | Experiment) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fedcore.share.checked import checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.make import make
 from fedcore.share.page import printed_parts, report_html
-from fedcore.share.recipe import Recipe, RunRecipe, round_digests
+from fedcore.share.recipe import Recipe, RunRecipe, round_digests, with_files_at
 from fedcore.share.samples import Folders, data_of, read_folders, with_folders, without_folder
 from fedcore.share.verify import Content, sound_content
 from fedcore.share.views.cost import AGAINST
@@ -80,7 +80,7 @@ def read_source(path: Path) -> Source:
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
-    """Write the method files of a recipe below a folder, to be read; returns path and digest by place."""
+    """Write a recipe's methods and encoders below a folder, to be read; returns path and digest by place."""
     written = {}
     for place, method in recipe.methods.items():
         path = (folder / place).resolve()
@@ -116,17 +116,11 @@ def trainable(
             continue
         for run in trained:
             _reused(run.environment)
-        methods = tuple(
-            entry.model_copy(update={"file": str(files[entry.file][0])})
-            for entry in experiment.config.methods
-            if entry.file is not None and entry.file in files
-        )
-        others = tuple(entry for entry in experiment.config.methods if entry.file is None)
         config = experiment.config.model_copy(
             update={
                 "name": experiment.name,
-                "methods": (*others, *methods),
                 "tuning": None,  # the draws of a search are repeated, and nothing follows them
+                **with_files_at(experiment.config, lambda place, *_: str(files.get(place, (place,))[0])),
                 **{name: getattr(runs[0], name) for name in ("data", "further_data", "transfer")},
             }
         )
@@ -139,12 +133,12 @@ def trainable(
 def _trainable_run(
     config: RunConfig, files: Mapping[str, tuple[Path, str]], folders: Folders, keep_best: bool
 ) -> RunConfig:
-    changed: dict[str, Any] = {}
-    if config.method.file is not None:
-        if config.method.file not in files:
-            raise FedLensError(f"the method file {Path(config.method.file).name} is not part of it", "bundle")
-        path, _ = files[config.method.file]
-        changed["method"] = config.method.model_copy(update={"file": str(path)})
+    def written(place: str, *_: object) -> str:
+        if place not in files:
+            raise FedLensError(f"the file {Path(place).name} is not part of it", "bundle")
+        return str(files[place][0])
+
+    changed = with_files_at(config, written)
     if lacking := without_folder(data_of(config), folders):
         needed = " ".join(f"--data {name}=FOLDER" for name in lacking)
         raise FedLensError(f"name the folders of its data: {needed}", "data")

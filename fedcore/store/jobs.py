@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.base.errors import FedLensError, reading_stored
+from fedcore.base.files import new_digest
 from fedcore.base.progress import Progress
 from fedcore.config.models import WEIGHTS
-from fedcore.data.integrity import file_digest, new_digest
+from fedcore.data.integrity import file_digest
 from fedcore.store.damage import write_identity
 from fedcore.store.database import (
     BUSY_SECONDS,

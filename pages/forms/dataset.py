@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 from PIL import Image
+from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
 from fedcore.config import DataConfig, Experiment
-from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.config.field_names import field_phrase, field_title
 from fedcore.data import catalog, copies, getting
 from fedcore.data.check import CheckReport, contact_sheet
 from fedcore.data.copies import HUB
@@ -248,8 +249,8 @@ def sample_images(data: Mapping[str, Any]) -> None:
             st.image(sheet, caption=layout, alt="Sample images", width="stretch")
 
 
-def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, Any]:
-    """Draw the fields of the data part and return their values."""
+def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: ExpanderContainer) -> dict[str, Any]:
+    """Draw the fields of the data part, those behind ``more`` while it is open, and return their values."""
     entries = {e.name: e for e in offered()}
     left, right = st.columns(2)
     with left:
@@ -280,16 +281,14 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, A
     errors.place("data.root")
     if entry is not None and not values.get("root"):
         get.without_folder(name)
-    row = ("training_classes", "class_order"), 2
-    values |= inputs.field_rows("data", [row], dict(draft), key, errors)
     if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
-        st.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, errors)
+        more.caption(markup.md(". ".join(about) + "."))
+    return extra_data_fields(values, entry, key, errors, more)
 
 
 def extra_data_fields(
-    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors
+    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors, box: ExpanderContainer
 ) -> dict[str, Any]:
     """Draw the less common data fields while their expander is open, and return the whole data part.
 
@@ -299,22 +298,14 @@ def extra_data_fields(
     extra = drafts.form().extra_fields(str(shown["name"]))
     extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
-    box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if box.open:
         with box:
             extra |= _open_extra_fields(shown, dict(extra), entry, is_table, f"{key}.more", errors)
     if not is_table:
         extra["columns"] = {}
     if not box.open:
-        defaults = inputs.default_values(DataConfig)
-        changes = [
-            f"{field_phrase(f'data.{name}')} "
-            + (columns_text(value) if name == "columns" else value_text(f"data.{name}", value))
-            for name, value in extra.items()
-            if name not in shown and (value or None) != (defaults[name] or None)
-        ]
-        if changes:
-            st.caption(f"Changed from the defaults: {markup.md('; '.join(changes))}")
+        hidden = {name: value for name, value in extra.items() if name not in shown}
+        inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
     return shown | extra | {"domains": extra["domains"] or None}
 
 
@@ -380,7 +371,8 @@ def further_data_fields(
     if len(before) < len(draft.further_data):
         return [other.model_dump() for other in draft.further_data]
     in_catalog = {e.name: e for e in catalog.entries()}
-    options = [name for name in dict.fromkeys([*before, *in_catalog]) if name != data["name"]]
+    others = () if data["name"] == EMBEDDINGS else (name for name in in_catalog if name != EMBEDDINGS)
+    options = [name for name in dict.fromkeys([*before, *others]) if name != data["name"]]
     info = Experiment.model_fields["further_data"]
     chosen = st.multiselect(
         field_phrase("further_data").capitalize(),
@@ -409,20 +401,23 @@ def further_data_fields(
 def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
     """Draw the choice of data sets that the trained models are only tested on.
 
-    Embedded data is offered; data with a folder comes from a file and stays until it is removed.
+    Embedded data is offered, except beside embeddings, whose encoder is not here; data with a folder comes
+    from a file and stays until it is removed.
     """
     place = f"{key}.transfer"
     chosen_before = st.session_state.get(place, ())
     embedded: dict[str, dict[str, object]] = {
         e.name: {"name": e.name}
         for e in catalog.entries()
-        if e.embedded and (e.name != data["name"] or e.name in chosen_before)
+        if e.embedded and data["name"] != EMBEDDINGS and (e.name != data["name"] or e.name in chosen_before)
     }
     written = {
         f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
         for other in draft.transfer
     }
     offered = embedded | written
+    if not offered:
+        return []
     chosen = st.multiselect(
         field_title("transfer"),
         list(offered),

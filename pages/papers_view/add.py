@@ -3,26 +3,29 @@
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
+import pandas as pd
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
+from fedcore.papers.grids import EMPTY, Grid
 from fedcore.papers.layout import tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
-from fedcore.papers.pasted import ROLES, PastedColumn, PastedTable, Role
+from fedcore.papers.pasted import ROLES, PastedColumn, Reading
 from fedcore.papers.published import PublishedValue
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 from pages.widgets.grid import draw_html
+from pages.widgets.markup import esc, scrolled_table
 
 NEW = ""
 LICENCE = "Printed numbers only, which are facts; the text remains its authors'."
 EXAMPLE = "Method\tCaltech101\tDTD\tAvg\nPromptFL\t91.30 ± 0.20\t53.74\t72.52"
 WHAT_TO_PASTE = (
-    "One line of headings and a line per row, copied from a page, a spreadsheet, Markdown or LaTeX, or a CSV "
-    "file. A cell is a number, 83.21 ± 0.14, or - if nothing is printed."
+    "LaTeX with its commands, Markdown, HTML, CSV, or a table copied from a page, a spreadsheet or a PDF. "
+    "Headings may have several lines. A cell is a number, 83.21 ± 0.14, or - if nothing is printed."
 )
 SETTING_FIELDS = {
     "training": "Training",
@@ -35,7 +38,15 @@ SETTING_FIELDS = {
     "detail": "Other detail",
 }
 """Part of a protocol -> its label in the form."""
-MOST_COLUMNS = 40
+SHOWN_FIELDS = {
+    "dataset": "Data set",
+    "method": "Method",
+    "setting": "Setting",
+    "backbone": "Backbone",
+    "target": "Domain or class group",
+    "metric": "Metric",
+}
+"""Field that the heading of a column of values may give -> its label in the form."""
 
 
 def draw() -> None:
@@ -50,14 +61,15 @@ def draw() -> None:
     )
     fields, key = _source()
     st.subheader("Table", anchor=False)
-    table = _table()
-    if table is None:
+    grids = _grids()
+    if not grids:
         return
-    common, setting = _common()
-    columns = [] if table.is_long else _columns(table)
+    common, setting = _common(grids[0].caption)
     with markup.errors_shown():
-        values = pasted.values(table, columns, common, key or "draft")
-        _preview(fields, key or "draft", common, values)
+        columns = [[] if pasted.is_long(grid) else _columns(grid) for grid in grids]
+        read = [pasted.values(g, c, common, key or "draft") for g, c in zip(grids, columns, strict=True)]
+        values = pasted.joined(read, key or "draft")
+        _preview(fields, key or "draft", common, values, grids, read)
         if st.button("Save", type="primary", icon=":material/save:", key="add_save"):
             _save(fields, key, values, common, setting)
 
@@ -97,9 +109,10 @@ def _source() -> tuple[dict[str, object], str]:
     return fields, adding.key_of(title) if title else ""
 
 
-def _table() -> PastedTable | None:
-    """Draw the table's text and upload, and return the table; None while it is missing or cannot be read."""
-    upload = st.file_uploader("Upload a file", type=["csv", "tsv", "txt", "md", "tex"], key="add_file")
+def _grids() -> Sequence[Grid]:
+    """Draw the text, upload and choice of tables; return the chosen ones, none while there is no text."""
+    kinds = ["csv", "tsv", "txt", "md", "tex", "html"]
+    upload = st.file_uploader("Upload a file", type=kinds, key="add_file")
     text = st.text_area(
         "Or paste the table", key="add_text", height=180, placeholder=EXAMPLE, help=WHAT_TO_PASTE
     )
@@ -110,17 +123,28 @@ def _table() -> PastedTable | None:
             except UnicodeDecodeError:
                 why = "the file is not UTF-8 text; save it as UTF-8, or paste it"
                 raise FedLensError(why, "file") from None
-        return pasted.read(text) if text.strip() else None
-    return None
+        found = pasted.read(text) if text.strip() else ()
+        if len(found) < 2:
+            return found
+        chosen = st.multiselect(
+            "Tables in the text",
+            range(len(found)),
+            [i for i, grid in enumerate(found) if grid.source == found[0].source],
+            format_func=lambda i: f"{i + 1}: {found[i].caption or ', '.join(found[i].titles):.80}",
+            key=f"add_grids_{hash(text)}",
+            help="Those that are parts of one table, such as one below the other, are saved together.",
+        )
+        return [found[i] for i in chosen]
+    return []
 
 
-def _common() -> tuple[dict[str, str], dict[str, str]]:
+def _common(caption: str) -> tuple[dict[str, str], dict[str, str]]:
     """Draw the fields that all cells share: table, setting, backbone, metric, and the source's protocol."""
     left, middle, right = st.columns(3)
     one_data_set = "If all columns are of one data set"
     common = {
         "table": left.text_input("Table", value="1", key="add_table", help="As printed: 3, A.1"),
-        "caption": middle.text_input("Caption", key="add_caption"),
+        "caption": middle.text_input("Caption", key="add_caption", placeholder=caption) or caption,
         "setting": right.text_input("Setting", key="add_setting", placeholder="Dir(0.3), 10 clients"),
         "backbone": left.text_input("Backbone", key="add_backbone", placeholder="ViT-B-16"),
         "metric": middle.text_input("Metric", value="accuracy", key="add_metric"),
@@ -136,56 +160,81 @@ def _common() -> tuple[dict[str, str], dict[str, str]]:
     return stripped, {field: text for field, text in setting.items() if text}
 
 
-def _columns(table: PastedTable) -> list[PastedColumn]:
+def _columns(grid: Grid) -> list[PastedColumn]:
     """Draw a guess of each column's content, and return the reader's corrections."""
-    st.markdown("**Columns.** The content of each column is guessed from its cells; correct wrong guesses.")
-    if len(table.head) > MOST_COLUMNS:
-        raise FedLensError(f"the table has more than {MOST_COLUMNS} columns; divide it", "columns")
-    chosen = []
-    for i, (title, guessed) in enumerate(zip(table.head, pasted.guess(table), strict=True)):
-        name = f"add_column_{i}_{title}"
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            role: Role = st.selectbox(
-                f"Column {i + 1}: {markup.md(title) or 'without a heading'}",
-                list(ROLES),
-                key=name,
-                index=list(ROLES).index(guessed.role),
-                format_func=lambda r: ROLES[r],
-                width=260,
-            )
-            if role == "value":
-                dataset = st.text_input("Data set", value=guessed.dataset, key=f"{name}_dataset", width=190)
-                target = st.text_input(
-                    "Domain or class group",
-                    value=guessed.target,
-                    key=f"{name}_target",
-                    width=190,
-                    help="A domain, base, new or all; avg for the mean over clients or domains",
-                )
-                metric = st.text_input(
-                    "Metric", value=guessed.metric, key=f"{name}_metric", width=190, placeholder="as above"
-                )
-                chosen.append(PastedColumn(role, dataset.strip(), target.strip(), metric.strip()))
-            else:
-                chosen.append(PastedColumn(role))
-    return chosen
+    st.markdown(
+        "**Columns.** What each column holds is guessed from its heading and cells; correct wrong guesses."
+    )
+    guessed = pasted.guess(grid)
+    rows = pd.DataFrame(
+        {"Column": title or f"{i + 1}, without a heading", "Content": ROLES[column.role]}
+        | {label: column.names.get(field, "") for field, label in SHOWN_FIELDS.items()}
+        for i, (title, column) in enumerate(zip(grid.titles, guessed, strict=True))
+    )
+    content = st.column_config.SelectboxColumn(options=list(ROLES.values()), required=True)
+    edited = st.data_editor(
+        rows,
+        key=f"add_columns_{hash(grid)}",
+        disabled=["Column"],
+        column_config={"Content": content},
+        hide_index=True,
+    )
+    roles = {label: role for role, label in ROLES.items()}
+    return [
+        PastedColumn(
+            roles[row["Content"]],
+            {f: str(row[label] or "").strip() for f, label in SHOWN_FIELDS.items() if row[label]},
+        )
+        for row in edited.to_dict("records")
+    ]
 
 
 def _preview(
-    fields: Mapping[str, object], key: str, common: Mapping[str, str], values: Sequence[PublishedValue]
+    fields: Mapping[str, object],
+    key: str,
+    common: Mapping[str, str],
+    values: Sequence[PublishedValue],
+    grids: Sequence[Grid],
+    read: Sequence[Reading],
 ) -> None:
-    """Draw the tables as they will be shown, under a placeholder while the source has no title."""
+    """Draw the source, cell by cell, beside the tables as they will be shown, and what was left out."""
     notes = {common["table"]: {"caption": common["caption"]}}
     completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
     place = library.added_folder(session.store().path) / key
     paper = library.paper_from(completed, place, PAPER_FILE)
-    st.subheader("As printed", anchor=False)
     by_value = {value: TableCell(value, "not implemented") for value in values}
-    for table in tables_of(paper, values):
-        st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
-        html = table_html(table, by_value, lambda cell: None, lambda value: ())
-        draw_html(html, f"add_preview_{table.name}")
+    source, shown = st.columns(2)
+    with source:
+        st.subheader("As pasted", anchor=False)
+        for grid, reading in zip(grids, read, strict=True):
+            st.html(_source_html(grid, reading))
+    with shown:
+        st.subheader("As it will be shown", anchor=False)
+        for table in tables_of(paper, values):
+            st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
+            html = table_html(table, by_value, lambda cell: None, lambda value: ())
+            draw_html(html, f"add_preview_{table.name}")
+    dropped = list(dict.fromkeys(text for reading in read for text in reading.dropped))
+    if dropped:
+        with st.expander(f"Left out or taken off: {len(dropped)}", expanded=True):
+            st.markdown("\n".join(f"- {markup.md(text)}" for text in dropped))
     st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
+
+
+def _source_html(grid: Grid, reading: Reading) -> str:
+    """Return the source's cells; a value says as what it was read, and what gives none is struck through."""
+    html = "".join(
+        "<tr>" + "".join(f"<th>{esc(text)}</th>" for text in line) + "</tr>" for line in grid.heads
+    )
+    for i, line in enumerate(grid.lines):
+        cells = ""
+        for j, text in enumerate(line):
+            value = reading.places.get((i, j))
+            said = f"{value.cell}: {value.text}" if value else ""
+            kept = value or j in reading.labels or text in EMPTY
+            cells += f'<td title="{esc(said)}">{esc(text) if kept else f"<s>{esc(text)}</s>"}</td>'
+        html += f"<tr>{cells}</tr>"
+    return scrolled_table(html, "As pasted")
 
 
 def _save(

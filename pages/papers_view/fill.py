@@ -31,7 +31,7 @@ from fedcore.papers.choices import Multiverse, caveat_weights, multiverse, ranki
 from fedcore.papers.comparability import evidence_for
 from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import PrintedTable, all_tables
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import PublishedValue, findings_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results import progress
 from fedcore.results.charts.ranks import curve_table, specification_chart
@@ -41,6 +41,7 @@ from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store
 from pages.forms import getting as get
+from pages.papers_view.table import source_html
 from pages.widgets import background, charts, markup, session
 
 SECONDS = 20
@@ -181,6 +182,8 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     rows += [["Method", markup.esc(f"{of.variant.title} of the preset {of.preset}")] for of in sources]
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
+    rows += [["Audit", markup.esc(f"{found.kind}: {found.text}")] for found in findings_of(value)]
+    rows.append(["Source", source_html(library.find(value.paper))])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
     weights: dict[str, str] = {}
     if cell.comparability.reasons:  # by runs of the value's readings, else by their rehearsals

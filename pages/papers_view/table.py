@@ -4,13 +4,25 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from fedcore.base.progress import about, counted
+from fedcore.papers import library
 from fedcore.papers.cells import TableCell, has_runs
 from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable
+from fedcore.papers.library import Paper
 from fedcore.papers.published import Finding, PublishedValue
 from pages.widgets.markup import esc, scrolled_table
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
+
+
+def source_html(paper: Paper) -> str:
+    """Return a source's title, authors, venue and links, and from what its values were read, as HTML."""
+    pages = {paper.identifier: paper.address, paper.link: paper.link}
+    style = 'target="_blank" style="color: inherit"'
+    links = [f'<a href="{esc(to)}" {style}>{esc(name)}</a>' for name, to in pages.items() if to]
+    where = ", ".join(links) or "no address found"
+    title, read = paper.full_title or paper.title, paper.read_from or library.KINDS[paper.kind]
+    return f"<b>{esc(title)}</b>. {esc(paper.citation)}; {where}. Read from {esc(read)} ({paper.kind})."
 
 
 def table_html(
@@ -102,9 +114,9 @@ def _cell(
         css.append("rehearsed")
     if cell.active:
         css.append("progress")
-    more = cell.gap_text  # the difference to the paper, or the time that missing runs take
-    if not more and cell.status in ("can be run", "needs weights") and not cell.active:
-        more = time_text(seconds)
+    more = cell.gap_text  # the difference to the paper, or the time that missing runs take if it is known
+    if not more and seconds and cell.status in ("can be run", "needs weights") and not cell.active:
+        more = about(seconds)
     where = ", ".join(filter(None, named))
     audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
     warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
@@ -158,7 +170,8 @@ def spoken(cell: TableCell, seconds: float | None) -> str:
     if cell.reason:
         return cell.reason
     lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
-    needed = f"needs {counted(len(cell.missing), 'run')}, {time_text(seconds)}"
+    time = "" if seconds is None else f", {about(seconds)}"
+    needed = f"needs {counted(len(cell.missing), 'run')}{time}"
     return "; ".join(filter(None, (lacking, needed)))
 
 
@@ -169,8 +182,3 @@ def progress_text(cell: TableCell) -> str:
     done = f"{cell.done}/{counted(total, 'run')} done" if total > 1 else ""
     now = "queued" if training is None else f"round {training.rounds_done}/{training.rounds_total}"
     return ", ".join(filter(None, (now, done)))
-
-
-def time_text(seconds: float | None) -> str:
-    """Return a time in words, or that this machine has not measured it."""
-    return "time unknown" if seconds is None else about(seconds)

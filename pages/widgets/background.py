@@ -38,10 +38,15 @@ def keep_working() -> None:
         session.store().jobs.reconcile()
 
 
-def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "auto") -> None:
-    """Queue the runs of an experiment, start the worker, and open the experiment on Live."""
+def launch(
+    experiment: Experiment,
+    runs: Sequence[RunConfig],
+    device: str = "auto",
+    twins: Mapping[int, int] | None = None,
+) -> None:
+    """Queue the runs of an experiment but the ``twins``, start the worker, and open it on Live."""
     store = session.store()
-    created = store.experiments.create(experiment, runs, device=device)
+    created = store.experiments.create(experiment, runs, device=device, twins=twins)
     jobs.ensure_worker(store)
     st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 

@@ -62,4 +62,4 @@ def test_a_table_is_filled_in_rehearsal(empty_server: Server, tab: Tab) -> None:
     expect(page.locator("td.rehearsed .cost, td.rehearsed .ours")).to_have_count(VALUES, timeout=400_000)
     expect(page.get_by_text(re.compile("15 of 15 rehearsed"))).to_be_visible()
     page.get_by_text("All papers", exact=True).click()
-    expect(page.get_by_text(re.compile("of 9,227 rehearsed"))).to_be_visible()
+    expect(page.get_by_text(re.compile("of 9,213 rehearsed"))).to_be_visible()

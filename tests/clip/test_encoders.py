@@ -15,6 +15,7 @@ from fedcore.clip.backbone import load
 from fedcore.clip.specs import backbone_spec, weights_source
 from fedcore.results.comparison import compare
 from fedcore.results.sharing import bibtex
+from fedcore.share.archive import open_bundle
 from fedcore.store import Store
 from tests.support.clip import noise
 from tests.support.command_line import run
@@ -82,6 +83,27 @@ def test_fedot_runs_with_a_file_after_the_user_has_read_it(file, tmp_path, capsy
     assert len({r.setting for r in compare(Store(db), [1, 3]).rows}) == 2, (
         "another content is another encoder"
     )
+
+
+def test_a_bundle_carries_the_file_which_runs_again_after_consent(file, tmp_path, capsys, monkeypatch):
+    toml, bundle, there = experiment(tmp_path, "callable", file), tmp_path / "all.zip", tmp_path / "there"
+    assert run("run", toml, "--db", tmp_path / "runs.db", "--methods", file) == 0
+    assert run("bundle", 1, "-o", bundle, "--db", tmp_path / "runs.db") == 0
+    files = open_bundle(bundle).files
+    assert files["methods/encoder.py"] == file.read_bytes()
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    file.unlink()
+    monkeypatch.setattr(consent, "_THIS_PROCESS", set())
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "another"))
+    assert run("rerun", bundle, "--db", there / "runs.db") == 2
+    assert "agreed to run as it is now" in capsys.readouterr().err
+    agree(there / "methods" / file.name)
+    assert run("rerun", bundle, "--db", there / "runs.db") == 0
+    assert "1 run repeated to the last bit" in capsys.readouterr().out
+    (there / "methods" / file.name).write_text(ENCODER + "\n")
+    assert run("bundle", 1, "-o", bundle, "--db", there / "runs.db") == 0
+    assert run("rerun", bundle, "--db", tmp_path / "third.db") == 2
+    assert "the file encoder.py is not part of it" in capsys.readouterr().err
 
 
 def test_an_encoding_is_named_by_the_content_of_the_file(file, tmp_path):

@@ -286,6 +286,28 @@ def test_a_killed_process_ends_the_run_that_it_trained_and_the_others_go_on(db, 
         assert recorded(db, run) == alone(chosen, run - 1)
 
 
+def test_after_a_fault_of_the_process_each_run_has_its_own_state(db, queued, monkeypatch):
+    """The first run, which rested, was marked as interrupted, and the one that trained was not."""
+    runs = queued(rounds=ROUNDS, seeds=(1, 2, 3))
+    Store(db).jobs.claim("another", "cpu", number=3)
+    plain, others_wait = process.work, turns.Following.others_wait
+
+    def work(claim, device, **options):
+        given = {"handler": partial(handlers.train, engine=fake_engine.train), "continues": True}
+        return plain(claim, device, **{**options, **given, "revive": lambda store: None})
+
+    def fail(following):
+        if stepping(db) == [2] and row(db, 2).rounds_done == 1:
+            raise Locked("runs.db stays locked by another program")
+        return others_wait(following)
+
+    monkeypatch.setattr(process, "work", work)
+    monkeypatch.setattr(turns.Following, "others_wait", fail)
+    assert process.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu") == 0
+    assert [row(db, run).status for run in runs] == ["queued", "interrupted", "running"]
+    assert row(db, 2).status_text.startswith("runs.db stays locked by another program")
+
+
 def test_a_process_that_is_asked_to_end_queues_its_resting_runs(db, queued):
     runs = queued(rounds=400, seeds=(1, 2, 3), seconds=0.02)
     claim = Store(db).jobs.claim(new_owner(), "cpu")

@@ -29,26 +29,28 @@ def test_the_stored_findings_are_those_of_the_audits() -> None:
 
 
 FAR = (
-    ("fedmgp", {"table": "11", "method": "PromptFL", "target": "avg"}, "14.79 ± 14.18", "24.48", ""),
-    ("pfedmoap", {"table": "3", "method": "PromptFL", "target": "avg"}, "24.48", "14.79 ± 14.18", ""),
-    ("sdfed", {"table": "1", "dataset": "Caltech101", "method": "FedOTP", "backbone": "RN50"}, "92.15",
-     "97.02", "pFedMoAP"),
-    ("apex", {"table": "2", "dataset": "FGVCAircraft", "method": "CoCoOp", "target": "new"}, "26.82",
-     "32.77", ""),
-    ("transagent", {"dataset": "EuroSAT", "method": "MaPLe", "target": "base"}, "83.90", "94.07", ""),
-    ("transagent", {"dataset": "EuroSAT", "method": "MaPLe", "target": "new"}, "66.00", "73.23", ""),
+    ("apex", {"table": "9", "dataset": "FGVCAircraft", "method": "CoCoOp", "target": "new"},
+     "26.49", "32.77"),
+    ("licocoop_reproduction", {"dataset": "EuroSAT", "setting": "quoted from the CoCoOp paper",
+     "method": "CoCoOp", "target": "new"}, "60.04", "63.04"),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("paper", "fields", "mine", "theirs", "silent"), FAR)
-def test_values_far_apart_under_one_stated_setting_are_named(paper, fields, mine, theirs, silent) -> None:
+@pytest.mark.parametrize(("paper", "fields", "mine", "theirs"), FAR)
+def test_values_far_apart_under_equal_stated_shots_are_named(paper, fields, mine, theirs) -> None:
     (text,) = set(texts("far apart", paper, **fields))
-    assert text.startswith(f"prints {mine}") and theirs in text
-    end = f"points apart; {silent} states no images per class, and 16 are assumed"
-    assert text.endswith(end if silent else "points apart")
+    assert f"prints {mine}" in text and theirs in text and "both with 16 images per class" in text
 
 
-def test_a_copied_row_is_quoted_and_an_equality_of_one_cell_is_perhaps_chance() -> None:
+def test_values_are_not_far_apart_where_a_source_states_no_shots_or_most_others_agree() -> None:
+    assert not texts("far apart", "sdfed") and not texts("far apart", "transagent")
+    zero_shot = {"dataset": "Food101", "method": "CLIP", "metric": "harmonic mean"}
+    (text,) = set(texts("far apart", "apex", table="2", **zero_shot))
+    assert "prints 74.83" in text and "both with no training" in text
+    assert not any(texts("far apart", paper, **zero_shot) for paper in ("rmadapter", "vacsr", "onpokd"))
+
+
+def test_a_copied_row_is_quoted_and_an_equality_of_one_cell_is_not() -> None:
     for paper, other in (("trip", "PLAN"), ("plan", "TRIP")):
         copied = texts("quoted from", paper, method="FedCLIP")
         assert len(copied) == 4 and all(other in text and "4 of 4 cells" in text for text in copied)
@@ -58,8 +60,6 @@ def test_a_copied_row_is_quoted_and_an_equality_of_one_cell_is_perhaps_chance() 
         ("feddeap", {"dataset": "PACS", "method": "FedCLIP", "target": "p", "table": "1"}),
     ):
         assert not texts("quoted from", paper, **fields)
-        (text,) = texts("perhaps chance", paper, **fields)
-        assert "Perhaps chance" in text
 
 
 def test_rows_that_differ_by_a_constant_are_shifted() -> None:
@@ -71,18 +71,18 @@ def test_rows_that_differ_by_a_constant_are_shifted() -> None:
 
 FOLLOWS = (
     ("promptsrc_readme", {"method": "ProDA", "metric": "harmonic mean"},
-     "prints 76.65, and the harmonic mean of 81.56, 75.83 is 78.59"),
+     "README 2 prints 76.65 for ProDA, and the harmonic mean of 81.56, 75.83 is 78.59"),
     ("apex", {"table": "9", "dataset": "Caltech101", "method": "MaPLe"},
      "its base accuracy 95.61 is also that of OxfordPets, perhaps a copied cell"),
     ("fedmgp", {"table": "3", "method": "FedMGP"},
-     "prints 88.34, and the combined metric of the means over OxfordPets, Flowers102, DTD, Caltech101, "
-     "Food101 is 88.92"),
+     "prints 88.34 for FedMGP, and the combined metric of the means over OxfordPets, Flowers102, DTD, "
+     "Caltech101, Food101 is 88.92"),
     ("fast_pt", {"dataset": "DomainNet (top 10 classes)", "method": "FaST-PT"},
-     "prints 89.17 as the average, and the mean of its 6 domains is 89.34"),
+     "Table 2 prints 89.17 for FaST-PT, and the mean of the 6 domains of its row is 89.34"),
     ("normfit", {"table": "A.5", "method": "CoOp"},
-     "prints 63.95 as the average, and the mean of its 10 data sets is 63.75"),
+     "Table A.5 prints 63.95 for CoOp, and the mean of the 10 data sets of its row is 63.75"),
     ("rmadapter", {"dataset": "Flowers102", "method": "PromptSRC"},
-     "prints 85.71, and the harmonic mean of 97.27, 76.00 is 85.33"),
+     "prints 85.71 for PromptSRC, and the harmonic mean of 97.27, 76.00 is 85.33; 90 other"),
 )  # fmt: skip
 
 
@@ -91,16 +91,18 @@ def test_averages_that_do_not_follow_from_their_parts_are_named(paper, fields, s
     assert any(said in text for text in texts("does not follow", paper, **fields))
 
 
-def test_harmonic_means_are_counted_as_by_hand() -> None:
-    """Some sources print the mean of the harmonic means in their average rows."""
-    kinds = [
-        finding.kind
-        for value in published.load_all()
-        if value.metric == "harmonic mean"
-        for finding in findings_of(value)
-        if finding.kind in ("does not follow", "other rule") and "harmonic mean of" in finding.text
-    ]
-    assert kinds.count("other rule") == 17 and kinds.count("does not follow") > 40
+def test_rules_are_held_only_against_cells_whose_table_follows_them() -> None:
+    """SAMPLe lacks four data sets, DMC and pFedMMA print means of harmonic means, CLIPOOD one decimal."""
+    assert not any(texts("does not follow", paper) for paper in ("sample", "dmc", "pfedmma"))
+    assert not texts("does not follow", "vacsr", method="CLIPOOD")
+    assert not texts("does not follow", "rmadapter", table="1(a)", method="MMA"), "a data set is left out"
+
+
+def test_provenance_is_no_warning() -> None:
+    every = [f for paper in library.papers() for v in published.load(paper) for f in findings_of(v)]
+    noted = {f.kind for f in every if not f.warns}
+    assert noted == {"other rule", "quoted from"}
+    assert sum(f.warns for f in every) < 150 < sum(f.kind == "quoted from" for f in every)
 
 
 def test_averages_by_another_rule_and_values_printed_twice() -> None:
@@ -111,13 +113,15 @@ def test_averages_by_another_rule_and_values_printed_twice() -> None:
     assert "97.07 in Table 9" in texts("printed twice", "fedmgp", table="1e", metric="CM", method="FedMGP")[0]
 
 
-def test_a_misprint_in_a_mean_or_harmonic_mean_is_always_found() -> None:
-    """Every printed row that follows stops following when its mean is moved by three last digits."""
-    rows = [v for v in published.load("fedot") if v.table in ("6", "8", "10")]
-    odd = {f.value for f in audits.means(rows)}
-    averages = [v for v in rows if v.target == "avg" and v not in odd]
-    moved = [replace(v, value=round(v.value + 0.03, 2)) if v in averages else v for v in rows]
-    assert len({f.value for f in audits.means(moved)} - odd) == len(averages) > 100
+@pytest.mark.parametrize("by", [0.03, -0.03])
+def test_a_mean_that_is_moved_by_three_last_digits_is_found(by) -> None:
+    rows = [v for v in published.load("fedot") if v.table == "10"]
+    odd = {f.value for f in audits.derived(rows)}
+    sound = [v for v in rows if v.target == "avg" and v not in odd]
+    for average in sound:
+        moved = [replace(v, value=round(v.value + by, 2)) if v == average else v for v in rows]
+        assert len({f.value for f in audits.derived(moved)} - odd) == 1
+    assert len(sound) > 40
 
 
 def test_a_share_is_possible_exactly_if_some_number_of_right_answers_gives_it() -> None:
@@ -141,13 +145,13 @@ def test_zero_shot_accuracies_fit_the_test_sets_and_a_changed_digit_does_not() -
     checked = [
         v
         for v in published.load("apex")
-        if v.setting == "zero-shot" and ("coop", v.dataset, literature.quantity(v)) in sizes
+        if v.setting == "zero-shot" and ("coop", v.dataset, literature.quantity(v), "") in sizes
     ]
     assert len(checked) > 60 and not list(audits.impossible_shares(checked))
     flowers = next(v for v in checked if v.dataset == "Flowers102" and v.target == "base")
     assert flowers.value == 72.08, "759 of 1,053"
     (finding,) = audits.impossible_shares([replace(flowers, value=72.12)])
-    assert "72.12 cannot be the accuracy of a run on the 1,053 test images" in finding.text
+    assert "72.12 for CLIP, which is not the accuracy of a run on 1,053 test images" in finding.text
     assert "72.08 and 72.17" in finding.text
 
 
@@ -175,7 +179,7 @@ def test_sound_values_give_no_finding() -> None:
     """A made-up table whose averages and harmonic means are computed, not printed wrong."""
     paper = library.find("apex")
     made = []
-    for method, base, new in (("A", 80.0, 70.0), ("B", 90.0, 60.0)):
+    for method, base, new in (("A", 80.11, 70.22), ("B", 90.33, 60.44)):
         harmonic = round(2 / (1 / base + 1 / new), 2)
         for target, metric, number in (
             ("base", "base accuracy", base),

@@ -1,6 +1,8 @@
 """The pages of results are written from recorded runs: figures checked by hand on a small database."""
 
+import csv
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tools.docs import ablations as ablations_doc
-from tools.docs import blocks
+from tools.docs import blocks, forest
 from tools.docs import generalisation as generalisation_doc
 from tools.docs import openness as openness_doc
 from tools.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
@@ -59,44 +61,44 @@ CPU, 1 thread; torch 2.
 <!-- end -->
 
 <!-- table: small -->
-**Personal accuracy**
+![Personal accuracy (numbers: measured/small-1.csv)](measured/small-1.svg)
 
-HEADER
-| FedOT | 55.0 ± 5.0 |  |  |  | 4.00 ± 2.00 | 0.25 ± 0.00 | 3 |
-| FedOT, linear | 59.0 ± 6.0 | **+4.0 (+1.5 to +6.5)** | 3.3 | 34 | 4.00 ± 2.00 | 0.25 ± 0.00 | 3 |
+![Personal accuracy, pairs (numbers: measured/small-2.csv)](measured/small-2.svg)
 
-| pair | difference (95 % interval) | could have seen | seeds for half a point |
-| --- | --- | --- | --- |
-| FedOT, linear, minus FedOT | **+4.0 (+1.5 to +6.5)** | 3.3 | 34 |
+![Personal accuracy, before aggregation (numbers: measured/small-3.csv)](measured/small-3.svg)
 
-**Personal accuracy, before aggregation**
+![Personal accuracy, before aggregation, pairs (numbers: measured/small-4.csv)](measured/small-4.svg)
 
-| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point | n |
-| --- | --- | --- | --- | --- | --- |
-| FedOT | 50.0 ± 5.0 |  |  |  | 3 |
-| FedOT, linear | 54.0 ± 6.0 | **+4.0 (+1.5 to +6.5)** | 3.3 | 34 | 3 |
+![Global model (numbers: measured/small-5.csv)](measured/small-5.svg)
 
-| pair | difference (95 % interval) | could have seen | seeds for half a point |
-| --- | --- | --- | --- |
-| FedOT, linear, minus FedOT | **+4.0 (+1.5 to +6.5)** | 3.3 | 34 |
-
-**Global model**
-
-| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point | n |
-| --- | --- | --- | --- | --- | --- |
-| FedOT | 30.0 ± 0.0 |  |  |  | 3 |
-| FedOT, linear | 30.0 ± 0.0 | 0.0 (0.0 to 0.0) |  |  | 3 |
-
-| pair | difference (95 % interval) | could have seen | seeds for half a point |
-| --- | --- | --- | --- |
-| FedOT, linear, minus FedOT | 0.0 (0.0 to 0.0) |  |  |
+![Global model, pairs (numbers: measured/small-6.csv)](measured/small-6.svg)
 <!-- end -->
 Kept below.
-""".replace(
-    "HEADER",
-    "| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point "
-    "| largest condition number | cosine of updates | n |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
-)
+"""
+DIFFERENCE = "difference (95 % interval),could have seen,seeds for half a point"
+TABLES = [
+    f"""variant,accuracy,{DIFFERENCE},largest condition number,cosine of updates,n
+FedOT,55.0 ± 5.0,,,,4.00 ± 2.00,0.25 ± 0.00,3
+"FedOT, linear",59.0 ± 6.0,+4.0 (+1.5 to +6.5),3.3,34,4.00 ± 2.00,0.25 ± 0.00,3
+""",
+    f"""pair,{DIFFERENCE}
+"FedOT, linear, minus FedOT",+4.0 (+1.5 to +6.5),3.3,34
+""",
+    f"""variant,accuracy,{DIFFERENCE},n
+FedOT,50.0 ± 5.0,,,,3
+"FedOT, linear",54.0 ± 6.0,+4.0 (+1.5 to +6.5),3.3,34,3
+""",
+    f"""pair,{DIFFERENCE}
+"FedOT, linear, minus FedOT",+4.0 (+1.5 to +6.5),3.3,34
+""",
+    f"""variant,accuracy,{DIFFERENCE},n
+FedOT,30.0 ± 0.0,,,,3
+"FedOT, linear",30.0 ± 0.0,0.0 (0.0 to 0.0),,,3
+""",
+    f"""pair,{DIFFERENCE}
+"FedOT, linear, minus FedOT",0.0 (0.0 to 0.0),,
+""",
+]
 """Client 1 of FedOT has 20, 30 and 40 of 100, that of FedOT, linear 26, 38 and 50; client 2 has 80 always."""
 
 
@@ -106,6 +108,7 @@ def small(tmp_path, monkeypatch) -> Path:
     folder.mkdir()
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
     monkeypatch.setattr(ablations_doc, "EXAMPLES", folder)
+    monkeypatch.setattr(forest, "MEASURED", tmp_path / "measured")
     measure = ablations_doc.Measure
     measures = (measure("personal"), measure("personal", before=True), measure("global"))
     monkeypatch.setattr(ablations_doc, "MEASURES", {"small": measures})
@@ -158,10 +161,28 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
     return db
 
 
+def csv_of(folder: Path, number: int = 1) -> str:
+    return (folder.parent / "measured" / f"small-{number}.csv").read_text("utf-8")
+
+
 def test_tables_hold_means_and_spreads_and_the_prose_stays(small, tmp_path):
     db = recorded(tmp_path / "runs.db")
     assert ablations_doc.render(PAGE, Store(db)) == WRITTEN
+    assert [csv_of(small, i) for i in range(1, 7)] == TABLES
     assert ablations_doc.render(WRITTEN, Store(db)) == WRITTEN
+
+
+def test_a_figure_holds_every_number_and_draws_intervals_in_bold_where_they_exclude_zero(small, tmp_path):
+    ablations_doc.render(PAGE, Store(recorded(tmp_path / "runs.db")))
+    picture = ElementTree.fromstring((small.parent / "measured" / "small-1.svg").read_text("utf-8"))
+    texts = {node.text: node.get("font-weight") for node in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {cell for line in csv.reader(csv_of(small).splitlines()) for cell in line} - {""} <= set(texts)
+    assert texts["+4.0 (+1.5 to +6.5)"] == "600" and texts["4.00 ± 2.00"] is None
+    # one scale: 0 lies left of the interval by 1.5 of its 5 points
+    zero, interval = picture.findall("{http://www.w3.org/2000/svg}path")
+    at = float(zero.get("d").removeprefix("M").split(" ")[0])
+    start, end = float(interval.get("d")[1:].split(" ")[0]), float(interval.get("d").split("H")[1])
+    assert (start - at) / (end - start) == pytest.approx(1.5 / 5, abs=0.01)
 
 
 def test_held_out_domains_of_a_seed_are_no_spread_over_seeds(small, tmp_path):
@@ -169,7 +190,8 @@ def test_held_out_domains_of_a_seed_are_no_spread_over_seeds(small, tmp_path):
     text = SMALL.replace("seeds =", 'held_out = ["rot0", "rot15"]\nseeds =')
     (small / "small.toml").write_text(text, encoding="utf-8")
     page = ablations_doc.render(PAGE, Store(recorded(tmp_path / "runs.db", text)))
-    assert "| FedOT | 55.0 ± 5.0 |  |  |  | 9.00 ± 2.00 | 0.25 ± 0.00 | 3 |" in page
+    assert "measured/small-1.csv" in page
+    assert "FedOT,55.0 ± 5.0,,,,9.00 ± 2.00,0.25 ± 0.00,3\n" in csv_of(small)
 
 
 def test_the_newest_runs_of_the_file_count(small, tmp_path):
@@ -248,15 +270,15 @@ def test_the_tables_of_generalisation_subtract_the_first_method_or_another_metri
     """The personal accuracies are 50, 55, 60 and 53, 59, 65; the global model has 30 always."""
     db = Store(recorded(tmp_path / "runs.db"))
     found = newest(db, small / "small.toml")
-    question = generalisation_doc.Question("small", ("personal", "global"), "personal")
-    first, second = generalisation_doc.table(question, found).splitlines()[2:]
-    assert first == "| FedOT | 55.0 ± 5.0 | 30.0 ± 0.0 |  |  | 3 |"
-    assert second == "| FedOT, linear | 59.0 ± 6.0 | 30.0 ± 0.0 | **+4.0 (+1.5 to +6.5)** | 3.3 | 3 |"
-    headings, _, first, _ = generalisation_doc.table(
-        generalisation_doc.Question("small", ("personal",), "personal", "global"), found
-    ).splitlines()
-    assert headings.startswith("| method | Personal | Personal minus Global (95 % interval) |")
-    assert first == "| FedOT | 55.0 ± 5.0 | **+25.0 (+12.6 to +37.4)** | 16.3 | 3 |"
+    question = generalisation_doc.Question("small", "Title", ("personal", "global"), "personal")
+    _, (first, second) = generalisation_doc.table(question, found)
+    assert first == ["FedOT", "55.0 ± 5.0", "30.0 ± 0.0", "", "", "3"]
+    assert second[3:] == ["**+4.0 (+1.5 to +6.5)**", "3.3", "3"]
+    headings, (first, _) = generalisation_doc.table(
+        generalisation_doc.Question("small", "Title", ("personal",), "personal", "global"), found
+    )
+    assert headings[:3] == ["method", "Personal", "Personal minus Global (95 % interval)"]
+    assert first == ["FedOT", "55.0 ± 5.0", "**+25.0 (+12.6 to +37.4)**", "16.3", "3"]
 
 
 def test_every_table_of_generalisation_has_its_question_and_its_experiment():

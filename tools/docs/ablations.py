@@ -1,4 +1,4 @@
-"""The blocks of docs/ablations.md: tables from the recorded runs of the presets ablations/*.
+"""The blocks of docs/ablations.md: figures from the recorded runs of the presets ablations/*.
 
 for name in fedalign feddeap fedot-held-out fedot-personal fedpha sdfed; do
     OMP_NUM_THREADS=1 fedlens run --preset ablations/$name --db ablations.db; done
@@ -19,6 +19,7 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill
+from tools.docs.forest import Table, figure
 from tools.docs.paired import MOST_SEEDS, seeds_needed
 from tools.docs.recorded import (
     RecordedExperiment,
@@ -26,7 +27,6 @@ from tools.docs.recorded import (
     command,
     difference,
     environment,
-    markdown,
     rewrite_from_runs,
     test_images,
 )
@@ -141,24 +141,25 @@ def setting(store: Store, name: str, recorded: RecordedExperiment) -> str:
 
 
 def tables(store: Store, name: str, recorded: RecordedExperiment) -> str:
-    """Return a table for each accuracy, with a row for each variant.
+    """Write a figure for each accuracy, with a row for each variant, and return their places in the page.
 
     Raises:
         FedLensError: when no run has one of the accuracies.
     """
-    texts = []
+    found: list[tuple[str, Table]] = []
     for i, measure in enumerate(MEASURES[name]):
         values = {group.label: _per_seed(store, group, measure) for group in recorded.rows}
         columns = COLUMNS.get(recorded.rows[0].method, ()) if i == 0 else ()
-        texts.append(f"**{measure.title}**\n\n{_table(store, recorded.rows, values, columns)}")
-        texts += [_pairs(values, PAIRS[name])] if name in PAIRS else []
-    return "\n".join(texts)
+        found.append((measure.title, _table(store, recorded.rows, values, columns)))
+        if name in PAIRS:
+            found.append((f"{measure.title}, pairs", _pairs(values, PAIRS[name])))
+    return "\n".join(figure(f"{name}-{k}", title, *table) for k, (title, table) in enumerate(found, 1))
 
 
-def _pairs(values: Mapping[str, Mapping[int, float]], pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a table of the differences of pairs of variants."""
+def _pairs(values: Mapping[str, Mapping[int, float]], pairs: Sequence[tuple[str, str]]) -> Table:
+    """Return the differences of pairs of variants."""
     lines = [[f"{one}, minus {other}", *_difference(values[one], values[other])] for one, other in pairs]
-    return markdown(["pair", *HEADINGS[2:]], lines)
+    return ["pair", *HEADINGS[2:]], lines
 
 
 def _table(
@@ -166,7 +167,7 @@ def _table(
     groups: Sequence[ComparisonRow],
     values: Mapping[str, Mapping[int, float]],
     columns: Sequence[DiagnosticColumn],
-) -> str:
+) -> Table:
     baseline = values[groups[0].label]
     lines = []
     for group in groups:
@@ -175,7 +176,7 @@ def _table(
         compared = ["", "", ""] if group is groups[0] else _difference(by_seed, baseline)
         cells = [_text(column, _stat(store, group, column)) for column in columns]
         lines.append([group.label, stat.text() if stat else "", *compared, *cells, str(len(by_seed))])
-    return markdown([*HEADINGS, *(c.heading for c in columns), "n"], lines)
+    return [*HEADINGS, *(c.heading for c in columns), "n"], lines
 
 
 def _difference(by_seed: Mapping[int, float], baseline: Mapping[int, float]) -> list[str]:

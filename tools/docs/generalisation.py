@@ -1,4 +1,4 @@
-"""The tables of docs/generalisation.md, from the recorded runs of examples/generalisation/*.toml.
+"""The figures of docs/generalisation.md, from the recorded runs of examples/generalisation/*.toml.
 
 for file in examples/generalisation/*.toml; do OMP_NUM_THREADS=1 fedlens run $file --db study.db; done
 python -m tools.docs.generalisation study.db [NAME ...]
@@ -14,13 +14,13 @@ from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import spread
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill
+from tools.docs.forest import Table, figure
 from tools.docs.recorded import (
     RecordedExperiment,
     blocks_of,
     command,
     difference,
     environment,
-    markdown,
     rewrite_from_runs,
     test_images,
 )
@@ -36,22 +36,44 @@ class Question:
 
     Attributes:
         experiment: name of the file.
+        title: above the figure.
         minuend: metric that the difference is of.
         subtrahend: metric of the same row that is subtracted; None: ``minuend`` of the first row.
     """
 
     experiment: str
+    title: str
     metrics: tuple[Metric, ...]
     minuend: Metric
     subtrahend: Metric | None = None
 
 
 QUESTIONS: dict[str, Question] = {
-    "base-to-new": Question("federation", ("base", "new", "harmonic"), "new"),
-    "transfer": Question("federation", ("transfer",), "transfer"),
-    "unseen-clients": Question("federation", ("personal", "unseen", "adapted"), "adapted", "unseen"),
-    "local-base-novel": Question("dealt", ("personal", "own_base", "own_new", "harmonic3"), "own_new"),
-    "cross-class": Question("cross-class", ("local", "base", "new", "harmonic_local"), "new"),
+    "base-to-new": Question(
+        "federation", "Base and new classes (global model)", ("base", "new", "harmonic"), "new"
+    ),
+    "transfer": Question(
+        "federation", "Transfer to handwritten digits (global model)", ("transfer",), "transfer"
+    ),
+    "unseen-clients": Question(
+        "federation",
+        "Unseen clients: the global model, and their own after a round of local training",
+        ("personal", "unseen", "adapted"),
+        "adapted",
+        "unseen",
+    ),
+    "local-base-novel": Question(
+        "dealt",
+        "Local, base and novel classes (the clients' own models)",
+        ("personal", "own_base", "own_new", "harmonic3"),
+        "own_new",
+    ),
+    "cross-class": Question(
+        "cross-class",
+        "Cross-class over two data sets (global model)",
+        ("local", "base", "new", "harmonic_local"),
+        "new",
+    ),
 }
 """Name of a block -> what its table holds."""
 
@@ -68,7 +90,7 @@ def render(text: str, store: Store, only: Sequence[str] = ()) -> str:
         text,
         {
             "study": lambda name: block(name, lambda of: setting(store, name, of)),
-            "answer": lambda name: block(QUESTIONS[name].experiment, lambda of: table(QUESTIONS[name], of)),
+            "answer": lambda name: block(QUESTIONS[name].experiment, lambda of: answer(name, of)),
         },
     )
 
@@ -83,8 +105,14 @@ def setting(store: Store, name: str, recorded: RecordedExperiment) -> str:
     )
 
 
-def table(question: Question, recorded: RecordedExperiment) -> str:
-    """Return a row for each method that has a value of one of the metrics.
+def answer(name: str, recorded: RecordedExperiment) -> str:
+    """Write the figure of a question, and return its place in the page."""
+    question = QUESTIONS[name]
+    return figure(name, question.title, *table(question, recorded))
+
+
+def table(question: Question, recorded: RecordedExperiment) -> Table:
+    """Return the headings, and a row for each method that has a value of one of the metrics.
 
     Raises:
         FedLensError: when no run has a value of ``minuend``.
@@ -109,7 +137,7 @@ def table(question: Question, recorded: RecordedExperiment) -> str:
     )
     headings = [METRICS[metric].heading for metric in question.metrics]
     compared = f"{METRICS[question.minuend].heading} minus {subtracted} (95 % interval)"
-    return markdown(["method", *headings, compared, "could have seen", "n"], lines)
+    return ["method", *headings, compared, "could have seen", "n"], lines
 
 
 def _values(recorded: RecordedExperiment, metric: Metric) -> Mapping[str, Mapping[int, float]]:

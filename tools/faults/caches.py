@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
+from fedcore.base.files import new_digest
 from fedcore.data import catalog, image_files, integrity
 from tests.support.data.layouts import ddr
 from tools.faults.bits import damage
@@ -51,7 +52,7 @@ def trained_on(folder: Path, name: str) -> str:
     with mock.patch.dict(os.environ, variables), mock.patch.object(image_files, "MIN_CACHED", 1):
         images = catalog.load(name, str(folder / "data"))
         values = (images.keys, images.classes, images.domains, images.labels, images.domain, images.split)
-        digest = integrity.new_digest(repr([np.asarray(v).tolist() for v in values]).encode())
+        digest = new_digest(repr([np.asarray(v).tolist() for v in values]).encode())
         for row in range(len(images)):
             digest.update(np.asarray(images.read(row)).tobytes())
     return str(digest.hexdigest())

@@ -32,7 +32,7 @@ def read(
     check_columns(named, COLUMNS, "file of embeddings")
     if path.suffix.lower() not in SUFFIXES or not path.is_file():
         raise FolderError(f"no file {path} of type {', '.join(SUFFIXES)}; give the file of embeddings")
-    beside = path.with_name(f"{path.stem}.classes{path.suffix}")
+    beside = class_file(path)
     files = [file for one in (path, beside) for file in (one, one.with_suffix(".csv")) if file.is_file()]
     digests = list(map(file_digest, files))
     table = _table(path, named)
@@ -85,6 +85,11 @@ def read(
         owner=tuple(clients) if any(clients) else None,
         given=Given(width, cache(rows), dict(zip(names, class_vectors, strict=False))),
     ).restrict(select_domains(path, all_domains, domains))
+
+
+def class_file(path: Path) -> Path:
+    """Return where the class vectors of a file of embeddings lie, if it has any."""
+    return path.parent / f"{path.stem}.classes{path.suffix}"
 
 
 def _table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:

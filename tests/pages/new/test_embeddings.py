@@ -6,7 +6,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.store import Store
 from tests.support.data.embedding_file import embedding_file
-from tests.support.web.pages import Opened, button, plan_line, widget, work_off
+from tests.support.web.pages import Opened, button, open_form, plan_line, widget, work_off
 
 
 def choose(app: AppTest, path: Path) -> AppTest:
@@ -21,6 +21,7 @@ def test_embeddings_bring_their_backbone_and_refuse_what_needs_towers(
     assert not [w for w in app.selectbox if w.label == "CLIP backbone"]
     (said,) = [error.value.replace("\\", "") for error in app.error]
     assert "PromptFL cannot run with the backbone 'given'" in said and "these can: FedOT, " in said
+    assert not [w for w in app.multiselect if w.label == "Also tested on"]
     app = widget(app, "Methods").set_value(["fedot", "taskres"]).run()
     assert not app.error and "2 methods" in plan_line(app)
     assert not [box for box in app.expander if box.label == "Sample images"]
@@ -32,6 +33,22 @@ def test_embeddings_bring_their_backbone_and_refuse_what_needs_towers(
         widget(choose(open_page("new"), tmp_path / "set.npz"), "Data set", "selectbox").select("Shapes").run()
     )
     assert widget(app, "CLIP backbone", "selectbox").value == "mini-vit"
+
+
+def test_only_starts_of_a_classifier_that_can_run_are_offered(open_page: Opened, tmp_path: Path) -> None:
+    """Class prompts need a text encoder, or class vectors with the data."""
+    path = embedding_file(tmp_path, class_vectors=False)
+    app = widget(choose(open_page("new", preset="demo"), path), "Methods").set_value(["fedot"]).run()
+    assert any("FedOT (init = class_means)" in error.value.replace("\\", "") for error in app.error)
+    app = open_form(app, "FedOT")
+    start = widget(app, "Initial classifier", "selectbox")
+    assert start.options == ["random unit rows", "as a linear layer's", "class means"]
+    assert widget(app, "Learned classifier", "selectbox").options == ["its weights"]
+    app = start.select("class_means").run()
+    assert not app.error and "1 method" in plan_line(app)
+    embedding_file(tmp_path)
+    app = open_form(app.run(), "FedOT")
+    assert "class prompts" in widget(app, "Initial classifier", "selectbox").options
 
 
 def test_the_check_of_embeddings_has_no_pictures(open_page: Opened, db: Path, tmp_path: Path) -> None:
