@@ -14,7 +14,7 @@ from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import dataset, drafts, fields, methods, plan
+from pages.forms import dataset, drafts, fields, library, methods, plan
 from pages.forms.inputs import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
@@ -186,6 +186,7 @@ def plan_and_launch(
         errors.show(error)
     elif experiment is not None and made is not None:
         plan.plan_line(experiment, made)
+        library.offer_model(experiment)
     plan.show_pending()
     button = st.container()  # filled last: the box below it may refuse a file
     charts.table_switch()

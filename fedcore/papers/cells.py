@@ -155,9 +155,14 @@ CHECKS = 1000
 
 @dataclass(frozen=True)
 class Lack:
-    """Data or weights that runs need and this machine lacks; ``how`` says how to get them."""
+    """Data or weights that runs need and this machine lacks; ``how`` says how to get them.
+
+    Attributes:
+        name: of the data set in the catalog, or of the model and its tag, ``ViT-B-32 openai``.
+    """
 
     kind: Literal["data", "weights"]
+    name: str
     text: str
     how: str
 
@@ -177,7 +182,7 @@ class Availability:
         lacks = []
         entry = catalog.entry(config.data.name)
         if not entry.embedded and entry.name not in self.roots:
-            lacks.append(Lack("data", f"the data set {entry.title}", entry.how_to_get))
+            lacks.append(Lack("data", entry.name, f"the data set {entry.title}", entry.how_to_get))
         for backbone in backbones(config):
             tag, name = backbone.pretrained, backbone.name
             if backbone not in self._weights:
@@ -185,7 +190,7 @@ class Availability:
                 self._weights[backbone] = cached
             if not self._weights[backbone]:
                 how = "A run downloads them from huggingface.co, or the page Data & models does."
-                lacks.append(Lack("weights", f"the weights '{tag}' of {name}", how))
+                lacks.append(Lack("weights", f"{name} {tag}", f"the weights '{tag}' of {name}", how))
         return tuple(lacks)
 
 
@@ -201,7 +206,8 @@ def find_available(store: Store) -> Availability:
 
     roots: dict[str, str | None] = {}
     for task in store.tasks.recent("check", CHECKS):
-        name, report = (task.result or {}).get("name"), (task.result or {}).get("report", {})
+        result = task.result or {}
+        name, report = result.get("known") or result.get("name"), result.get("report", {})
         root = report.get("root")
         if task.status == "done" and name and root and not report.get("error") and exists(root):
             roots.setdefault(name, root)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from fedcore.base.progress import counted, duration, listed, shortened
+from fedcore.results import settings
 from fedcore.results.comparison import compare, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.progress import seconds_outside_rounds
@@ -33,10 +34,14 @@ def findings(summary: Summary) -> dict[str, str]:
 
 
 def finding(summary: Summary, table: SummaryTable) -> str:
-    """Return who leads a setting by which metric, and whether the seeds prove it; empty for a single row."""
+    """Return who leads a setting by which metric, and whether the seeds prove it; nothing of a single row.
+
+    What makes the setting no evidence is always said.
+    """
     metric = summary.metric if summary.metric in table.metrics else next(iter(table.metrics), summary.metric)
+    worth = settings.worth(table.rows[0].row.config)
     if len(_measured(table, metric)) < 2:
-        return ""
+        return worth
     leaders: dict[tuple[str, ...], list[str]] = {}
     for m in dict.fromkeys([metric, *(m for m in ALSO if m in table.metrics)]):
         rows = _measured(table, m)
@@ -51,10 +56,10 @@ def finding(summary: Summary, table: SummaryTable) -> str:
     said = [f"{_listed(first)} {lead} {' and '.join(metrics)}"]
     said += [f"{_listed(names)} {' and '.join(m)}" for names, m in others]
     if table.baseline is not None and all(metric in row.differences for row in table.rows):
-        worth = _against_baseline(table, metric, summary.test)
+        proven = _against_baseline(table, metric, summary.test)
     else:
-        worth = _against_others(table, metric, summary.test)
-    return f"{', '.join(said)}. {worth}"
+        proven = _against_others(table, metric, summary.test)
+    return f"{', '.join(said)}. {proven} {worth}".rstrip()
 
 
 def verdict(store: Store, experiment: ExperimentRow) -> str | None:

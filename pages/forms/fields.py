@@ -80,7 +80,7 @@ def name_for_data(preset: str, data: str, root: str | None) -> str:
     if data == experiment.data.name:
         return experiment.name
     entry = next((e for e in catalog.entries() if e.name == data), None)
-    if entry is not None and dataset.is_own_data(entry) and root:
+    if entry is not None and entry.is_own and root:
         return Path(root.strip()).name or root
     return data if entry is None else entry.title
 

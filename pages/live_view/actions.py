@@ -8,7 +8,6 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
-from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles, field_title
 from fedcore.jobs import forecast
 from fedcore.jobs.tuning import problem_of
@@ -17,6 +16,7 @@ from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.leaderboard import more_seeds
 from fedcore.results.progress import methods_of
+from fedcore.results.settings import backbone_title
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, browser, charts, markup, session
 
@@ -238,7 +238,7 @@ def status_strip(experiment: ExperimentRow, outcome: str = "") -> str:
     """Return a line of HTML: runs by state, data, backbone, and the load of the machine or the outcome."""
     counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_names(experiment.config)}"))
+    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_title(experiment.config)}"))
     if outcome:  # a click shows all of it
         parts.append(f"<details><summary>{markup.esc(outcome)}</summary></details>")
     if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing

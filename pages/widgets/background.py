@@ -14,7 +14,7 @@ from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work, about, result_of
 from fedcore.config import Experiment, RunConfig
-from fedcore.config.field_names import error_text
+from fedcore.config.field_names import error_text, size_text
 from fedcore.data import descriptions
 from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
@@ -113,7 +113,8 @@ def _progress_bar(task_id: int, title: str) -> None:
     task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
-    counted = f" {task.done:,} of {task.total:,}" if task.total else ""
+    number = size_text if (task.status_text or "").startswith("downloading") else "{:,}".format
+    counted = f" {number(task.done)} of {number(task.total)}" if task.total else ""
     left = f", {about(task.seconds_left)} left" if task.seconds_left else ""
     idle = {"queued": "waiting for its turn", "stopping": "stopping"}
     text = idle.get(task.status) or f"{task.status_text or 'starting'}{counted}{left}"

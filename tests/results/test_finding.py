@@ -44,6 +44,20 @@ def test_a_single_row_leads_nobody_and_a_single_leader_may_have_and_in_its_name(
     assert text is not None and "this and that leads on personal accuracy" in text
 
 
+def test_a_miniature_backbone_is_no_evidence_on_data_that_it_never_saw(db: Path) -> None:
+    for method, correct in (("mine", 90), ("yours", 80)):
+        for dataset in ("pacs", "rotated-digits"):
+            with Recorder(
+                db, method=method, seed=1, dataset=dataset, backbone="mini-vit", experiment=dataset
+            ) as run:
+                run.round(1, {(client, client): (correct, TOTAL) for client in CLIENTS})
+    worth = "No evidence about CLIP: mini-vit was trained on drawings and digits alone."
+    photographs, drawings = said(db, 1), said(db, 2)
+    assert photographs is not None and photographs.endswith(f"One seed: no difference is proven. {worth}")
+    assert drawings is not None and worth not in drawings
+    assert [*compare(Store(db), [1]).settings.values()] == ["pacs · by domain · mini-vit (no evidence)"]
+
+
 def seeded(db: Path, noise: Sequence[float], **means: float) -> Summary:
     """Return the summary of methods with so many right answers in the mean, and their noise by seed."""
     for seed, extra in enumerate(noise):
