@@ -5,7 +5,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lxml.html
@@ -151,11 +151,13 @@ def _stacked(cells: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[" ".join(parts) for parts in cells]]
 
 
-def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
+def _parts(table: _Found, source: int, notes: Sequence[str]) -> list[Grid]:
     """Divide a table at headings between its lines, and give each line the title of its section."""
     lines = [line for line in table.lines if any(line)]
     starts = [0, *(i for i in range(1, len(lines)) if _is_heading(lines, i))]
     starts = [i for i in starts if i - 1 not in starts]
+    found: list[Grid] = []
+    left: list[str] = []
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         part = lines[start:end]
         heads = table.heads if start == 0 else 1
@@ -173,7 +175,9 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
             else:
                 titles, following = [*titles[: max(len(titles) - len(following), 0)], *following], []
                 body.append([", ".join(titles), *line])
-        left = [f"line without values: {title}" for title in following]
+        if not body:
+            following = [" ".join(dict.fromkeys(filter(None, line))) for line in part]
+        left += [f"line without values: {title}" for title in following]
         if body and len(part[0]) > 1:
             first = 0 if any(line[0] for line in body) else 1
             named_heads = [["", *line][first:] for line in part[:heads]]
@@ -181,7 +185,8 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
                 for i in range(2, len(upper)):
                     upper[i] = upper[i] or (upper[i - 1] if lower[i] else "")
             cells = tuple(tuple(line[first:]) for line in body)
-            yield Grid(source, table.caption, tuple(map(tuple, named_heads)), cells, (*notes, *left))
+            found.append(Grid(source, table.caption, tuple(map(tuple, named_heads)), cells, ()))
+    return [replace(grid, notes=(*notes, *left)) for grid in found]
 
 
 def _is_heading(lines: Sequence[Sequence[str]], i: int) -> bool:
