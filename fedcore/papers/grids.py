@@ -263,8 +263,8 @@ def _inline(text: str, marks: Counter[str]) -> str:
     """Return the text of a cell in Markdown, which may contain HTML and LaTeX."""
     if not re.search(r"[*_`\[<&]", text):
         return _plain(text, marks)
-    cell = f"<td>{_MARKDOWN.renderInline(text)}</td>"
-    return _html_cell(lxml.html.fragment_fromstring(cell), marks).text
+    cell = lxml.html.fragment_fromstring(_MARKDOWN.renderInline(text), create_parent="td")
+    return _html_cell(cell, marks).text
 
 
 def _plain(text: str, marks: Counter[str]) -> str:

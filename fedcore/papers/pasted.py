@@ -31,34 +31,23 @@ AVERAGE = "avg"
 _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 """A comma that separates thousands in one country and decimals in another."""
 _HEADINGS: dict[str, Role] = {
-    "data": "dataset",
-    "partition": "setting",
-    "benchmark": "dataset",
-    "setting": "setting",
-    "backbone": "backbone",
-    "arch": "backbone",
-    "encoder": "backbone",
-    "domain": "target",
-    "classes": "target",
-    "metric": "metric",
-    **dict.fromkeys(("method", "algorithm", "approach", "strategy"), "method"),
-    **dict.fromkeys(
-        ("venue", "pub", "reference", "cite", "paper", "link", "config", "script", "year"), "ignored"
-    ),
-    **dict.fromkeys(("code", "log", "checkpoint", "download", "weights"), "ignored"),
+    r"data|benchmark": "dataset",
+    r"partition|setting": "setting",
+    r"backbone|arch|encoder": "backbone",
+    r"domain|classes": "target",
+    r"metric": "metric",
+    r"method|algorithm|approach|strategy": "method",
+    r"venue|pub|reference|cite|paper|link|config|script|year|code|log|checkpoint|download|weights": "ignored",
 }
-"""Word in the heading of a column of texts -> the role of the column."""
+"""Words in the heading of a column of texts -> the role of the column."""
 _NAMES = re.compile(r"model|name", re.I)
 """Heading of the methods where no other column is headed so."""
 _AVERAGES = ("avg", "average", "mean", "avgacc", "averageaccuracy", "overall")
-_METRICS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("base", "baseacc", "baseaccuracy", "baseclasses", "seen"), ("base", "base accuracy")),
-    **dict.fromkeys(("new", "newacc", "newaccuracy", "newclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("novel", "novelacc", "novelaccuracy", "novelclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("unseen", "unseenclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("h", "hm", "harmonicmean", "hmean"), (AVERAGE, "harmonic mean")),
-    **dict.fromkeys(("acc", "accuracy", "top1", "top1acc", "top1accuracy", "testacc"), ("", "accuracy")),
-    **dict.fromkeys(("testaccuracy", "acc1"), ("", "accuracy")),
+_METRICS = {
+    r"(base(acc|accuracy|classes)?|seen)": ("base", "base accuracy"),
+    r"((new|novel)(acc|accuracy|classes)?|unseen(classes)?)": ("new", "new accuracy"),
+    r"(h|hm|hmean|harmonicmean)": (AVERAGE, "harmonic mean"),
+    r"((top1|test)?(acc|accuracy)|top1|acc1)": ("", "accuracy"),
 }
 """Printed name of a metric, as ``_key`` writes it -> its target, if it has one, and its usual name."""
 _MEASURE = re.compile(
@@ -70,8 +59,7 @@ _SETTING = re.compile(r"[=αβμτε<>≤]|shot|iid|\bdir|client|round|%|^[-+]?\
 _BACKBONE = re.compile(r"vit|rn-?\d|resnet|[bl]/\d\d|convnext|swin|deit", re.I)
 _TRANSFER = re.compile(r"(\w+) ?(?:-|→|->|⇒) ?(\w+)")
 """Heading that names the domain that is trained on and the one that is tested on."""
-_MEASURED = re.compile(r"(.+?)[ (]+(?:zero-shot )?(?:acc\.?|accuracy|top-?1)[)% .]*(?:\(%\))?", re.I)
-"""Heading that names a data set and its accuracy."""
+_ACCURACY = re.compile(r"\(?(zero-shot )?(acc\.?|accuracy|top-?1)[)% .]*(\(%\))?", re.I)
 _GAIN = re.compile(r"Δ|↑|\bgains?\b|improvement|\bdelta\b", re.I)
 _PARAMETER = re.compile(
     r"(#|no\. of|num(ber|\.)? of|local|global|non-?iid)? ?(shots?|seeds?|(communication )?rounds?|epochs?|"
@@ -136,7 +124,7 @@ def _known() -> dict[str, set[str]]:
 def _field_of(text: str) -> str | None:
     """Return the field of a value that a heading or label names, if it tells."""
     key = _key(text)
-    if key in _METRICS:
+    if _known_metric(text):
         return "metric"
     if _is_average(text):
         return None
@@ -155,14 +143,14 @@ def _field_of(text: str) -> str | None:
 
 def _divided(text: str) -> dict[str, str]:
     """Return the fields of a heading that is a data set with its metric or setting, such as ``DTD Acc.``."""
-    measured = _MEASURED.fullmatch(text)
-    if measured and _key(measured[1]) in _known()["dataset"]:
-        return {"dataset": measured[1], "metric": "accuracy"}
     words = text.split()
     for i in range(len(words) - 1, 0, -1):
-        rest = " ".join(words[i:])
-        if _key(" ".join(words[:i])) in _known()["dataset"] and _SETTING.search(rest):
-            return {"dataset": " ".join(words[:i]), "setting": rest}
+        dataset, rest = " ".join(words[:i]), " ".join(words[i:])
+        if _key(dataset) in _known()["dataset"]:
+            if _ACCURACY.fullmatch(rest):
+                return {"dataset": dataset, "metric": "accuracy"}
+            if _SETTING.search(rest):
+                return {"dataset": dataset, "setting": rest}
     return {}
 
 
@@ -207,7 +195,7 @@ def _role_of(title: str, cells: Sequence[str], before: Sequence[Role]) -> Role:
         return "ignored"
     votes = Counter(filter(None, map(_field_of, cells)))
     about = title.lower().partition("(")[0]
-    named = next((role for word, role in _HEADINGS.items() if word in about), None)
+    named = next((role for words, role in _HEADINGS.items() if re.search(words, about)), None)
     voted = votes.most_common(1)[0][0] if votes and votes.most_common(1)[0][1] * 2 >= len(cells) else None
     role: Role = named or voted or "setting"  # type: ignore[assignment]
     return "setting" if role in before and role != "ignored" else role
@@ -272,8 +260,13 @@ def _usual(texts: Sequence[str], votes: Mapping[str, int], taken: set[str]) -> s
 
 
 def _metric(text: str) -> dict[str, str]:
-    target, metric = _METRICS.get(_key(text), ("", text))
+    target, metric = _known_metric(text) or ("", text)
     return {"metric": metric} | ({"target": target} if target else {})
+
+
+def _known_metric(text: str) -> tuple[str, str] | None:
+    """Return the target and the usual name of a metric, if it has one."""
+    return next((usual for names, usual in _METRICS.items() if re.fullmatch(names, _key(text))), None)
 
 
 def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str], paper: str) -> Reading:
@@ -384,7 +377,7 @@ def _usual_names(named: Mapping[str, str]) -> dict[str, str]:
         given["target"] = AVERAGE
     if "metric" in given:
         given |= _metric(given["metric"])
-    elif _key(given.get("target", "")) in _METRICS:
+    elif _known_metric(given.get("target", "")):
         given |= _metric(given["target"])
     return given
 
