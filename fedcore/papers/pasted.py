@@ -3,14 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers import grids, library
 from fedcore.papers.grids import EMPTY, NUMBER, Grid
-from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, load, values_from
+from fedcore.papers.published import COLUMNS, PublishedValue, load, values_from
 from fedcore.results.statistics import group_by
 
 Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "spread", "ignored"]
@@ -282,7 +282,7 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
         return Reading(values_from(text, paper, "the table"), {}, every, grid.notes)
     _check(columns)
     labels = group_by([i for i, c in enumerate(columns) if c.role in NAMING], lambda i: columns[i].role)
-    found: dict[tuple[int, int], PublishedValue] = {}
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
     places: dict[tuple[str, ...], str] = {}
     dropped = [*grid.notes]
     dropped += [
@@ -309,24 +309,20 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
             where = f"{nth}, column '{grid.titles[i]}'"
             number_of = NUMBER.fullmatch(line[i])
             if number_of is None or _GROUPED.search(line[i]):
-                why = (
-                    "is not a number"
-                    if number_of is None
-                    else "may have thousands or decimals after its comma"
-                )
+                why = "may have thousands or decimals after its comma" if number_of else "is not a number"
                 dropped.append(f"{where}: {line[i]!r:.40} {why}; write 83.21 or 83.21 ± 0.14")
                 continue
             names = {**common, **column.names, **_usual_names(named)}
             if setting := ", ".join(filter(None, (named.get("setting"), column.names.get("setting")))):
                 names["setting"] = setting
-            value = _value(names, paper, number_of)
-            if not value.method:
+            if not names.get("method"):
                 raise FedLensError(f"{nth}: the method is empty; write it into every line", "table")
-            if columns[i + 1 : i + 2] and columns[i + 1].role == "spread" and NUMBER.fullmatch(line[i + 1]):
-                printed = line[i + 1].replace(",", ".")
-                decimals = ((value.decimals or (0, 0))[0], decimals_of(printed))
-                value = replace(value, std=float(printed), decimals=decimals)
-            place = value.line[:-2]
+            mean, spread = number_of["value"], number_of["std"]
+            if columns[i + 1 : i + 2] and columns[i + 1].role == "spread":
+                behind = NUMBER.fullmatch(line[i + 1])
+                spread = behind["value"] if behind else spread
+            given = {"target": AVERAGE, "metric": "accuracy"} | {n: text for n, text in names.items() if text}
+            place = tuple(given.get(name, "") for name in COLUMNS[:-2])
             if place in places:
                 raise FedLensError(
                     f"{where}: the same method, data set, target and metric as in {places[place]}; give one "
@@ -334,14 +330,15 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
                     "table",
                 )
             places[place] = where
-            found[number, i] = value
+            found[number, i] = (*place, mean.replace(",", "."), (spread or "").replace(",", "."))
         if not any(place[0] == number for place in found):
             dropped.append(f"{nth}, '{' '.join(filter(None, named.values()))}': no value")
     if not found:
         why = next((text for text in dropped if "; write" in text), "check what the columns hold")
         raise FedLensError(f"no cell holds a value: {why}", "columns")
     named_by = frozenset(i for at in labels.values() for i in at)
-    return Reading(tuple(found.values()), found, named_by, tuple(dropped))
+    read = values_from(library.csv_text([COLUMNS, *found.values()]), paper, "the table")
+    return Reading(read, dict(zip(found, read, strict=True)), named_by, tuple(dropped))
 
 
 def joined(readings: Sequence[Reading], paper: str) -> tuple[PublishedValue, ...]:
@@ -380,20 +377,3 @@ def _usual_names(named: Mapping[str, str]) -> dict[str, str]:
     elif _known_metric(given.get("target", "")):
         given |= _metric(given["target"])
     return given
-
-
-def _value(names: Mapping[str, str], paper: str, printed: re.Match[str]) -> PublishedValue:
-    mean, std = ((printed[part] or "").replace(",", ".") for part in ("value", "std"))
-    return PublishedValue(
-        paper,
-        names["table"],
-        names.get("dataset", ""),
-        names.get("setting", ""),
-        names.get("backbone", ""),
-        names.get("method", ""),
-        names.get("target") or AVERAGE,
-        names.get("metric") or "accuracy",
-        float(mean),
-        float(std) if std else None,
-        (decimals_of(mean), decimals_of(std)),
-    )
