@@ -299,15 +299,10 @@ def _delimited(lines: Sequence[str], marks: Counter[str], is_name: Callable[[str
     separator = next(
         (s for s in "\t;," if s in first and sum(s in line for line in lines) * 2 > len(lines)), ""
     )
-    if separator in (",", ";"):
-        try:
-            rows = list(csv.reader(lines, delimiter=separator))
-        except csv.Error as error:
-            raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
-    else:
-        rows = (
-            [line.rstrip("\r\n").split(separator) for line in lines] if separator else _spaced(lines, is_name)
-        )
+    try:
+        rows = list(csv.reader(lines, delimiter=separator)) if separator else _spaced(lines, is_name)
+    except csv.Error as error:
+        raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise FedLensError(
