@@ -5,10 +5,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from html.parser import HTMLParser
+from dataclasses import dataclass, replace
 from typing import Any
 
+import lxml.html
+from markdown_it import MarkdownIt
 from pylatexenc import latex2text, latexwalker, macrospec
 
 from fedcore.base.errors import FedLensError
@@ -25,11 +26,10 @@ _GAIN = re.compile(
     rf"| [-+]{_ONE}%?| ?[{_ARROWS}] ?[-+]?{_ONE}%?)"
 )
 _SYMBOLS = re.compile(f"[†‡§¶\N{ASTERISK OPERATOR}⋆★☆♠♣♦♥◇{_ARROWS}]")
-_BREAK = "\x03"
+_BREAK = "\N{LINE SEPARATOR}"
 """Between the lines of a cell."""
-_OPEN, _CLOSE = "\x01", "\x02"
-"""Around what stands below or above the line, behind ``_`` or ``^``."""
-_SCRIPT = re.compile(f"([_^])(?:{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|(\\S))")
+_SCRIPT = re.compile(r"([_^])(?:\{([^{}]*)\}|(\S))")
+"""What stands below or above the line, as LaTeX writes it."""
 _TAKEN_OFF = {
     "footnote marks": _SYMBOLS,
     "citations": re.compile(r" ?\[\d+(?:, ?\d+)*\]$"),
@@ -43,6 +43,9 @@ _DEFINITION = re.compile(
     rf"(?:\[([^\]]*)\])?((?:#\d)*)\s*({_BRACES})"
 )
 """Definition of a command: name, number of arguments, default of the first, arguments of ``def``, body."""
+_SCRIPTS = {"sub": "_{", "sup": "^{"}
+_HTML_MARKS = {"b": "bold", "strong": "bold", "u": "underline", "ins": "underline"}
+_MARKDOWN = MarkdownIt("commonmark").disable("escape")  # LaTeX has backslashes of its own
 _TABULAR = {"tabular": "[{", "tabular*": "{[{", "tabularx": "{[{", "tabulary": "{[{", "longtable": "[{"}
 """Environments that are tables, with the form of their arguments."""
 
@@ -101,7 +104,8 @@ def read(text: str, is_name: Callable[[str], bool]) -> list[Grid]:
     latex = re.search(r"(?<!\\)&", text) and re.search(r"\\\\|\\[a-z]+rule|\\hline", text)
     if latex:
         try:
-            found, comments = _Latex(marks).tables(text)
+            reader = _Latex(marks)
+            found, comments = reader.tables(text), reader.comments
         except RecursionError:
             raise FedLensError("the LaTeX has too many braces within braces; simplify it", "table") from None
     elif "<tr" in text.lower() or sum("|" in line for line in lines) > 1:
@@ -147,11 +151,13 @@ def _stacked(cells: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[" ".join(parts) for parts in cells]]
 
 
-def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
+def _parts(table: _Found, source: int, notes: Sequence[str]) -> list[Grid]:
     """Divide a table at headings between its lines, and give each line the title of its section."""
     lines = [line for line in table.lines if any(line)]
     starts = [0, *(i for i in range(1, len(lines)) if _is_heading(lines, i))]
     starts = [i for i in starts if i - 1 not in starts]
+    found: list[Grid] = []
+    left: list[str] = []
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         part = lines[start:end]
         heads = table.heads if start == 0 else 1
@@ -169,7 +175,9 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
             else:
                 titles, following = [*titles[: max(len(titles) - len(following), 0)], *following], []
                 body.append([", ".join(titles), *line])
-        left = [f"line without values: {title}" for title in following]
+        if not body:
+            following = [" ".join(dict.fromkeys(filter(None, line))) for line in part]
+        left += [f"line without values: {title}" for title in following]
         if body and len(part[0]) > 1:
             first = 0 if any(line[0] for line in body) else 1
             named_heads = [["", *line][first:] for line in part[:heads]]
@@ -177,7 +185,8 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> Iterator[Grid]:
                 for i in range(2, len(upper)):
                     upper[i] = upper[i] or (upper[i - 1] if lower[i] else "")
             cells = tuple(tuple(line[first:]) for line in body)
-            yield Grid(source, table.caption, tuple(map(tuple, named_heads)), cells, (*notes, *left))
+            found.append(Grid(source, table.caption, tuple(map(tuple, named_heads)), cells, ()))
+    return [replace(grid, notes=(*notes, *left)) for grid in found]
 
 
 def _is_heading(lines: Sequence[Sequence[str]], i: int) -> bool:
@@ -207,9 +216,11 @@ def _clean(text: str, marks: Counter[str]) -> str:
         return match[1] + inner
 
     text = text.replace("\N{MINUS SIGN}", "-")
-    before = ""
+    before = "" if "{" in text or "^" in text else text
     while before != text:
-        before, text = text, _SCRIPT.sub(script, text) if _OPEN in text or "^" in text else text
+        before = text
+        text = re.sub(r"(?<![_^])\{([^{}]*)\}", r"\1", text.replace("}{", "} {"))
+        text = _SCRIPT.sub(script, text)
     text = re.sub(r"(?<=[\d%]) *(?:\+/-|\+-|±) *(?=[\d.])", " ± ", " ".join(text.split()))
     if gain := _GAIN.fullmatch(text):
         marks["gains"] += 1
@@ -223,79 +234,41 @@ def _clean(text: str, marks: Counter[str]) -> str:
     return bare
 
 
-class _Html(HTMLParser):
-    """Collects the rows of tables, or the text of a cell; the ends of cells need not be written."""
-
-    def __init__(self, marks: Counter[str]) -> None:
-        super().__init__()
-        self.marks = marks
-        self.tables: list[list[list[SourceCell]]] = []
-        self.heads: list[int] = []
-        self.spans: tuple[int, int] | None = None
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("table", "tr", "td", "th"):
-            self.end_cell()
-        if tag == "table":
-            self.tables.append([])
-            self.heads.append(0)
-        elif tag == "tr" and self.tables:
-            self.tables[-1].append([])
-        elif tag in ("td", "th") and self.tables and self.tables[-1]:
-            given = dict(attrs)
-            sizes = (given.get(name) or "1" for name in ("colspan", "rowspan"))
-            columns, rows = (int(size) if size.isdigit() else 1 for size in sizes)
-            self.text, self.spans = "", (min(columns, 200) or 1, min(rows, LARGEST) or 1)
-            if tag == "th" and self.tables[-1][-1]:  # not the name of a line
-                self.heads[-1] = len(self.tables[-1])
-        elif tag in ("sub", "sup"):
-            self.text += {"sub": "_", "sup": "^"}[tag] + _OPEN
-        elif tag == "br":
-            self.text += _BREAK
-        elif mark := {"b": "bold", "strong": "bold", "u": "underline", "ins": "underline"}.get(tag):
-            self.marks[mark] += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("table", "tr", "td", "th"):
-            self.end_cell()
-        elif tag in ("sub", "sup"):
-            self.text += _CLOSE
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def end_cell(self) -> None:
-        if self.spans is not None:
-            self.tables[-1][-1].append(SourceCell(_inline(self.text, self.marks, html=False), *self.spans))
-        self.spans = None
+def _html(text: str, marks: Counter[str]) -> Iterator[_Found]:
+    """Yield the tables of a page; the ends of cells need not be written."""
+    page = lxml.html.fromstring(f"<div>{text}</div>".encode(), parser=lxml.html.HTMLParser(encoding="utf-8"))
+    for table in page.iter("table"):
+        lines = [line.xpath("./td|./th") for line in table.iter("tr")]
+        heads = [i for i, line in enumerate(lines, start=1) if any(cell.tag == "th" for cell in line[1:])]
+        rows = [[_html_cell(cell, marks) for cell in line] for line in lines]
+        yield _Found(_filled(rows, has_empty=False), heads=max(heads, default=1))
 
 
-def _html(text: str, marks: Counter[str]) -> list[_Found]:
-    reader = _Html(marks)
-    reader.feed(text if "<tr" in text.lower() else "")
-    return [
-        _Found(_filled(rows, has_empty=False), heads=max(heads, 1))
-        for rows, heads in zip(reader.tables, reader.heads, strict=True)
-    ]
+def _html_cell(cell: Any, marks: Counter[str]) -> SourceCell:
+    sizes = (cell.get(name) or "1" for name in ("colspan", "rowspan"))
+    columns, rows = (int(size) if size.isdigit() else 1 for size in sizes)
+    for part in cell.iter(*_SCRIPTS, *_HTML_MARKS, "br"):
+        if part.tag == "br":
+            part.tail = _BREAK + (part.tail or "")
+        elif part.tag in _SCRIPTS:
+            part.text = _SCRIPTS[part.tag] + (part.text or "")
+            part.tail = "}" + (part.tail or "")
+        else:
+            marks[_HTML_MARKS[part.tag]] += 1
+    lines = (_plain(line, marks) for line in cell.text_content().split(_BREAK))
+    return SourceCell(_BREAK.join(lines), min(columns, 200) or 1, min(rows, LARGEST) or 1)
 
 
-def _inline(text: str, marks: Counter[str], html: bool = True) -> str:
+def _inline(text: str, marks: Counter[str]) -> str:
     """Return the text of a cell in Markdown, which may contain HTML and LaTeX."""
-    text = re.sub(r"!?\[([^\]]*)\]\([^)\s]*\)", r"\1", text)
-    text, bold = re.subn(r"\*\*(?=\S)(.+?)\*\*|__(?=\S)(.+?)__", lambda m: m[1] or m[2], text)
-    marks["bold"] += bold
-    text = re.sub(r"(?<![\w*])([*_])(?=\S)([^*_]+)\1(?![\w*])|`([^`]*)`", lambda m: m[2] or m[3] or "", text)
-    if html and re.search(r"<\w|&#?\w+;", text):
-        reader = _Html(marks)
-        reader.feed(text)
-        reader.close()
-        return _BREAK.join(_inline(part, marks, html=False) for part in reader.text.split(_BREAK))
-    if _BREAK in text:
-        return _BREAK.join(_inline(part, marks, html=False) for part in text.split(_BREAK))
-    if "$" in text or "\\" in text:
-        return _Latex(marks).cell(text)
-    return _clean(text, marks)
+    if not re.search(r"[*_`\[<&]", text):
+        return _plain(text, marks)
+    cell = lxml.html.fragment_fromstring(_MARKDOWN.renderInline(text), create_parent="td")
+    return _html_cell(cell, marks).text
+
+
+def _plain(text: str, marks: Counter[str]) -> str:
+    return _Latex(marks).cell(text) if "$" in text or "\\" in text else _clean(text, marks)
 
 
 def _markdown(text: str, marks: Counter[str]) -> list[_Found]:
@@ -326,15 +299,10 @@ def _delimited(lines: Sequence[str], marks: Counter[str], is_name: Callable[[str
     separator = next(
         (s for s in "\t;," if s in first and sum(s in line for line in lines) * 2 > len(lines)), ""
     )
-    if separator in (",", ";"):
-        try:
-            rows = list(csv.reader(lines, delimiter=separator))
-        except csv.Error as error:
-            raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
-    else:
-        rows = (
-            [line.rstrip("\r\n").split(separator) for line in lines] if separator else _spaced(lines, is_name)
-        )
+    try:
+        rows = list(csv.reader(lines, delimiter=separator)) if separator else _spaced(lines, is_name)
+    except csv.Error as error:
+        raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise FedLensError(
@@ -396,37 +364,35 @@ def _joined(words: list[str], most: int, is_name: Callable[[str], bool]) -> list
     return words
 
 
-_SHOWN: dict[str, tuple[str, int | None]] = {
-    name: (form, shown)
-    for form, shown, names in (
-        ("{", 0, "textbf mathbf bm boldsymbol underline uline ul textit emph mbox text textrm textsc textsf"),
-        ("{", 0, "texttt mathrm mathit mathsf ensuremath fbox hbox num textsuperscript textsubscript"),
-        ("*[{", 2, "makecell thead shortstack"),
-        ("[{{", 2, "textcolor rotatebox parbox"),
-        ("{{", 1, "colorbox"),
-        ("{[{", 2, "scalebox"),
-        ("*{{{", 3, "resizebox"),
-        ("{[[{", 3, "raisebox"),
-        ("{{{", 2, "multicolumn"),
-        ("[{[{[{", 5, "multirow"),
-        ("[{", 1, "subfloat"),
-        ("*[{", None, "caption"),
-        ("*[[{", None, "cite citep citet citealp"),
-        ("[{", None, "cellcolor color columncolor rowcolor"),
-        (
-            "{",
-            None,
-            "label vspace hspace phantom hphantom vphantom noalign arrayrulecolor cline hhline Xhline",
-        ),
-        ("{", None, "fontsize footnote tablefootnote tnote"),
-        ("[", None, "addlinespace footnotemark"),
-        ("{{", None, "setlength"),
-        ("{{{", None, "specialrule"),
-        ("[{{", None, "rule"),
-    )
-    for name in names.split()
-}
-"""Command -> the form of its arguments, and the position of the one that is printed in the table."""
+_COMMANDS = (
+    ("{", "%s", "bm boldsymbol mathbf mathit mathsf uline ul fbox hbox num"),
+    ("{", "^{%s}", "textsuperscript"),
+    ("{", "_{%s}", "textsubscript"),
+    ("*[{", "%(3)s", "makecell thead shortstack"),
+    ("[{{", "%(3)s", "rotatebox parbox"),
+    ("{[{", "%(3)s", "scalebox"),
+    ("*{{{", "%(4)s", "resizebox"),
+    ("{[[{", "%(4)s", "raisebox"),
+    ("{{{", "%(3)s", "multicolumn"),
+    ("[{[{[{", "%(6)s", "multirow"),
+    ("[{", "%(2)s", "subfloat"),
+    ("", "‡", "ddagger ddag spadesuit clubsuit bigstar"),
+    ("", "✓", "checkmark cmark"),
+    ("", "✗", "xmark"),
+    ("*[{", "", "caption"),
+    ("*[[{", "", "cite citep citet citealp"),
+    ("[{", "", "cellcolor color columncolor rowcolor footnote"),
+    ("{", "", "phantom noalign arrayrulecolor cline hhline Xhline fontsize tablefootnote tnote"),
+    ("[", "", "addlinespace footnotemark"),
+    ("{{{", "", "specialrule"),
+    ("[{{", "", "rule"),
+    ("", "", "bf bfseries it itshape em rm rmfamily sf sffamily tt ttfamily sc scshape mdseries upshape"),
+    ("", "", "normalfont tiny scriptsize footnotesize normalsize small large Large centering raggedright"),
+    ("", "", "arraybackslash xspace enspace strut noindent hline toprule midrule bottomrule hfill left"),
+    ("", "", "right big Big endhead endfoot endfirsthead endlasthead endlastfoot displaystyle textstyle"),
+    ("", "", "scriptstyle linewidth textwidth columnwidth"),
+)
+"""Form of the arguments, what is printed, and the commands that pylatexenc does not know so."""
 _MARKS = {
     **dict.fromkeys(("textbf", "mathbf", "bm", "boldsymbol", "bf", "bfseries"), "bold"),
     **dict.fromkeys(("underline", "uline", "ul"), "underline"),
@@ -434,82 +400,71 @@ _MARKS = {
     **dict.fromkeys(("cellcolor", "color", "textcolor", "colorbox", "rowcolor"), "colours"),
     **dict.fromkeys(("footnote", "tablefootnote", "tnote", "footnotemark"), "footnote marks"),
 }
-_SYMBOL_MACROS = {
-    **dict.fromkeys(("ddagger", "ddag", "dag", "spadesuit", "clubsuit", "bigstar"), "‡"),
-    "checkmark": "✓",
-    "cmark": "✓",
-    "xmark": "✗",
-    "\\": " ",
-    "tabularnewline": " ",
-    "cr": " ",
-}
-_DECLARATIONS = re.compile(
-    "bf(series)?|it(shape)?|em|rm(family)?|sf(family)?|tt(family)?|sc(shape)?|mdseries|upshape|normalfont|tiny|"
-    "(script|footnote|normal)size|small|[lL]arge|centering|raggedright|arraybackslash|(x|en)space|strut|noindent|"
-    "(h|top|mid|bottom)(line|rule)|end(first|last)?(head|foot)|hfill|left|right|[bB]ig|"
-    "(display|text|script)style|(line|text|column)width"
-)
-"""Commands that change how something looks."""
 
 
-class _Latex:
-    """Reads LaTeX with the commands that it defines itself."""
+class _Latex(latex2text.LatexNodes2Text):  # type: ignore[misc]  # it has no types
+    """Prints LaTeX with the commands that it defines itself, and collects its tables.
+
+    Attributes:
+        comments: lines of cells that are commented out.
+    """
 
     def __init__(self, marks: Counter[str]) -> None:
+        texts = [
+            latex2text.MacroTextSpec(name, printed, discard=not printed)
+            for _, printed, names in _COMMANDS
+            for name in names.split()
+        ]
+        context = latex2text.get_default_latex_context_db()
+        specials = [latex2text.SpecialsTextSpec("&", "&")]
+        context.add_context_category("tables", macros=texts, specials=specials, prepend=True)
+        super().__init__(context, math_mode="text", keep_braced_groups=True, keep_braced_groups_minlen=0)
         self.marks = marks
         self.macros: dict[str, tuple[int, str, str]] = {}
         self.depth = 0
         self.comments: list[str] = []
-        self.plain = latex2text.LatexNodes2Text(math_mode="text")
+        self.found: list[_Found] = []
+        self.caption = ""
+        self.in_cell = False
+        self.columns = self.rows = 1
 
     def nodes(self, text: str) -> list[Any]:
-        context = latexwalker.get_default_latex_context_db()
-        macros = [macrospec.MacroSpec(name, form) for name, (form, _) in _SHOWN.items()]
+        self.known = latexwalker.get_default_latex_context_db()
+        macros = [macrospec.MacroSpec(name, form) for form, _, names in _COMMANDS for name in names.split()]
         macros += [
             macrospec.std_macro(name, bool(default), count)
             for name, (count, default, _) in self.macros.items()
         ]
         tables = [macrospec.EnvironmentSpec(name, form) for name, form in _TABULAR.items()]
-        context.add_context_category("tables", macros=macros, environments=tables, prepend=True)
-        walker = latexwalker.LatexWalker(text, latex_context=context, tolerant_parsing=True)
+        self.known.add_context_category("tables", macros=macros, environments=tables, prepend=True)
+        walker = latexwalker.LatexWalker(text, latex_context=self.known, tolerant_parsing=True)
         try:
             return list(walker.get_latex_nodes()[0])
         except latexwalker.LatexWalkerError as error:
             raise FedLensError(f"the LaTeX cannot be read: {error}; complete it", "table") from error
 
     def cell(self, text: str) -> str:
-        return _clean(self.text(self.nodes(text)), self.marks)
+        return self.spanning(self.nodes(text)).text
 
-    def tables(self, text: str) -> tuple[list[_Found], list[str]]:
-        """Return the tables of a source, and its lines of cells that are commented out."""
+    def tables(self, text: str) -> list[_Found]:
+        """Return the tables of a source."""
         text = re.sub(r"\\cmidrule *(\([^)]*\))? *\{[^}]*\}", "", text)
         for name, count, default, numbered, body in _DEFINITION.findall(text):
             self.macros[name] = int(count or len(numbered) // 2), default, body
         text = _DEFINITION.sub("", text)
-        found = list(self.collected(self.nodes(text), ""))
-        if not found:
+        self.nodelist_to_text(self.nodes(text))
+        if not self.found:
             body = re.sub(r"\\(begin|end)\{(table|tabular)[*xy]?\}(\[[^\]]*\])?", "", text)
-            found = list(self.collected(self.nodes(f"\\begin{{tabular}}{{}}{body}\\end{{tabular}}"), ""))
-        return found, self.comments
+            self.nodelist_to_text(self.nodes(f"\\begin{{tabular}}{{}}{body}\\end{{tabular}}"))
+        return self.found
 
-    def collected(self, nodes: Sequence[Any], caption: str) -> Iterator[_Found]:
-        for node in nodes:
-            name = getattr(node, "environmentname", "")
-            if name in _TABULAR:
-                yield self.table(node, caption)
-            elif arguments := getattr(getattr(node, "nodeargd", None), "argnlist", None):
-                inner = self.text([arguments[0]]) if getattr(node, "macroname", "") == "subfloat" else caption
-                yield from self.collected([a for a in arguments if a is not None], inner)
-            if name not in _TABULAR and (inside := getattr(node, "nodelist", None)):
-                own = [a for a in inside if getattr(a, "macroname", "") == "caption"]
-                yield from self.collected(
-                    inside, self.cell_of(own[0].nodeargd.argnlist[-1:]) if own else caption
-                )
-
-    def cell_of(self, nodes: Sequence[Any]) -> str:
-        return _clean(self.text(nodes), self.marks)
-
-    def table(self, node: Any, caption: str) -> _Found:
+    def environment_node_to_text(self, node: Any) -> str:
+        if self.in_cell or node.environmentname not in _TABULAR:
+            before, self.caption = len(self.found), ""
+            printed: str = super().environment_node_to_text(node)
+            for table in self.found[before:]:
+                table.caption = table.caption or self.caption
+            return printed
         rows: list[list[list[Any]]] = [[[]]]
         heads = 0
         for part in node.nodelist:
@@ -525,46 +480,35 @@ class _Latex:
             else:
                 rows[-1][-1].append(part)
         lines = _filled([[self.spanning(cell) for cell in row] for row in rows], has_empty=True)
-        return _Found(lines, caption, heads if 0 < heads <= 3 and heads < len(lines) - 1 else 1)
+        self.found.append(_Found(lines, heads=heads if 0 < heads <= 3 and heads < len(lines) - 1 else 1))
+        return ""
 
     def spanning(self, nodes: Sequence[Any]) -> SourceCell:
         """Return a cell with the places that it spans."""
-        columns = rows = 1
-        inner = list(nodes)
-        while span := next(
-            (n for n in inner if getattr(n, "macroname", "") in ("multicolumn", "multirow")), None
-        ):
-            arguments = span.nodeargd.argnlist
-            size = self.text(arguments[:1] if span.macroname == "multicolumn" else arguments[1:2]).strip()
-            count = int(size) if re.fullmatch(r"-?\d{1,3}", size) and int(size) else 1
-            if span.macroname == "multicolumn":
-                columns = abs(count)
-            else:
-                rows = count
-            content = getattr(arguments[-1], "nodelist", None) or arguments[-1:]
-            inner = [*inner[: inner.index(span)], *content, *inner[inner.index(span) + 1 :]]
-        return SourceCell(self.cell_of(inner), columns, rows)
+        self.in_cell, self.columns, self.rows = True, 1, 1
+        text = _clean(self.nodelist_to_text(nodes), self.marks)
+        self.in_cell = False
+        return SourceCell(text, abs(self.columns), self.rows)
 
-    def text(self, nodes: Sequence[Any]) -> str:
-        """Return what is printed."""
-        out = ""
-        for node, following in zip(nodes, [*nodes[1:], None], strict=False):
-            if node is None or node.isNodeType(latexwalker.LatexCommentNode):
-                continue
-            if node.isNodeType(latexwalker.LatexCharsNode):
-                out += node.chars
-            elif node.isNodeType(latexwalker.LatexGroupNode):
-                inner = self.text(node.nodelist)
-                if out[-1:].isdigit() and inner[:1].isdigit():
-                    out += " "  # two arguments of a command that is not known
-                out += f"{_OPEN}{inner}{_CLOSE}" if out[-1:] in ("_", "^") else inner
-            elif node.isNodeType(latexwalker.LatexMacroNode):
-                out += self.macro(node, following)
-            elif getattr(node, "nodelist", None) is not None:
-                out += self.text(node.nodelist)
-            else:
-                out += "&" if node.specials_chars == "&" else self.plain.nodelist_to_text([node])
-        return out
+    def macro_node_to_text(self, node: Any) -> str:
+        name = node.macroname
+        arguments = node.nodeargd.argnlist if node.nodeargd else []
+        if name == "caption":
+            self.caption = self.spanning(arguments[-1:]).text
+        elif self.in_cell and name in _MARKS:
+            self.marks[_MARKS[name]] += 1
+        if name in self.macros:
+            return self.own(name, arguments)
+        printed: str = super().macro_node_to_text(node)
+        if name in ("multicolumn", "multirow"):
+            size = self.node_arg_to_text(node, name == "multirow").strip()
+            count = int(size) if re.fullmatch(r"-?\d{1,3}", size) and int(size) else 1
+            setattr(self, "columns" if name == "multicolumn" else "rows", count)
+        if not printed and self.in_cell and self.known.get_macro_spec(name) is None:
+            self.marks[f"\\{name}, which the text does not define"] += 1
+            is_before_group = node.parsing_state.s[node.pos + node.len :].startswith("{")
+            return "" if is_before_group else name
+        return printed + (" " if node.macro_post_space and printed.isalnum() else "")
 
     def own(self, name: str, arguments: Sequence[Any]) -> str:
         """Return what a command that the text defines prints."""
@@ -574,31 +518,6 @@ class _Latex:
         if self.depth > 20:
             raise FedLensError(f"the command \\{name} stands for itself; replace it by its text", "table")
         self.depth += 1
-        printed = self.text(self.nodes(body))
+        printed: str = self.nodelist_to_text(self.nodes(body))
         self.depth -= 1
         return printed
-
-    def macro(self, node: Any, following: Any) -> str:
-        name = node.macroname
-        if mark := _MARKS.get(name):
-            self.marks[mark] += 1
-        if name in _SYMBOL_MACROS:
-            return _SYMBOL_MACROS[name]
-        arguments = node.nodeargd.argnlist if node.nodeargd else []
-        if name in self.macros:
-            return self.own(name, arguments)
-        if name in ("textsuperscript", "textsubscript"):
-            return ("^" if name == "textsuperscript" else "_") + _OPEN + self.text(arguments) + _CLOSE
-        if name in _SHOWN:
-            shown = _SHOWN[name][1]
-            return "" if shown is None else self.text(arguments[shown : shown + 1])
-        if _DECLARATIONS.fullmatch(name):
-            return ""
-        printed: str = self.plain.nodelist_to_text([node])
-        if printed:
-            return printed + (" " if node.macro_post_space and printed.isalnum() else "")
-        known = latexwalker.get_default_latex_context_db().get_macro_spec(name)
-        if known is None:
-            self.marks[f"\\{name}, which the text does not define"] += 1
-            return "" if getattr(following, "nodelist", None) is not None else name
-        return ""

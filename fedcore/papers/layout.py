@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers import library
@@ -244,60 +243,46 @@ def table_latex(table: PrintedTable, by_value: Mapping[PublishedValue, TableCell
     A cell has three lines: as printed; ours as mean, sample standard deviation and number of seeds; the
     difference. A rehearsed value is in italics and has no difference.
     """
-    lines = [r"% needs \usepackage{booktabs}"]
-    for number, panel in enumerate(table.panels, 1):
-        lines += _latex_panel(table, panel, number, by_value)
-    return "\n".join([*lines, ""])
+    panels = [_latex_panel(table, panel, number, by_value) for number, panel in enumerate(table.panels, 1)]
+    return "\n".join([r"% needs \usepackage{booktabs}", *panels, ""])
 
 
 def _latex_panel(
     table: PrintedTable, panel: PrintedPanel, number: int, by_value: Mapping[PublishedValue, TableCell]
-) -> list[str]:
-    width = len(panel.rows[0].heads)
+) -> str:
+    import pandas as pd
+
     cells = [by_value[table.values[i]] for row in panel.rows for i in row.cells if i is not None]
     parts = (library.find(table.paper).title, table.title, panel.title)
     title = f"{tex(', '.join(filter(None, parts)))}: {tex(table.caption)}"
     ours = r" (mean $\pm$ sample standard deviation, number of seeds)"
     if any(c.status == "rehearsed" for c in cells):
         ours += r", \textit{in italics: a rehearsal with a miniature model, no evidence}"
-    lines = [
-        r"\begin{table}",
-        rf"  \caption{{{title}. Each cell: as printed; ours{ours}; difference.}}",
-        rf"  \label{{tab:{table.name}-{number}}}",
-        rf"  \begin{{tabular}}{{{'l' * width}{'c' * len(panel.columns)}}}",
-        r"    \toprule",
-        *_heads(panel, width),
-        r"    \midrule",
+    heads = [
+        # In braces, LaTeX does not take a bracket at the start of a row for an optional argument of the
+        # preceding line's end.
+        pd.MultiIndex.from_tuples([tuple(f"{{{tex(text)}}}" for text in heads) for heads in every])
+        for every in ([row.heads for row in panel.rows], panel.columns)
     ]
-    before: tuple[str, ...] = ()
-    for row in panel.rows:
-        # A heading that spans several rows is printed once. In braces, LaTeX does not take a bracket at the
-        # start of a row for an optional argument of the preceding line's end.
-        heads = [
-            "" if before[: i + 1] == row.heads[: i + 1] and i < width - 1 else f"{{{tex(head)}}}"
-            for i, head in enumerate(row.heads)
-        ]
-        before = row.heads
-        values = ["" if i is None else _latex_cell(by_value[table.values[i]]) for i in row.cells]
-        lines.append("    " + " & ".join([*heads, *values]) + r" \\")
-    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    frame = pd.DataFrame(
+        ["" if i is None else _latex_cell(by_value[table.values[i]]) for i in row.cells] for row in panel.rows
+    )
+    frame.index, frame.columns = (h if h.nlevels > 1 else h.get_level_values(0) for h in heads)
+    text = frame.style.to_latex(
+        column_format="l" * heads[0].nlevels + "c" * len(panel.columns),
+        hrules=True,
+        multirow_align="naive",
+        multicol_align="c",
+        caption=f"{title}. Each cell: as printed; ours{ours}; difference.",
+        label=f"tab:{table.name}-{number}",
+    )
     reasons = [(c.status, text) for c in cells if c.stat is not None for _, text in c.comparability.reasons]
-    for status, text in dict.fromkeys(reasons):
-        lines.append(rf"  \par\smallskip{{\footnotesize {_MARKS.get(status, '')} {tex(text)}}}")
-    return [*lines, r"\end{table}"]
-
-
-def _heads(panel: PrintedPanel, width: int) -> list[str]:
-    """Return a line for each level of column headings."""
-    lines = []
-    for level in range(len(panel.columns[0])):
-        cells = [""] * width
-        for heads, group in groupby(panel.columns, key=lambda column: column[: level + 1]):
-            span = len(list(group))
-            text = tex(heads[-1])
-            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{text}}}" if span > 1 else f"{{{text}}}")
-        lines.append("    " + " & ".join(cells) + r" \\")
-    return lines
+    below = [
+        rf"\par\smallskip{{\footnotesize {_MARKS.get(status, '')} {tex(reason)}}}"
+        for status, reason in dict.fromkeys(reasons)
+    ]
+    end = r"\end{table}"
+    return "\n".join([text.partition(end)[0].rstrip(), *below, end])
 
 
 def _latex_cell(cell: TableCell) -> str:

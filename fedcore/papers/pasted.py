@@ -3,14 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers import grids, library
 from fedcore.papers.grids import EMPTY, NUMBER, Grid
-from fedcore.papers.published import COLUMNS, PublishedValue, decimals_of, load, values_from
+from fedcore.papers.published import COLUMNS, PublishedValue, load, values_from
 from fedcore.results.statistics import group_by
 
 Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "spread", "ignored"]
@@ -31,34 +31,23 @@ AVERAGE = "avg"
 _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 """A comma that separates thousands in one country and decimals in another."""
 _HEADINGS: dict[str, Role] = {
-    "data": "dataset",
-    "partition": "setting",
-    "benchmark": "dataset",
-    "setting": "setting",
-    "backbone": "backbone",
-    "arch": "backbone",
-    "encoder": "backbone",
-    "domain": "target",
-    "classes": "target",
-    "metric": "metric",
-    **dict.fromkeys(("method", "algorithm", "approach", "strategy"), "method"),
-    **dict.fromkeys(
-        ("venue", "pub", "reference", "cite", "paper", "link", "config", "script", "year"), "ignored"
-    ),
-    **dict.fromkeys(("code", "log", "checkpoint", "download", "weights"), "ignored"),
+    r"data|benchmark": "dataset",
+    r"partition|setting": "setting",
+    r"backbone|arch|encoder": "backbone",
+    r"domain|classes": "target",
+    r"metric": "metric",
+    r"method|algorithm|approach|strategy": "method",
+    r"venue|pub|reference|cite|paper|link|config|script|year|code|log|checkpoint|download|weights": "ignored",
 }
-"""Word in the heading of a column of texts -> the role of the column."""
+"""Words in the heading of a column of texts -> the role of the column."""
 _NAMES = re.compile(r"model|name", re.I)
 """Heading of the methods where no other column is headed so."""
 _AVERAGES = ("avg", "average", "mean", "avgacc", "averageaccuracy", "overall")
-_METRICS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("base", "baseacc", "baseaccuracy", "baseclasses", "seen"), ("base", "base accuracy")),
-    **dict.fromkeys(("new", "newacc", "newaccuracy", "newclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("novel", "novelacc", "novelaccuracy", "novelclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("unseen", "unseenclasses"), ("new", "new accuracy")),
-    **dict.fromkeys(("h", "hm", "harmonicmean", "hmean"), (AVERAGE, "harmonic mean")),
-    **dict.fromkeys(("acc", "accuracy", "top1", "top1acc", "top1accuracy", "testacc"), ("", "accuracy")),
-    **dict.fromkeys(("testaccuracy", "acc1"), ("", "accuracy")),
+_METRICS = {
+    r"(base(acc|accuracy|classes)?|seen)": ("base", "base accuracy"),
+    r"((new|novel)(acc|accuracy|classes)?|unseen(classes)?)": ("new", "new accuracy"),
+    r"(h|hm|hmean|harmonicmean)": (AVERAGE, "harmonic mean"),
+    r"((top1|test)?(acc|accuracy)|top1|acc1)": ("", "accuracy"),
 }
 """Printed name of a metric, as ``_key`` writes it -> its target, if it has one, and its usual name."""
 _MEASURE = re.compile(
@@ -70,8 +59,7 @@ _SETTING = re.compile(r"[=αβμτε<>≤]|shot|iid|\bdir|client|round|%|^[-+]?\
 _BACKBONE = re.compile(r"vit|rn-?\d|resnet|[bl]/\d\d|convnext|swin|deit", re.I)
 _TRANSFER = re.compile(r"(\w+) ?(?:-|→|->|⇒) ?(\w+)")
 """Heading that names the domain that is trained on and the one that is tested on."""
-_MEASURED = re.compile(r"(.+?)[ (]+(?:zero-shot )?(?:acc\.?|accuracy|top-?1)[)% .]*(?:\(%\))?", re.I)
-"""Heading that names a data set and its accuracy."""
+_ACCURACY = re.compile(r"\(?(zero-shot )?(acc\.?|accuracy|top-?1)[)% .]*(\(%\))?", re.I)
 _GAIN = re.compile(r"Δ|↑|\bgains?\b|improvement|\bdelta\b", re.I)
 _PARAMETER = re.compile(
     r"(#|no\. of|num(ber|\.)? of|local|global|non-?iid)? ?(shots?|seeds?|(communication )?rounds?|epochs?|"
@@ -136,7 +124,7 @@ def _known() -> dict[str, set[str]]:
 def _field_of(text: str) -> str | None:
     """Return the field of a value that a heading or label names, if it tells."""
     key = _key(text)
-    if key in _METRICS:
+    if _known_metric(text):
         return "metric"
     if _is_average(text):
         return None
@@ -155,14 +143,14 @@ def _field_of(text: str) -> str | None:
 
 def _divided(text: str) -> dict[str, str]:
     """Return the fields of a heading that is a data set with its metric or setting, such as ``DTD Acc.``."""
-    measured = _MEASURED.fullmatch(text)
-    if measured and _key(measured[1]) in _known()["dataset"]:
-        return {"dataset": measured[1], "metric": "accuracy"}
     words = text.split()
     for i in range(len(words) - 1, 0, -1):
-        rest = " ".join(words[i:])
-        if _key(" ".join(words[:i])) in _known()["dataset"] and _SETTING.search(rest):
-            return {"dataset": " ".join(words[:i]), "setting": rest}
+        dataset, rest = " ".join(words[:i]), " ".join(words[i:])
+        if _key(dataset) in _known()["dataset"]:
+            if _ACCURACY.fullmatch(rest):
+                return {"dataset": dataset, "metric": "accuracy"}
+            if _SETTING.search(rest):
+                return {"dataset": dataset, "setting": rest}
     return {}
 
 
@@ -207,7 +195,7 @@ def _role_of(title: str, cells: Sequence[str], before: Sequence[Role]) -> Role:
         return "ignored"
     votes = Counter(filter(None, map(_field_of, cells)))
     about = title.lower().partition("(")[0]
-    named = next((role for word, role in _HEADINGS.items() if word in about), None)
+    named = next((role for words, role in _HEADINGS.items() if re.search(words, about)), None)
     voted = votes.most_common(1)[0][0] if votes and votes.most_common(1)[0][1] * 2 >= len(cells) else None
     role: Role = named or voted or "setting"  # type: ignore[assignment]
     return "setting" if role in before and role != "ignored" else role
@@ -272,8 +260,13 @@ def _usual(texts: Sequence[str], votes: Mapping[str, int], taken: set[str]) -> s
 
 
 def _metric(text: str) -> dict[str, str]:
-    target, metric = _METRICS.get(_key(text), ("", text))
+    target, metric = _known_metric(text) or ("", text)
     return {"metric": metric} | ({"target": target} if target else {})
+
+
+def _known_metric(text: str) -> tuple[str, str] | None:
+    """Return the target and the usual name of a metric, if it has one."""
+    return next((usual for names, usual in _METRICS.items() if re.fullmatch(names, _key(text))), None)
 
 
 def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str], paper: str) -> Reading:
@@ -289,7 +282,7 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
         return Reading(values_from(text, paper, "the table"), {}, every, grid.notes)
     _check(columns)
     labels = group_by([i for i, c in enumerate(columns) if c.role in NAMING], lambda i: columns[i].role)
-    found: dict[tuple[int, int], PublishedValue] = {}
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
     places: dict[tuple[str, ...], str] = {}
     dropped = [*grid.notes]
     dropped += [
@@ -316,24 +309,20 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
             where = f"{nth}, column '{grid.titles[i]}'"
             number_of = NUMBER.fullmatch(line[i])
             if number_of is None or _GROUPED.search(line[i]):
-                why = (
-                    "is not a number"
-                    if number_of is None
-                    else "may have thousands or decimals after its comma"
-                )
+                why = "may have thousands or decimals after its comma" if number_of else "is not a number"
                 dropped.append(f"{where}: {line[i]!r:.40} {why}; write 83.21 or 83.21 ± 0.14")
                 continue
             names = {**common, **column.names, **_usual_names(named)}
             if setting := ", ".join(filter(None, (named.get("setting"), column.names.get("setting")))):
                 names["setting"] = setting
-            value = _value(names, paper, number_of)
-            if not value.method:
+            if not names.get("method"):
                 raise FedLensError(f"{nth}: the method is empty; write it into every line", "table")
-            if columns[i + 1 : i + 2] and columns[i + 1].role == "spread" and NUMBER.fullmatch(line[i + 1]):
-                printed = line[i + 1].replace(",", ".")
-                decimals = ((value.decimals or (0, 0))[0], decimals_of(printed))
-                value = replace(value, std=float(printed), decimals=decimals)
-            place = value.line[:-2]
+            mean, spread = number_of["value"], number_of["std"]
+            if columns[i + 1 : i + 2] and columns[i + 1].role == "spread":
+                behind = NUMBER.fullmatch(line[i + 1])
+                spread = behind["value"] if behind else spread
+            given = {"target": AVERAGE, "metric": "accuracy"} | {n: text for n, text in names.items() if text}
+            place = tuple(given.get(name, "") for name in COLUMNS[:-2])
             if place in places:
                 raise FedLensError(
                     f"{where}: the same method, data set, target and metric as in {places[place]}; give one "
@@ -341,14 +330,15 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
                     "table",
                 )
             places[place] = where
-            found[number, i] = value
+            found[number, i] = (*place, mean.replace(",", "."), (spread or "").replace(",", "."))
         if not any(place[0] == number for place in found):
             dropped.append(f"{nth}, '{' '.join(filter(None, named.values()))}': no value")
     if not found:
         why = next((text for text in dropped if "; write" in text), "check what the columns hold")
         raise FedLensError(f"no cell holds a value: {why}", "columns")
     named_by = frozenset(i for at in labels.values() for i in at)
-    return Reading(tuple(found.values()), found, named_by, tuple(dropped))
+    read = values_from(library.csv_text([COLUMNS, *found.values()]), paper, "the table")
+    return Reading(read, dict(zip(found, read, strict=True)), named_by, tuple(dropped))
 
 
 def joined(readings: Sequence[Reading], paper: str) -> tuple[PublishedValue, ...]:
@@ -384,23 +374,6 @@ def _usual_names(named: Mapping[str, str]) -> dict[str, str]:
         given["target"] = AVERAGE
     if "metric" in given:
         given |= _metric(given["metric"])
-    elif _key(given.get("target", "")) in _METRICS:
+    elif _known_metric(given.get("target", "")):
         given |= _metric(given["target"])
     return given
-
-
-def _value(names: Mapping[str, str], paper: str, printed: re.Match[str]) -> PublishedValue:
-    mean, std = ((printed[part] or "").replace(",", ".") for part in ("value", "std"))
-    return PublishedValue(
-        paper,
-        names["table"],
-        names.get("dataset", ""),
-        names.get("setting", ""),
-        names.get("backbone", ""),
-        names.get("method", ""),
-        names.get("target") or AVERAGE,
-        names.get("metric") or "accuracy",
-        float(mean),
-        float(std) if std else None,
-        (decimals_of(mean), decimals_of(std)),
-    )

@@ -146,14 +146,15 @@ def closed() -> None:
     st.session_state.pop(OPEN, None)
 
 
-@markup.dialog("Fill the table", width="large", on_dismiss=closed)
 def open_dialog(table: PrintedTable, choice: str, rehearsal: bool) -> None:
-    """Show details of the cells of a click, and offer to queue their missing runs.
-
-    The cells are read again at each click, so that runs queued in another tab are not queued twice.
-    """
+    """Show details of the cells of a click, and offer to queue their missing runs."""
     title, cells_in = chosen_cells(table, choice)
-    st.subheader(markup.md(title), anchor=False)
+    dialog = markup.dialog(markup.md(title), width="large", on_dismiss=closed)
+    dialog(_draw_dialog)(cells_in, rehearsal)
+
+
+def _draw_dialog(cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
+    """Read the cells again at each click, so that runs queued in another tab are not queued twice."""
     snapshot = now(session.store(), rehearsal)
     cells = cells_in(snapshot)
     values = {cell.value for cell in cells}

@@ -238,6 +238,11 @@ def test_blocks_of_one_table_have_headings_of_their_own() -> None:
         ("EuroSAT", "new", "4.5"),
     ]
     assert [grid.source for grid in pasted.read(text)] == [0, 0]
+    (grid,) = pasted.read(text.replace(r"\midrule CoOp & 3.5 & 4.5 \\", ""))
+    assert [note for note in grid.notes if "without values" in note] == [
+        "line without values: EuroSAT",
+        "line without values: Base New",
+    ]
 
 
 def test_a_planted_wrong_mean_is_found_in_what_was_pasted(tmp_path, monkeypatch) -> None:

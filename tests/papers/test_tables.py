@@ -211,3 +211,6 @@ def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None
     columns = len(table.panels[0].rows[0].heads) + len(table.panels[0].columns)
     assert measured_line.replace(r"\&", "").count("&") == columns - 1
     assert all(line.count("{") == line.count("}") for line in text.splitlines())
+    assert text.splitlines()[6] == (
+        " &  & {FEMNIST} & {PACS} & {Office-Home} & {VLCS} & {TerraIncognita} " + r"\\"
+    )
