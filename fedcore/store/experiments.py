@@ -206,7 +206,7 @@ class Experiments(Queries):
         return experiments_json(self._file, ids)
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=10_000)  # a list that is longer would be parsed whole each time; 15 KB each
 def _read_config(text: str | bytes) -> Experiment:
     return Experiment.model_validate_json(text)
 

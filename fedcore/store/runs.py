@@ -447,7 +447,7 @@ def _config(run_id: int, text: str) -> RunConfig:
         return _read_config(text)
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=10_000)
 def _read_config(text: str) -> RunConfig:
     return RunConfig.model_validate_json(text)
 
