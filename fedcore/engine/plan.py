@@ -81,7 +81,7 @@ class Plan:
 
     Attributes:
         runs: the runs to queue, each with its method's defaults resolved.
-        images: fingerprints of the images that each run reads: its own, then those that it is only tested on.
+        images: identity of the images that each run reads: its own, then those that it is only tested on.
         warnings: remarks on unusual settings that can run.
         encodings: the files of encoded images that the runs read, cached or not.
         later: runs that are queued when those of a search have ended, as far as they are known: draws whose
@@ -98,7 +98,7 @@ class Plan:
     encodings: tuple[EncodingFile, ...] = ()
     later: tuple[RunConfig, ...] = ()
     spaces: tuple[str, ...] = ()
-    images: tuple[tuple[str, ...], ...] = ()
+    images: tuple[str, ...] = ()
 
     @property
     def all_runs(self) -> tuple[RunConfig, ...]:
@@ -145,7 +145,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
     runs: list[RunConfig] = []
-    fingerprints: list[tuple[str, ...]] = []
+    read_by: list[str] = []
     inputs: dict[str, RunInputs] = {}
     warnings: list[str] = []
     for draft, variant in zip(expand(searched, images.domains), itertools.cycle(variants)):
@@ -158,7 +158,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 others = prepare_transfer(draft, context, read)
             except NotPrepared as error:  # pages offer the check of the run's own data only
                 raise FedLensError(str(error), "transfer") from error
-            fingerprints.append((prepared.fingerprint, *(o.images.fingerprint for o in others)))
+            read_by.append(" ".join([prepared.identity, *(o.images.identity for o in others)]))
         except FedLensError as error:
             raise variant.located(error) from error
         if draft.method.draw in (None, 1):  # the method as written has the warnings
@@ -179,7 +179,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         warnings=(*left_out, *filter(None, worth), *of_experiment, *dict.fromkeys(warnings), *of_storage),
         encodings=tuple(dict.fromkeys(file for _, file in read_by_runs)),
         later=_later_runs(experiment, runs),
-        images=tuple(fingerprints),
+        images=tuple(read_by),
         spaces=tuple(
             tuning.space_text(entry, tuning.space_of(experiment, i))
             for i, entry in enumerate(experiment.methods if experiment.tuning else ())

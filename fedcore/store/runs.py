@@ -217,27 +217,25 @@ class Runs(Queries):
                     raise
         return configs
 
-    def twins(
-        self, configs: Sequence[RunConfig], images: Sequence[tuple[str, ...]], code: str
-    ) -> dict[int, int]:
+    def twins(self, configs: Sequence[RunConfig], images: Sequence[str], code: str) -> dict[int, int]:
         """Return the finished run that each config would repeat, by its position.
 
         Args:
-            images: fingerprints of what each config would read now, as a plan has them.
+            images: identity of what each config would read now, as a plan has it.
             code: digest of the code of FedLens that would train, as a run's environment has it.
         """
         rows = self._file.rows(
             f"""
-            SELECT id, group_hash, seed, held_out, config, environment ->> 'pixels' AS pixels,
-            environment ->> 'transfer' AS transfer FROM runs
+            SELECT id, group_hash, seed, held_out, config,
+            (environment ->> 'data') || ' ' || (environment ->> 'pixels')
+            || coalesce(' ' || (environment ->> 'transfer'), '') AS read FROM runs
             WHERE status='done' AND {TRAINED_HERE} AND environment ->> 'code'=:code ORDER BY id
             """,
             {"code": code},
         )
         done = {}
         for row in rows:  # of repeats, the newest stays
-            read = (row["pixels"], *(row["transfer"] or "").split()[1::2])
-            done[row["group_hash"], row["seed"], row["held_out"], read] = row["id"], row["config"]
+            done[row["group_hash"], row["seed"], row["held_out"], row["read"]] = row["id"], row["config"]
         found = {}
         for position, (config, read) in enumerate(zip(configs, images, strict=True)):
             run_id, text = done.get((group_hash(config), config.seed, config.held_out, read), (None, ""))
