@@ -48,7 +48,7 @@ SCHEDULE: tuple[inputs.Row, ...] = (
 """Rows that are behind an expander."""
 IN_VIEW = {"dirichlet": 2, "pathological": 2}
 """Kind of partition -> the number of its first fields that are always in view, where it is not one."""
-COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
+COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 CohortRow = dict[str, Any]
 """One row of the cohort table: its fields, with its backbone's name as ``backbone``; None where empty."""
 NUMBER_COLUMNS = {"clients": 80, "batch_size": 104, "local_epochs": 84, "max_steps": 100}
