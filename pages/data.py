@@ -25,6 +25,7 @@ from fedcore.jobs.retention import (
 )
 from fedcore.results.run_files import Encoding, cached_encodings, encoding_differences
 from pages.forms import library
+from pages.forms.fields import COMMON_BACKBONES
 from pages.widgets import background, markup, session
 
 ENCODINGS_TABLE = "encodings_table"
@@ -34,7 +35,6 @@ KEEP: dict[KeepCheckpoints, str] = {
     "last": "each run's last round",
     "none": "none",
 }
-BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 
 
 def encodings_section() -> None:
@@ -111,7 +111,7 @@ def confirm_encodings(chosen: Sequence[tuple[Encoding, str]]) -> None:
     st.caption(
         "FedLens creates them again when a run needs them. An encoding that a run is using cannot be deleted."
     )
-    if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
+    if markup.confirmed("Delete", "delete_encodings"):
         freed = sum(delete_encoding(session.store(), item.name) for item, _ in chosen)
         st.session_state.pop(ENCODINGS_TABLE, None)
         st.toast(f"{size_text(freed * 1e6)} freed.")
@@ -254,7 +254,7 @@ def confirm_checkpoints(listed: Sequence[RunCheckpoints]) -> None:
     size = size_text(sum(item.size for item in listed))
     st.markdown(f"{size} of {runs}: {markup.md(', '.join(f'run {item.run.id}' for item in listed[:12]))}")
     st.caption("A run without a checkpoint cannot be analysed unless it is trained again.")
-    if st.button("Delete", type="primary", key="delete_checkpoints_confirmed"):
+    if markup.confirmed("Delete", "delete_checkpoints"):
         st.toast(f"{size_text(delete(session.store(), listed))} freed.")
         st.rerun()
 
@@ -266,7 +266,9 @@ def backbones() -> None:
         help="Every other model of open_clip and timm can be chosen by name in a new experiment. Weights can "
         "also be a file (.pt or .safetensors).",
     )
-    chosen = library.draw_cards(list(map(card_of_backbone, BACKBONES)), "backbone_cards")
+    chosen = library.draw_cards(
+        list(map(card_of_backbone, (*MINI_MODELS, *COMMON_BACKBONES))), "backbone_cards"
+    )
     if chosen:
         st.session_state["model"] = chosen
     models = [name for name in known_names() if name not in MINI_MODELS and tags.tags(name)]

@@ -212,17 +212,6 @@ def draw_experiments(
     return selected
 
 
-def title_row() -> None:
-    """Draw the title and the buttons that import and create experiments."""
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
-    left.title("Experiments")
-    with right.container(horizontal=True, horizontal_alignment="right"):
-        if markup.write_button("Import", "upload_file"):
-            actions.import_results()
-        if markup.write_button("New experiment", "add", type="primary"):
-            st.switch_page("pages/new.py", query_params={})
-
-
 def draw_queue() -> None:
     """Draw the number of runs per device and the queued runs, with the buttons that move them."""
     waiting = store.queue.runs()
@@ -331,7 +320,13 @@ def queue_buttons(selected: Sequence[int]) -> None:
 
 def page() -> None:
     """Draw the page."""
-    title_row()
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    left.title("Experiments")
+    with right.container(horizontal=True, horizontal_alignment="right"):
+        if markup.write_button("Import", "upload_file"):
+            actions.import_results()
+        if markup.write_button("New experiment", "add", type="primary"):
+            st.switch_page("pages/new.py", query_params={})
     actions.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new

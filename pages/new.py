@@ -11,7 +11,6 @@ from fedcore.base.consent import NotAgreed
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import NotPrepared
 from fedcore.config import Experiment, dumps, loads
-from fedcore.engine.plan import Plan
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
 from pages.forms import dataset, drafts, fields, library, methods, plan
@@ -163,41 +162,30 @@ def partition_and_plan(values: Mapping[str, Any], errors: FieldErrors) -> None:
         unchecked = isinstance(error, NotPrepared)
         st.caption(f"Appears once the {'data set is checked' if unchecked else 'experiment is valid'}.")
     with st.container(key="new_plan"):  # it stays in view while the form is scrolled
-        plan_and_launch(values, errors, experiment, made, error)
-
-
-def plan_and_launch(
-    values: Mapping[str, Any],
-    errors: FieldErrors,
-    experiment: Experiment | None,
-    made: Plan | None,
-    error: FedLensError | None,
-) -> None:
-    """Draw the plan of the form's values or what prevents it, and the button that launches it."""
-    st.header("Plan")
-    errors.place("")
-    if isinstance(error, NotAgreed):
-        methods.ask_to_run_file(error)
-    elif isinstance(error, NotPrepared):
-        dataset.offer_check(values["data"], error)
-    elif error is not None and error.field == "data.root" and not values["data"].get("root"):
-        st.info("Enter the folder of the data set.", icon=":material/folder_open:")
-    elif error is not None:
-        errors.show(error)
-    elif experiment is not None and made is not None:
-        plan.plan_line(experiment, made)
-        library.offer_model(experiment)
-    plan.show_pending()
-    button = st.container()  # filled last: the box below it may refuse a file
-    charts.table_switch()
-    toml_box(experiment, errors)
-    with button:
-        invalid = list(dict.fromkeys(errors.refused))
-        if error is not None and error.field and not isinstance(error, NotAgreed | NotPrepared):
-            invalid.insert(0, name_in_form(error.field))
-        if invalid:
-            st.caption(f"Not ready: see {markup.md(', '.join(invalid))}.")
-        plan.launch_button(experiment, None if errors.refused else made)
+        st.header("Plan")
+        errors.place("")
+        if isinstance(error, NotAgreed):
+            methods.ask_to_run_file(error)
+        elif isinstance(error, NotPrepared):
+            dataset.offer_check(values["data"], error)
+        elif error is not None and error.field == "data.root" and not values["data"].get("root"):
+            st.info("Enter the folder of the data set.", icon=":material/folder_open:")
+        elif error is not None:
+            errors.show(error)
+        elif experiment is not None and made is not None:
+            plan.plan_line(experiment, made)
+            library.offer_model(experiment)
+        plan.show_pending()
+        button = st.container()  # filled last: the box below it may refuse a file
+        charts.table_switch()
+        toml_box(experiment, errors)
+        with button:
+            invalid = list(dict.fromkeys(errors.refused))
+            if error is not None and error.field and not isinstance(error, NotAgreed | NotPrepared):
+                invalid.insert(0, name_in_form(error.field))
+            if invalid:
+                st.caption(f"Not ready: see {markup.md(', '.join(invalid))}.")
+            plan.launch_button(experiment, None if errors.refused else made)
 
 
 def page() -> None:

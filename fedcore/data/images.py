@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -209,6 +209,21 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the samples' names, labels and domains, which are the same on every machine."""
+        digest = hashlib.sha256(repr((self.classes, self.domains, self.keys)).encode())
+        digest.update(np.asarray(self.labels, dtype=np.int64).tobytes())
+        digest.update(np.asarray(self.domain, dtype=np.int64).tobytes())
+        if self.given is not None:  # the encoder is known by its embeddings alone
+            digest.update(self.fingerprint.encode())
+        return digest.hexdigest()[:16]
+
+    @property
+    def identity(self) -> str:
+        """The content and the fingerprint, with which a run records what it has read."""
+        return f"{self.content} {self.fingerprint}"
 
     def owners(self) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the clients that the data set names, sorted, and each sample's index into them (-1: none).

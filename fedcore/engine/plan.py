@@ -81,6 +81,7 @@ class Plan:
 
     Attributes:
         runs: the runs to queue, each with its method's defaults resolved.
+        images: identity of the images that each run reads: its own, then those that it is only tested on.
         warnings: remarks on unusual settings that can run.
         encodings: the files of encoded images that the runs read, cached or not.
         later: runs that are queued when those of a search have ended, as far as they are known: draws whose
@@ -97,6 +98,7 @@ class Plan:
     encodings: tuple[EncodingFile, ...] = ()
     later: tuple[RunConfig, ...] = ()
     spaces: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
 
     @property
     def all_runs(self) -> tuple[RunConfig, ...]:
@@ -143,17 +145,20 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
     runs: list[RunConfig] = []
+    read_by: list[str] = []
     inputs: dict[str, RunInputs] = {}
     warnings: list[str] = []
     for draft, variant in zip(expand(searched, images.domains), itertools.cycle(variants)):
         try:
-            context = _context(draft, images, searched.data, inputs, read)
+            prepared = _inputs(draft, images, searched.data, inputs, read)
+            context = prepared.context
             warnings += specs.template_note(context.spec, context.classes, context.template)
             runs.append(resolve(draft, context, f"methods.{positions[variant.index]}"))
             try:
-                prepare_transfer(draft, context, read)
+                others = prepare_transfer(draft, context, read)
             except NotPrepared as error:  # pages offer the check of the run's own data only
                 raise FedLensError(str(error), "transfer") from error
+            read_by.append(" ".join([prepared.identity, *(o.images.identity for o in others)]))
         except FedLensError as error:
             raise variant.located(error) from error
         if draft.method.draw in (None, 1):  # the method as written has the warnings
@@ -174,6 +179,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         warnings=(*left_out, *filter(None, worth), *of_experiment, *dict.fromkeys(warnings), *of_storage),
         encodings=tuple(dict.fromkeys(file for _, file in read_by_runs)),
         later=_later_runs(experiment, runs),
+        images=tuple(read_by),
         spaces=tuple(
             tuning.space_text(entry, tuning.space_of(experiment, i))
             for i, entry in enumerate(experiment.methods if experiment.tuning else ())
@@ -199,14 +205,14 @@ def _check_names(experiment: Experiment) -> None:
             raise FedLensError(f"'{twice}' is named twice; name each once", field)
 
 
-def _context(
+def _inputs(
     draft: RunConfig,
     images: ImageSet,
     written: DataConfig,
     inputs: dict[str, RunInputs],
     read: Reader | None,
-) -> RunContext:
-    """Return the context of a run, whose inputs are prepared unless an earlier run has the same.
+) -> RunInputs:
+    """Return the inputs of a run, prepared unless an earlier run has the same.
 
     Args:
         images: as the experiment's own data are ``written``; a run that sweeps them has others.
@@ -218,7 +224,7 @@ def _context(
         if any(getattr(draft.data, name) != getattr(written, name) for name in fields):
             images, _ = load_images(draft, read)
         inputs[key] = prepare_inputs(draft, images)
-    return inputs[key].context
+    return inputs[key]
 
 
 def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:

@@ -45,6 +45,7 @@ class RunInputs:
 
     Attributes:
         context: has all class names that the run encodes, those that it is only tested on included.
+        identity: of the images that the run reads.
         halves: the base and the new classes; None if the run trains on all classes.
         unseen: the samples of the clients that never take part; None if all do.
         cross_class: the classes of each client, if clients predict among these only; ``halves`` is None then.
@@ -52,6 +53,7 @@ class RunInputs:
 
     assignment: Assignment
     context: RunContext
+    identity: str
     halves: Halves | None = None
     unseen: Assignment | None = None
     cross_class: CrossClass | None = None
@@ -178,7 +180,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         catalog.entry(run.data.name).embedded,
         run.held_out is not None and run.held_out_share == "all",
     )
-    return RunInputs(assignment, context, found, unseen)
+    return RunInputs(assignment, context, images.identity, found, unseen)
 
 
 def _check_cross_class(run: RunConfig) -> None:
@@ -237,7 +239,7 @@ def _prepare_cross_class(run: RunConfig, images: ImageSet, sizes: BackboneSpec) 
         tuple(dealt.assignment.client_domain.tolist()),
         embedded=all(entry.embedded for entry in entries),
     )
-    return RunInputs(dealt.assignment, context, cross_class=dealt)
+    return RunInputs(dealt.assignment, context, images.identity, cross_class=dealt)
 
 
 @dataclass(frozen=True)

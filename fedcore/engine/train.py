@@ -1,14 +1,11 @@
 """Train one run from its config to its last round: environment, setup of method and federation, rounds."""
 
-import hashlib
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE, Entity, Event, Notice, RoundFinished, Started
@@ -333,12 +330,12 @@ def set_up(
         registry.load_agreed(run.method.file, run.method.sha256)
     images, left_out = yield from relay(prepare_then(lambda: load_images(run)), continues)
     yield from (Notice(line) for line in left_out)
-    content = {"data": content_hash(images), "pixels": images.fingerprint}
+    content = {"data": images.content, "pixels": images.fingerprint}
     check_content(before, content)
     inputs = prepare_inputs(run, images)
     others = yield from relay(prepare_then(lambda: prepare_transfer(run, inputs.context)), continues)
     if others:
-        content["transfer"] = " ".join(f"{content_hash(o.images)} {o.images.fingerprint}" for o in others)
+        content["transfer"] = " ".join(o.images.identity for o in others)
     check_content(before, content)
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
@@ -480,13 +477,3 @@ def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
             f"{method.about.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
             detail="\n".join(["", *rest]) if rest else "",
         )
-
-
-def content_hash(images: ImageSet) -> str:
-    """Hash the names, labels and domains of a data set's samples, which are the same on every machine."""
-    digest = hashlib.sha256(repr((images.classes, images.domains, images.keys)).encode())
-    digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
-    digest.update(np.asarray(images.domain, dtype=np.int64).tobytes())
-    if images.given is not None:  # the encoder is known by its embeddings alone
-        digest.update(images.fingerprint.encode())
-    return digest.hexdigest()[:16]

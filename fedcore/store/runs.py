@@ -217,25 +217,28 @@ class Runs(Queries):
                     raise
         return configs
 
-    def twins(self, configs: Sequence[RunConfig], code: str) -> dict[int, int]:
-        """Return the finished run that each config would repeat bit by bit, by its position.
+    def twins(self, configs: Sequence[RunConfig], images: Sequence[str], code: str) -> dict[int, int]:
+        """Return the finished run that each config would repeat, by its position.
 
         Args:
+            images: identity of what each config would read now, as a plan has it.
             code: digest of the code of FedLens that would train, as a run's environment has it.
         """
         rows = self._file.rows(
             f"""
-            SELECT id, group_hash, seed, held_out, config FROM runs
+            SELECT id, group_hash, seed, held_out, config,
+            (environment ->> 'data') || ' ' || (environment ->> 'pixels')
+            || coalesce(' ' || (environment ->> 'transfer'), '') AS read FROM runs
             WHERE status='done' AND {TRAINED_HERE} AND environment ->> 'code'=:code ORDER BY id
             """,
             {"code": code},
         )
         done = {}
         for row in rows:  # of repeats, the newest stays
-            done[row["group_hash"], row["seed"], row["held_out"]] = row["id"], row["config"]
+            done[row["group_hash"], row["seed"], row["held_out"], row["read"]] = row["id"], row["config"]
         found = {}
-        for position, config in enumerate(configs):
-            run_id, text = done.get((group_hash(config), config.seed, config.held_out), (None, ""))
+        for position, (config, read) in enumerate(zip(configs, images, strict=True)):
+            run_id, text = done.get((group_hash(config), config.seed, config.held_out, read), (None, ""))
             if run_id is not None:
                 one = _config(run_id, text)  # the hash leaves out where data lie, and which checkpoints stay
                 if (one.data.root, one.keep_checkpoints) == (config.data.root, config.keep_checkpoints):

@@ -150,7 +150,7 @@ def take_over(database: sqlite3.Connection, run_id: int, done: int) -> None:
             f"INSERT INTO {table}(run_id, {names}) SELECT ?, {names} FROM {table} WHERE run_id=?{which}",
             [run_id, done],
         )
-    message = f"taken over from run {done}, which has the same config and seed"
+    message = f"taken over from run {done}, which has the same config, seed, code and images"
     database.execute(
         f"UPDATE runs SET ({_OF_TRAINING}, notices) = (SELECT {_OF_TRAINING}, "
         "json_insert(notices, '$[#]', json_object('message', ?, 'repeats_exactly', json('true'))) "

@@ -299,44 +299,36 @@ def extra_data_fields(
     extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
     if box.open:
+        start, place, values = dict(extra), f"{key}.more", dict[str, Any]()
         with box:
-            extra |= _open_extra_fields(shown, dict(extra), entry, is_table, f"{key}.more", errors)
+            if is_table:
+                values["columns"] = columns_field(start["columns"], f"{place}.columns")
+                errors.place("data.columns")
+            domains = known_domains({**shown, "columns": values.get("columns")})
+            if start["domains"] or len(domains) > 1:
+                values["domains"] = domain_picker(
+                    "Domains",
+                    domains,
+                    start["domains"] or (),
+                    f"{place}.domains",
+                    placeholder=f"all {len(domains)}",
+                )
+            errors.place("data.domains")
+            rest = [
+                name
+                for name in drafts.EXTRA_FIELDS
+                if name not in ("columns", "domains", *shown)
+                and (name != "classes" or (entry is not None and entry.classes_coop))
+            ]
+            empty = {"template": entry.template} if entry is not None and entry.template else {}
+            rows = [(rest[i : i + MAX_COLUMNS], MAX_COLUMNS) for i in range(0, len(rest), MAX_COLUMNS)]
+            extra |= values | inputs.field_rows("data", rows, start, place, errors, empty=empty)
     if not is_table:
         extra["columns"] = {}
     if not box.open:
         hidden = {name: value for name, value in extra.items() if name not in shown}
         inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
     return shown | extra | {"domains": extra["domains"] or None}
-
-
-def _open_extra_fields(
-    shown: Mapping[str, Any],
-    start: Mapping[str, Any],
-    entry: Entry | None,
-    is_table: bool,
-    key: str,
-    errors: FieldErrors,
-) -> dict[str, Any]:
-    """Draw the open expander; ``shown`` holds the values of the fields above, ``start`` the initial ones."""
-    values: dict[str, Any] = {}
-    if is_table:
-        values["columns"] = columns_field(start["columns"], f"{key}.columns")
-        errors.place("data.columns")
-    domains = known_domains({**shown, "columns": values.get("columns")})
-    if start["domains"] or len(domains) > 1:
-        values["domains"] = domain_picker(
-            "Domains", domains, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(domains)}"
-        )
-    errors.place("data.domains")
-    rest = [
-        name
-        for name in drafts.EXTRA_FIELDS
-        if name not in ("columns", "domains", *shown)
-        and (name != "classes" or (entry is not None and entry.classes_coop))
-    ]
-    rows = [(rest[first : first + MAX_COLUMNS], MAX_COLUMNS) for first in range(0, len(rest), MAX_COLUMNS)]
-    empty = {"template": entry.template} if entry is not None and entry.template else {}
-    return values | inputs.field_rows("data", rows, start, key, errors, empty=empty)
 
 
 def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:

@@ -48,7 +48,7 @@ SCHEDULE: tuple[inputs.Row, ...] = (
 """Rows that are behind an expander."""
 IN_VIEW = {"dirichlet": 2, "pathological": 2}
 """Kind of partition -> the number of its first fields that are always in view, where it is not one."""
-COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
+COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 CohortRow = dict[str, Any]
 """One row of the cohort table: its fields, with its backbone's name as ``backbone``; None where empty."""
 NUMBER_COLUMNS = {"clients": 80, "batch_size": 104, "local_epochs": 84, "max_steps": 100}
@@ -428,38 +428,27 @@ def sweep_fields(
     titles |= {path: field_title(path) for path in form.sweep if path not in titles}
     if box.open:
         with box:
-            form.sweep = _open_sweep(form.sweep, fields_by_path, titles, f"{key}.sweep", errors)
+            chosen = st.multiselect(
+                "Sweep: several values of one or more fields",
+                list(titles),
+                default=list(form.sweep),
+                format_func=lambda path: titles.get(path, field_title(path)),
+                placeholder="Choose a field",
+                key=f"{key}.sweep.fields",
+                help="Every combination is run, with every seed. Results appear on Compare, tab Sweep.",
+            )
+            swept = {}
+            for path in chosen:
+                _, info, value = fields_by_path.get(path, ("", None, None))
+                start = form.sweep.get(path, [] if value is None else [value])
+                swept[path] = _values(path, f"{titles[path]}: values", info, start, f"{key}.sweep.{path}")
+                errors.place(f"sweep.{path}")
+            form.sweep = swept
     elif form.sweep:
-        swept = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in form.sweep.items())
-        st.caption(f"Swept: {markup.md(swept)}")
+        said = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in form.sweep.items())
+        st.caption(f"Swept: {markup.md(said)}")
     errors.place("sweep")
     return form.sweep
-
-
-def _open_sweep(
-    swept: dict[str, list[Any]],
-    fields_by_path: dict[str, Sweepable],
-    titles: dict[str, str],
-    key: str,
-    errors: FieldErrors,
-) -> dict[str, list[Any]]:
-    """Draw the choice of fields and the values of each."""
-    chosen = st.multiselect(
-        "Sweep: several values of one or more fields",
-        list(titles),
-        default=list(swept),
-        format_func=lambda path: titles.get(path, field_title(path)),
-        placeholder="Choose a field",
-        key=f"{key}.fields",
-        help="Every combination is run, with every seed. Results appear on Compare, tab Sweep.",
-    )
-    values = {}
-    for path in chosen:
-        _, info, value = fields_by_path.get(path, ("", None, None))
-        start = swept.get(path, [] if value is None else [value])
-        values[path] = _values(path, f"{titles[path]}: values", info, start, f"{key}.{path}")
-        errors.place(f"sweep.{path}")
-    return values
 
 
 def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:

@@ -88,7 +88,8 @@ def add_data(mine: Sequence[TaskRow]) -> None:
         number = chosen.removeprefix("check ")
         own = next((task for task in mine if str(task.id) == number), None)
         if own is not None:
-            fill_check_form("My own data", own.args["root"])
+            st.session_state["what"], st.session_state["folder"] = "My own data", own.args["root"]
+            note_typed("folder")
         else:
             st.session_state[OPEN] = chosen
     titles = {OWN_DATA: "My own data"} | {e.title: e.title for e in catalog_sets()}
@@ -136,12 +137,6 @@ def add_data(mine: Sequence[TaskRow]) -> None:
 def catalog_sets() -> list[Entry]:
     """Return the data sets of the catalog that are neither built in nor the user's own."""
     return [e for e in catalog.entries() if not e.embedded and not e.is_own]
-
-
-def fill_check_form(title: str, root: str) -> None:
-    """Enter a folder in the form, as if it had been typed; for a callback, or before the form is drawn."""
-    st.session_state["what"], st.session_state["folder"] = title, root
-    note_typed("folder")
 
 
 def column_names(root: str) -> dict[str, str]:

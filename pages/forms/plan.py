@@ -187,10 +187,15 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         if total > MANY_RUNS or seconds > LONG_SECONDS:
             runs = f"all {total} runs" if total > 1 else "this run"
             confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
-    twins = {} if plan is None else session.store().runs.twins(plan.runs, environment.code())
+    twins = {} if plan is None else session.store().runs.twins(plan.runs, plan.images, environment.code())
     if twins:
         one = f"{counted(len(twins), 'run')} that exist{'s' * (len(twins) == 1)}"
-        help_ = "Same config, seed and code. They are copied with their checkpoints instead of trained again."
+        help_ = (
+            "Same config, seed, code and images on disk. They are copied with their checkpoints instead of "
+        )
+        help_ += (
+            "trained again; a notice names the run. A weights file replaced under its name is not noticed."
+        )
         twins = twins if st.checkbox(f"Take over {one} already", True, "launch_twins", help=help_) else {}
     ready = plan is not None and experiment is not None and confirmed
     with st.container(horizontal=True, vertical_alignment="center"):

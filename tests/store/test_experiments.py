@@ -175,7 +175,7 @@ def test_a_run_that_exists_is_taken_over_with_all_that_it_has_recorded(db):
     experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=2)
     first, writers = fill.start(db, experiment)
     for writer in writers[:3]:
-        fill.train(writer, environment={"code": "abc"})
+        fill.train(writer, environment={"code": "abc", "data": "d", "pixels": "p", "transfer": "t q"})
     writers[3].claim.finish("failed", "no reason")
     file = Store(db).runs.folder(1) / "round-2.safetensors"
     file.parent.mkdir(parents=True)
@@ -186,8 +186,9 @@ def test_a_run_that_exists_is_taken_over_with_all_that_it_has_recorded(db):
     )
     others = [c.model_copy(update={"keep_checkpoints": "all"}) for c in configs[:1]]
     others += [c.model_copy(update={"data": c.data.model_copy(update={"root": "/x"})}) for c in configs[:1]]
-    assert store.runs.twins([renamed, *configs[1:], *others], "abc") == {0: 1, 1: 2, 2: 3}
-    assert store.runs.twins(configs, "other code") == {}
+    assert store.runs.twins([renamed, *configs[1:], *others], ["d p t q"] * 6, "abc") == {0: 1, 1: 2, 2: 3}
+    assert store.runs.twins(configs, ["d p t q", "d other t q", "d p", "d p t q"], "abc") == {0: 1}
+    assert store.runs.twins(configs, ["d p t q"] * 4, "other code") == {}
     again = store.experiments.create(experiment, [renamed, *configs[1:]], twins={0: 1, 1: 2, 2: 3})
     rows = store.experiments.get(again.experiment_id).runs
     assert [(r.label, r.state, r.rounds_done) for r in rows] == [
@@ -196,7 +197,10 @@ def test_a_run_that_exists_is_taken_over_with_all_that_it_has_recorded(db):
         ("FedOT", "done", 2),
         ("PromptFL", "queued", 0),
     ]
-    assert rows[0].notices[-1].message == "taken over from run 1, which has the same config and seed"
+    assert (
+        rows[0].notices[-1].message
+        == "taken over from run 1, which has the same config, seed, code and images"
+    )
     with reading(db) as connection:
         assert findings(connection) == []
         for table in ("accuracy", "scores", "rounds", "client_rounds", "diagnostics", "entities"):

@@ -139,8 +139,9 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
 def test_runs_that_exist_are_taken_over_and_not_trained_again(open_page: Opened, db: Path) -> None:
     demo = preset("demo")
     _, writers = fill.start(db, demo)
+    read = dict(zip(("data", "pixels"), planner.plan(demo).images[0].split(), strict=True))
     for writer in writers[:4]:
-        fill.train(writer, environment={"code": environment.code()})
+        fill.train(writer, environment={"code": environment.code()} | read)
     writers[4].claim.finish("failed", "no reason")
     app = open_page("new", clone="1")
     box = next(c for c in app.checkbox if c.label.startswith("Take over"))
