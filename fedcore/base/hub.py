@@ -2,20 +2,17 @@
 
 import errno
 import io
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.errors import FedLensError, disk_usage, first_line
 from fedcore.base.progress import Progress, Work, in_thread
 
 Kind = Literal["dataset", "model"]
 FIELDS: dict[Kind, str] = {"dataset": "data.name", "model": "backbone.pretrained"}
 """The field of an experiment that names a repository of this kind, for errors."""
-_POLL_SECONDS = 0.25
-"""Time between two reports of a download's progress."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,13 @@ def download(wanted: Upstream, title: str) -> Work[Path]:
     from huggingface_hub import constants, snapshot_download
     from tqdm.asyncio import tqdm_asyncio
 
-    _require_room(Path(constants.HF_HUB_CACHE), 0 if wanted.here else wanted.size, wanted)
+    cache = Path(constants.HF_HUB_CACHE)
+    if not wanted.here and (free := disk_usage(cache)[1]) < wanted.size:
+        raise FedLensError(
+            f"{address(wanted.repo, wanted.kind)} has {wanted.size / 1e9:,.1f} GB, and the disk of {cache} "
+            f"has room for {free / 1e9:,.1f} GB; free space, or set HF_HOME to a folder on a larger disk",
+            FIELDS[wanted.kind],
+        )
     counters: list[Any] = []
     folders: list[str] = []
 
@@ -137,26 +140,13 @@ def download(wanted: Upstream, title: str) -> Work[Path]:
         folders.append(folder)
 
     try:
-        for _ in in_thread(fetch, _POLL_SECONDS):
+        for _ in in_thread(fetch):
             done = max((int(counter.n) for counter in counters), default=0)
             yield Progress(f"downloading {title}", min(done, wanted.size), wanted.size, in_bytes=True)
     except Exception as error:  # as in ``ask``
         raise _problem(wanted.kind, wanted.repo, wanted.revision, error) from error
     yield Progress(f"downloading {title}", wanted.size, wanted.size, in_bytes=True)
     return Path(folders[0])
-
-
-def _require_room(folder: Path, size: int, wanted: Upstream) -> None:
-    """Refuse a download for which the disk of the cache has no room."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise FedLensError(
-            f"{address(wanted.repo, wanted.kind)} has {size / 1e9:,.1f} GB, and the disk of {folder} has "
-            f"room for {free / 1e9:,.1f} GB; free space, or set HF_HOME to a folder on a larger disk",
-            FIELDS[wanted.kind],
-        )
 
 
 def _problem(kind: Kind, repo: str, revision: str | None, error: Exception) -> FedLensError:

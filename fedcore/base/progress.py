@@ -95,8 +95,8 @@ def relay(
                 yield step
 
 
-def in_thread(function: Callable[[], object], pause: float) -> Generator[None, None, None]:
-    """Call a function in a thread, yield at first and every ``pause`` seconds, and raise its error.
+def in_thread(function: Callable[[], object]) -> Generator[None, None, None]:
+    """Call a function in a thread, yield at first and every quarter of a second, and raise its error.
 
     If the caller stops early, the function continues until the process ends.
     """
@@ -112,7 +112,7 @@ def in_thread(function: Callable[[], object], pause: float) -> Generator[None, N
     thread.start()
     while thread.is_alive():
         yield
-        thread.join(pause)
+        thread.join(0.25)
     if errors:
         raise errors[0]
 

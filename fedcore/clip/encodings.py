@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.base.devices import fitting, tf32, usable_cpus
-from fedcore.base.errors import FedLensError
+from fedcore.base.errors import FedLensError, disk_usage
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import Pace, Progress, Work
 from fedcore.clip.backbone import Backbone
@@ -134,8 +133,7 @@ def check_disk_space(size: int, what: str, folder: Path, on_disk: int = 0) -> No
         on_disk: bytes of it that an interrupted writer has left on the disk.
     """
     check_limit(size, what)
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(nearest).free
+    free = disk_usage(folder)[1]
     if size - on_disk + _SPARE > free:
         raise FedLensError(
             f"encoding {what} takes {(size - on_disk) / 1e9:.1f} GB more, and {folder} has "

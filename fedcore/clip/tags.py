@@ -79,6 +79,7 @@ def config(name: str, tag: str) -> dict[str, Any]:
 
 def repository(name: str, tag: str) -> tuple[str, tuple[str, ...]]:
     """Return the Hugging Face repository of a tag, and the file names its weights may have, best first."""
+    check(name, tag)
     if name in timm_models():
         _, repo, file = timm_models()[name][1][tag]
         usual = ("model.safetensors", "pytorch_model.bin")
@@ -126,14 +127,12 @@ def download_note(name: str, tag: str) -> str | None:
 
 def ask(name: str, tag: str) -> hub.Upstream:
     """Return what a download of a tag's weights takes, as the Hub says at this moment."""
-    check(name, tag)
     repo, files = repository(name, tag)
     return hub.ask(repo, files=files, kind="model")
 
 
 def fetch(name: str, tag: str) -> Work[Path]:
     """Return the file of a tag's weights, downloaded unless it is cached."""
-    check(name, tag)
     if (file := cached(name, tag)) is not None:
         return file
     repo, files = repository(name, tag)

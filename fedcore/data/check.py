@@ -21,7 +21,7 @@ from fedcore.base.files import user_path
 from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.data import catalog, image_files
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
-from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, squash
+from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, pixel_hash, squash
 from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.files import (
     SUFFIXES,
@@ -32,66 +32,49 @@ from fedcore.data.readers.files import (
     usable_images,
     within,
 )
+from fedcore.data.readers.layout import spellings
 
-KINDS: Mapping[str, tuple[str, str, str]] = {
+KINDS: Mapping[str, tuple[str, str]] = {
     "link": (
-        "link that leaves the folder",
-        "links that leave the folder",
+        "link{s} out of the folder",
         "refused: copy the files they point to, or give that folder",
     ),
-    "missing": ("file that is listed but missing", "files that are listed but missing", "left out"),
-    "empty": ("file of zero bytes", "files of zero bytes", "left out"),
-    "truncated": ("truncated image", "truncated images", "left out"),
-    "unreadable": ("unreadable image", "unreadable images", "left out"),
-    "huge": ("image beyond the limit on pixels", "images beyond the limit on pixels", "left out"),
-    "not an image": (
-        "file with an image's name that is not an image",
-        "files with an image's name that are not images",
-        "left out",
-    ),
-    "no label": ("row without a label", "rows without a label", "left out"),
-    "no grade": (
-        "image that the data set marks as ungradable",
-        "images that the data set marks as ungradable",
-        "left out",
-    ),
+    "missing": ("listed file{s} not in the folder", "left out"),
+    "empty": ("file{s} of zero bytes", "left out"),
+    "truncated": ("truncated image{s}", "left out"),
+    "unreadable": ("unreadable image{s}", "left out"),
+    "huge": ("image{s} beyond the limit on pixels", "left out"),
+    "not an image": ("file{s} with an image's name but other content", "left out"),
+    "no label": ("row{s} without a label", "left out"),
+    "no grade": ("image{s} marked as ungradable by the data set", "left out"),
     "no images": (
-        "class without images in a domain",
-        "classes without images in a domain",
+        "class{es} without images in a domain",
         "kept: clients of that domain cannot learn them",
     ),
     "train and test": (
-        "group of identical images in train and in test",
-        "groups of identical images in train and in test",
+        "group{s} of identical images in train and in test",
         "used as they are: remove one of each",
     ),
     "labels": (
-        "group of identical images of different classes",
-        "groups of identical images of different classes",
+        "group{s} of identical images of different classes",
         "used as they are: decide on one class",
     ),
     "domains": (
-        "group of identical images in different domains",
-        "groups of identical images in different domains",
+        "group{s} of identical images in different domains",
         "used as they are: a held-out domain shares them with training",
     ),
     "copies": (
-        "group of identical images of one class",
-        "groups of identical images of one class",
+        "group{s} of identical images of one class",
         "used as they are: a seeded split may separate them",
     ),
-    "animated": ("animated image", "animated images", "the first frame is used"),
-    "CMYK": ("image in CMYK", "images in CMYK", "converted to RGB"),
-    "16 bit": ("image of 16 bits per channel", "images of 16 bits per channel", "scaled to 8 bits"),
-    "turned": ("image with an EXIF rotation", "images with an EXIF rotation", "rotated upright"),
-    "unused": (
-        "image outside the domains and classes in use",
-        "images outside the domains and classes in use",
-        "ignored",
-    ),
-    "other": ("file that is not an image", "files that are not images", "ignored"),
+    "animated": ("animated image{s}", "the first frame is used"),
+    "CMYK": ("image{s} in CMYK", "converted to RGB"),
+    "16 bit": ("image{s} of 16 bits per channel", "scaled to 8 bits"),
+    "turned": ("image{s} with an EXIF rotation", "rotated upright"),
+    "unused": ("image{s} outside the domains and classes in use", "ignored"),
+    "other": ("file{s} other than images", "ignored"),
 }
-"""Kind of finding -> its description for one and for several, and its treatment; the most serious first."""
+"""Kind of finding -> its description and treatment; the most serious first."""
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 MAX_LISTED = 50
 """Maximum of paths (or groups of paths) that a finding lists; it counts all."""
@@ -119,11 +102,12 @@ class DataFinding(BaseModel, frozen=True):
 
     @property
     def what(self) -> str:
-        return KINDS[self.kind][self.count != 1]
+        one = self.count == 1
+        return KINDS[self.kind][0].format(s="" if one else "s", es="" if one else "es")
 
     @property
     def treatment(self) -> str:
-        return KINDS[self.kind][2]
+        return KINDS[self.kind][1]
 
 
 class CheckReport(BaseModel, frozen=True):
@@ -160,16 +144,14 @@ def recognised(report: CheckReport) -> str | None:
         if entry.embedded or entry.is_own or not entry.counts:
             continue
 
-        def spelled(name: str, aliases: Mapping[str, str] = entry.aliases) -> str:
-            return squash(aliases.get(name, name))
-
-        by_domain = zip(map(spelled, report.domains), map(sum, report.counts), strict=True)
-        same_counts = {ONE_DOMAIN: report.images} == entry.counts or dict(by_domain) == {
-            spelled(domain): count for domain, count in entry.counts.items()
-        }
-        same_domains = set(map(spelled, report.domains)) == set(map(spelled, entry.domains))
-        classes = set(map(spelled, report.classes))
-        same_classes = classes == set(map(spelled, entry.classes)) or (
+        spelled = spellings(entry, entry.domains)
+        domains = [spelled.get(squash(name), "") for name in report.domains]
+        counts = dict(zip(domains, map(sum, report.counts), strict=True))
+        same_counts = entry.counts in ({ONE_DOMAIN: report.images}, counts)
+        same_domains = sorted(domains) == sorted(entry.domains)
+        spelled = spellings(entry, entry.classes)
+        classes = {spelled.get(squash(name), name) for name in report.classes}
+        same_classes = classes == {*entry.classes} or (
             not entry.classes and len(classes) == entry.class_count
         )
         if same_counts and same_domains and same_classes:
@@ -379,13 +361,10 @@ def _check_and_hash(item: tuple[str, Path | bytes]) -> tuple[str, FileCheck, str
 
 
 def _pixel_hash(images: ImageSet, row: int) -> str | None:
-    if images.given is not None:
-        return hashlib.sha256(images.given.rows()[row].tobytes()).hexdigest()
     try:
-        image = images.read(row)
+        return pixel_hash(images, row)
     except FedLensError:
         return None
-    return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
 
 
 def _file_hashes(files: Sequence[Path]) -> Work[dict[int, str]]:

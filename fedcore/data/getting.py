@@ -19,7 +19,6 @@ from fedcore.data.readers import hf
 State = Literal["included", "here", "get", "by hand"]
 """Where a data set is: it comes with FedLens, was got, can be got, or its user has to download it."""
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _from_archive(entry: Entry, root: str | None) -> Work[Path]:
         getattr(torchvision.datasets, entry.torchvision)(str(folder), download=True)
 
     try:
-        for _ in in_thread(fetch, _POLL_SECONDS):
+        for _ in in_thread(fetch):
             done = min(_size(folder), total)
             step = "downloading" if done < total else "unpacking"
             yield Progress(f"{step} {entry.title}", done, total, in_bytes=True)

@@ -285,6 +285,21 @@ class ImageSet:
         )
 
 
+def pixel_hash(images: ImageSet, row: int) -> str:
+    """Return the SHA-256 of an image: ``WIDTHxHEIGHT``, a line end, and its pixels in RGB, row by row.
+
+    Pixels and not bytes of a file, because some data sets keep many images in one file, and embedded ones
+    have no files. A JPEG is decoded at full size; another libjpeg may give other pixels. An embedding stands
+    for an image that is not there.
+    """
+    if images.given is not None:
+        return hashlib.sha256(images.given.rows()[row].tobytes()).hexdigest()
+    image = images.read(row)
+    content = hashlib.sha256(f"{image.width}x{image.height}\n".encode())
+    content.update(image.tobytes())
+    return content.hexdigest()
+
+
 def with_draft_decoding(images: ImageSet, side: int) -> ImageSet:
     """Return a data set that is decoded in draft for ``side`` pixels; its fingerprint differs."""
     draft = images.draft

@@ -265,7 +265,7 @@ class Sample(NamedTuple):
     """An image of a data set.
 
     Attributes:
-        sha256: of its pixels, see ``samples.pixel_hash``.
+        sha256: of its pixels, see ``images.pixel_hash``.
         client, part: who holds it, and in which set; empty and ``test`` for a test image of no client.
         test_sets: codes of the test sets that it belongs to, and ``classes``, separated by spaces.
     """

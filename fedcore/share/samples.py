@@ -3,7 +3,6 @@
 Made without torch.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,7 +17,7 @@ from fedcore.config import DataConfig, RunConfig, TransferConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
 from fedcore.data.image_files import map_in_threads
-from fedcore.data.images import ImageSet
+from fedcore.data.images import ImageSet, pixel_hash
 from fedcore.data.splits import split
 from fedcore.engine.prepare import load_images, prepare_inputs
 from fedcore.share.archive import LabelSpaceRecord, Sample
@@ -31,21 +30,6 @@ Membership = Mapping[int, str]
 Folders = Mapping[str, str]
 """Name of a data set, or of its folder in the bundle -> its folder on this machine."""
 _Data = TypeVar("_Data", DataConfig, TransferConfig)
-
-
-def pixel_hash(images: ImageSet, row: int) -> str:
-    """Return the SHA-256 of an image: ``WIDTHxHEIGHT``, a line end, and its pixels in RGB, row by row.
-
-    Pixels and not bytes of a file, because some data sets keep many images in one file, and embedded ones
-    have no files. A JPEG is decoded at full size; another libjpeg may give other pixels. An embedding stands
-    for an image that is not there.
-    """
-    if images.given is not None:
-        return hashlib.sha256(images.given.rows()[row].tobytes()).hexdigest()
-    image = images.read(row)
-    content = hashlib.sha256(f"{image.width}x{image.height}\n".encode())
-    content.update(image.tobytes())
-    return content.hexdigest()
 
 
 @dataclass

@@ -155,8 +155,9 @@ def test_without_a_network_it_says_what_to_do(server: hub.HubServer, monkeypatch
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_asked(server: hub.HubServer):
-    with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
-        result_of(tags.fetch("ViT-B-32", "opanai"))
+    for ask in (tags.cached, lambda *names: result_of(tags.fetch(*names))):
+        with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
+            ask("ViT-B-32", "opanai")
     assert server.asked == []
 
 

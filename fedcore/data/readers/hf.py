@@ -27,7 +27,6 @@ _CLIENT_COLUMNS = ("client", "writer")
 """Names by which a column of clients is recognised."""
 _BATCH = 64
 """Images held in memory at a time while they are checked."""
-_POLL_SECONDS = 0.5
 MARKERS = ("dataset_dict.json", "state.json")
 """Every folder that ``save_to_disk`` wrote has one of these files."""
 
@@ -67,7 +66,7 @@ def prepare(folder: Path) -> Work[None]:
     title = folder.parent.parent.name.removeprefix("datasets--").replace("--", "/")
     builder = _builder(folder)
     try:
-        for _ in in_thread(builder.download_and_prepare, _POLL_SECONDS):
+        for _ in in_thread(builder.download_and_prepare):
             yield Progress(f"preparing {title}", 0, 0)
     except Exception as error:  # arrow, fsspec and the builders raise different errors on damaged files
         raise FolderError(

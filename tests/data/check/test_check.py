@@ -126,7 +126,7 @@ def test_each_kind_of_oddity_is_found_with_its_path(pets: Path, spoil, kind: str
     assert (finding.kind, finding.count, finding.paths) == (kind, 1, (path,))
     assert found.images == images == catalog.load("folder", str(pets)).labels.size
     assert found.left_out == 12 + (kind != "other") - images
-    assert path in finding.line and finding.line.startswith(f"1 {KINDS[kind][0]} ({KINDS[kind][2]})")
+    assert path in finding.line and finding.line.startswith(f"1 {finding.what} ({KINDS[kind][1]})")
 
 
 def test_copies_in_train_and_test_are_found(tmp_path: Path):
@@ -336,8 +336,9 @@ def test_the_folders_of_the_system_are_refused_without_a_search():
 
 def test_the_documentation_lists_every_kind_of_finding():
     page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text(encoding="utf-8")
-    for _, what, treatment in KINDS.values():
-        assert f"| {what} | {treatment} |" in page
+    for kind, (_, treatment) in KINDS.items():
+        several = DataFinding(kind=kind, count=2, paths=())
+        assert f"| {several.what} | {treatment} |" in page
 
 
 def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pets: Path):
