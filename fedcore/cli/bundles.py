@@ -88,7 +88,9 @@ def rerun(
 ) -> int:
     """Train the runs of a bundle again and compare the bits.
 
-    A report's page serves as well. The new runs are recorded in the database. What differs is named.
+    A report's page serves as well. The new runs are recorded in the database, and what differs is named.
+    Method files of the bundle run after one question; without a terminal they are written into methods/
+    beside the database, and --methods names those that you have read.
     """
     from fedcore.share import rerun as again
 

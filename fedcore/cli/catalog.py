@@ -56,7 +56,11 @@ def presets(
         str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
 ) -> None:
-    """List the experiments that come with FedLens, or write them."""
+    """List the experiments that come with FedLens, or write them.
+
+    They are the demo, the ablations of methods, and the papers' experiments, one for tables that share their
+    runs. Where a paper does not state a setting, the notes of its preset say what was chosen.
+    """
     from fedcore.papers import experiments
 
     wanted = names or experiments.names()
@@ -91,7 +95,12 @@ def published(
     ] = False,
     db: common.Database = None,
 ) -> None:
-    """Show the values that a paper prints, with ours beside them."""
+    """Show the values that a paper prints, with ours beside them.
+
+    Ours is the mean over seeds of finished runs that have the experiment's data, partition, CLIP, rounds and
+    hyper-parameters, at the round that the paper reports. Lines below the table explain † (with a caveat)
+    and ‡ (not comparable, so no difference is given).
+    """
     from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
 

@@ -37,7 +37,10 @@ def run(
     ] = None,
     scale: Annotated[
         Literal["full", "mini"],
-        Option(help="mini: a rehearsal, the same methods on the embedded data and model, in seconds a run"),
+        Option(
+            help="mini: a rehearsal of the same methods on embedded drawings and a miniature CLIP: eight "
+            "rounds, three seeds, prompts of at most eight tokens"
+        ),
     ] = "full",
     queue: Annotated[
         bool, Option("--queue", help="Queue the runs for the worker instead of training here")
@@ -49,7 +52,15 @@ def run(
     db: common.Database = None,
     debug: bool = False,
 ) -> int:
-    """Train an experiment here, with progress bars."""
+    """Train an experiment here, with progress bars.
+
+    The whole experiment is checked first. Ctrl-C stops between two steps: recorded rounds are kept, and
+    `fedlens resume` continues after them; a second Ctrl-C ends at once. If nothing was trained because runs
+    failed, the experiment is deleted again.
+
+    FEDLENS_THREADS sets the number of CPU threads of a run (default: one per core), and FEDLENS_MEMORY the
+    bytes that a run on a CPU counts on when it chooses how many clients it trains at once.
+    """
     from fedcore.jobs import forecast, process
     from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
@@ -248,7 +259,9 @@ def resume(
 ) -> int:
     """Queue stopped, interrupted or failed runs again.
 
-    They continue after their last complete round.
+    They continue after their last complete round. After an error of a method's file, correct the file and
+    resume with --methods FILE: runs that have trained a round refuse another file than they began with,
+    unless --restart trains them from the beginning.
     """
     from fedcore import jobs
 
@@ -272,9 +285,7 @@ def delete(
 ) -> int:
     """Delete runs or experiments for good.
 
-    All rounds, logs and checkpoints go with them.
-
-    It cannot be undone. Running runs have to be stopped first.
+    All rounds, logs and checkpoints go with them. Running runs have to be stopped first.
     """
     store = common.writable(db)
     ids = list(dict.fromkeys(ids))

@@ -41,7 +41,7 @@ def export(
             "diagnostics",
             "experiment",
         ],
-        Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
+        Option(help="Which table"),
     ] = "summary",
     format: Annotated[
         Literal["csv", "latex", "json"] | None,
@@ -67,7 +67,21 @@ def export(
     where: common.RunFilter = "",
     db: common.Database = None,
 ) -> None:
-    """Export the numbers of a comparison."""
+    """Export the numbers of a comparison.
+
+    \b
+    - summary: a row per method and metric: mean, standard deviation over seeds, number of seeds
+    - domains: a row per method, a column per domain
+    - configs: a row per method, a column per field, such as method.config.lr
+    - breakdowns: a row per method and domain, client or held-out domain
+    - costs: rounds, MB and seconds until a seed reached 80, 90, 95 and 99 % of the best
+    - rounds: a row per run, round, model and test set, with counts
+    - clients: a row per run, round and client: loss, traffic and own accuracy
+    - diagnostics: a row per run, round, diagnostic and client or pair of clients
+    - experiment: everything that was recorded, for `fedlens import` elsewhere (JSON)
+
+    All are CSV files, the summary also LaTeX or JSON. The first five share the column row, to join them.
+    """
     from fedcore.results.exports import file_name
     from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
 
@@ -122,13 +136,20 @@ def report(
     ] = None,
     parts: Annotated[
         str | None,
-        Option(metavar="NAMES", help="Parts of the page, separated by commas (default: all)"),
+        Option(
+            metavar="NAMES",
+            help="Parts of the page, separated by commas (default: all): summary, matrices, curves, cost, "
+            "sweep, breakdowns, configs, environment, runs, reproduction, citation",
+        ),
     ] = None,
     db: common.Database = None,
 ) -> None:
     """Write a comparison as one HTML file, or a folder for a paper.
 
-    The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
+    The page opens from disk in any browser, sends no request, and prints on A4: setting, finding, tables with
+    tests, heatmaps, curves, configs and what `fedlens rerun` needs. A folder adds all charts as PDF and SVG
+    at the widths of a column (3.33 in) and of both (6.9 in), the tables of `fedlens export`, method files,
+    BibTeX, and a README.txt that says what each file is.
     """
     from fedcore.share.checked import ComparisonChoices, checked_comparison
     from fedcore.share.content import Wording, read_report
@@ -174,7 +195,9 @@ def flops(
 ) -> None:
     """Count the operations of each method's first round.
 
-    The round is trained under torch's counter, and nothing of it is recorded.
+    The round is trained under torch's counter, and nothing of it is recorded. Matrix products, convolutions
+    and attention count as executed, padding included, with 2 operations for each multiplication and
+    addition. Sums, activations, norms, factorisations, the optimiser and cached encodings do not count.
     """
     from fedcore.engine.train import count_flops
 
@@ -209,7 +232,14 @@ def import_results(
 ) -> None:
     """Record results from a CSV or JSON file, or from a bundle.
 
-    A CSV file has the columns method, seed, round, model, test_set, correct and total.
+    A CSV file has the columns method, seed, round, model, test_set, correct and total, and optionally split
+    (train, validation or test; default: test), stage (before_aggregation or after_aggregation; default: the
+    latter) and domain (of the test set). The model `global` is the server's; a test set with the name of its
+    domain belongs to the domain, the others to clients. Nothing is written unless every line is valid, and
+    a file can be imported once. Runs that join an experiment take its data, partition and backbone.
+
+    A JSON file is one of `fedlens export --table experiment`; it has no checkpoints. A bundle is imported
+    once its numbers follow from its evidence.
     """
     from fedcore.papers.experiments import preset
     from fedcore.results.sharing import preset_of_board
@@ -250,7 +280,9 @@ def leaderboard(
 ) -> None:
     """Write the rows of one setting as CSV for another FedLens.
 
-    `fedlens import` reads it; the column preset says which preset a row follows.
+    `fedlens import` needs no --experiment for it: rows that follow a preset join its leaderboard, where they
+    are ranked if they were tested on the same clients and numbers of samples. That holds for embedded data
+    only, and without held-out domains; for other data write a bundle, which also keeps the rounds.
     """
     from fedcore.results.sharing import leaderboard_csv
     from fedcore.share.checked import ComparisonChoices, checked_comparison
@@ -298,7 +330,10 @@ def _write_or_print(output: str | None, text: str) -> None:
 
 @common.command("merge")
 def merge(other: Annotated[Path, Argument(metavar="OTHER.db")], db: common.Database = None) -> None:
-    """Copy the experiments of another database into this one."""
+    """Copy the experiments of another database into this one.
+
+    Experiments that are here already are left as they are; unfinished runs are copied as stopped.
+    """
     _print_merged(Store(db).imports.database(other))
 
 
