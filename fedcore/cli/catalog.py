@@ -140,7 +140,7 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> 
     absent = sorted(data_sets() - {*catalog.names()})
     return "\n".join(
         [
-            _columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
+            common.columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
             "",
             "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
             *(f"{column}: {meaning}" for column, meaning in COVERAGE_COLUMNS.items()),
@@ -157,7 +157,7 @@ def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
             (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
             for v in values
         ]
-        blocks.append(f"{reason.place}: {reason.text}\n{_columns(lines, left=7)}")
+        blocks.append(f"{reason.place}: {reason.text}\n{common.columns(lines, left=7)}")
     count = len({value for values in supported.values() for value in values})
     return "\n\n".join([*blocks, f"{count} comparable values"])
 
@@ -183,15 +183,6 @@ def reproductions_text(cells: Sequence[TableCell]) -> str:
     ]
     counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
     notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(cells)]
-    return "\n".join([_columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"])
-
-
-def _columns(lines: Iterable[Iterable[object]], left: int) -> str:
-    """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
-    cells = [[str(cell) for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = (
-        (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in cells
+    return "\n".join(
+        [common.columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"]
     )
-    return "\n".join("  ".join(line).rstrip() for line in aligned)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -118,6 +120,11 @@ def run(
         for number in {row.experiment_id for row in rows}:
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
+        return status
+    number = str(rows[-1].experiment_id)
+    after = ["export", number] if status == common.DONE else ["resume", "--experiment", number]
+    given = ["--db", str(db)] if db else []
+    print(f"next: {shlex.join(['fedlens', *after, *given])}", file=sys.stderr)
     return status
 
 
@@ -193,7 +200,9 @@ def train_in_process(
 
 
 @common.command("list")
-def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> None:
+def list_experiments(
+    experiments: common.ListedExperiments = None, where: common.RunFilter = "", db: common.Database = None
+) -> None:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
 
@@ -201,6 +210,8 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
     rows, unreadable = store.experiments.listed()
     for damaged in unreadable:
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+    if experiments:
+        rows, unreadable = store.experiments.several([*map(store.experiments.find, experiments)]), []
     runs = {run.id: run for row in rows for run in row.runs}
     selected = set(runs)
     if where:
@@ -211,19 +222,19 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
                 f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`"
             )
     for row in rows:
-        if where and not selected.intersection(run.id for run in row.runs):
+        lines = []
+        for run in (run for run in row.runs if run.id in selected):
+            accuracy = "" if run.last_test is None else f"{100 * run.last_test:.1f} %"
+            why = f"({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
+            seed = f"seed {run.seed}" + (f"  without {run.held_out}" if run.held_out else "")
+            rounds = f"{run.rounds_done}/{run.rounds_total}"
+            lines.append((f"  run {run.id}", run.label, seed, run.state, rounds, accuracy, why))
+        if where and not lines:
             continue
-        print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
-        for run in row.runs:
-            if run.id not in selected:
-                continue
-            accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
-            held_out = f"  without {run.held_out}" if run.held_out else ""
-            why = f"  ({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
-            print(
-                f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
-                f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
-            )
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_at))
+        print(f"experiment {row.id}  {row.name}  {begun}" + ("  (archived)" if row.archived else ""))
+        if lines:
+            print(common.columns(lines, left=len(lines[0])))
     common.warn_of_damage(store)
 
 
@@ -288,11 +299,11 @@ def delete(
     All rounds, logs and checkpoints go with them. Running runs have to be stopped first.
     """
     store = common.writable(db)
-    ids = list(dict.fromkeys(ids))
-    runs = store.runs.get(_run_ids(ids, experiment, db))
+    runs = store.runs.get(_run_ids(list(dict.fromkeys(ids)), experiment, db))
     what = counted(len(runs), "run")
+    numbers = list(dict.fromkeys(map(store.experiments.find, ids))) if experiment else []
     if experiment:
-        what = f"{counted(len(ids), 'experiment')} with {what}"
+        what = f"{counted(len(numbers), 'experiment')} with {what}"
     for run in runs:
         is_live = run.status in ("running", "stopping")
         common.refuse_if(is_live, f"run {run.id} is running; stop it first, then delete", "id")
@@ -303,10 +314,10 @@ def delete(
         common.print_note("nothing was deleted")
         return common.NOT_DONE
     if experiment:
-        for number in ids:
+        for number in numbers:
             store.experiments.delete(number)
     else:
-        store.runs.delete(ids)
+        store.runs.delete([run.id for run in runs])
     print(f"deleted: {what}")
     return common.DONE
 
@@ -327,10 +338,15 @@ def _report(
     return common.NOT_DONE if unchanged else common.DONE
 
 
-def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
+def _run_ids(given: Sequence[str], of_experiments: bool, db: Path | None) -> list[int]:
     """Return the ids of the runs that a command was given, directly or by their experiments."""
     store = Store(db)
     if of_experiments:
-        return [run.id for i in ids for run in store.experiments.get(i).runs]
+        numbers = dict.fromkeys(map(store.experiments.find, given))
+        return [run.id for number in numbers for run in store.experiments.get(number).runs]
+    for text in given:
+        no_id = f"'{text}' is not the id of a run; add --experiment to name experiments"
+        common.refuse_if(not text.isdecimal(), no_id, "id")
+    ids = [*map(int, given)]
     common.check_runs(store, ids)
     return ids

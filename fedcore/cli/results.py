@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     from fedcore.results.metrics import Metric
 
 HTML_SUFFIXES = (".html", ".htm")
+FORMATS: Mapping[str, Literal["csv", "latex", "json"]] = {".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
 @common.command("export")
 def export(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     table: Annotated[
         Literal[
             "summary",
@@ -66,6 +69,8 @@ def export(
     ] = None,
     where: common.RunFilter = "",
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Export the numbers of a comparison.
 
@@ -82,13 +87,16 @@ def export(
 
     All are CSV files, the summary also LaTeX or JSON. The first five share the column row, to join them.
     """
-    from fedcore.results.exports import file_name
-    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
+    from fedcore.results.exports import file_name, summary_rows
+    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices
 
-    suffix = Path(output or "").suffix.lower()
-    if format is None and (table == "experiment" or suffix == ".json"):
-        format = "json"
-    format = format or ("latex" if suffix == ".tex" else "csv")
+    path = common.text_output(output)
+    is_folder = path is not None and (path.is_dir() or str(output).endswith(("/", os.sep)))
+    suffix = "" if path is None or is_folder else path.suffix.lower()
+    endings = f"no format belongs to '{suffix}'; end the name with {', '.join(FORMATS)}, or give --format"
+    refuse_if(format is None and suffix != "" and suffix not in FORMATS, endings, "output")
+    on_screen = format is None and path is None and table == "summary" and sys.stdout.isatty()
+    format = format or FORMATS.get(suffix, "json" if table == "experiment" else "csv")
     common.check_baseline(baseline, test)
     refuse_if(
         baseline is not None and table != "summary", "only the summary compares with a baseline", "baseline"
@@ -102,20 +110,31 @@ def export(
     refuse_if((table, format) not in WRITERS, no_writer, "format")
     digits = 2 if digits is None else digits
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where, digits=digits)
-    with checked_comparison(Store(db), ids, choice) as checked:
-        written, path = WRITERS[table, format](checked), common.text_output(output)
+    with common.compared(db, experiments, choice, methods) as checked:
+        if on_screen:
+            print(_table(summary_rows(checked.summary)))
+            return
+        written = WRITERS[table, format](checked)
         if path is None:
             common.write_data(written)
             return
-        is_folder = path.is_dir() or str(output).endswith(("/", os.sep))
         if is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
         common.write_file(path, (part.encode() for part in written), make_folder=is_folder)
 
 
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the summary for a terminal; the CSV has further columns."""
+    names = ("data", "label", "metric", "mean", "std", "n", "difference", "p_holm", "remark")
+    used = [name for name in names if any(row[name] is not None for row in rows)]
+    values = [["" if row[name] is None else row[name] for name in used] for row in rows]
+    texts = [[f"{v:.2f}" if isinstance(v, float) else v for v in line] for line in values]
+    return common.columns([used, *texts], left=3)
+
+
 @common.command("report")
 def report(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     output: Annotated[
         str,
         Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
@@ -143,6 +162,8 @@ def report(
         ),
     ] = None,
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write a comparison as one HTML file, or a folder for a paper.
 
@@ -151,7 +172,7 @@ def report(
     at the widths of a column (3.33 in) and of both (6.9 in), the tables of `fedlens export`, method files,
     BibTeX, and a README.txt that says what each file is.
     """
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
     from fedcore.share.content import Wording, read_report
     from fedcore.share.folder import check_new, report_files, write_folder
     from fedcore.share.page import report_html
@@ -168,7 +189,7 @@ def report(
     is_page = target.suffix.lower() in HTML_SUFFIXES
     if not is_page:
         check_new(target)  # before the figures, which take their time
-    with checked_comparison(Store(db), ids, choice) as checked:
+    with common.compared(db, experiments, choice, methods) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
         files = {} if is_page else track(report_files(checked, wording))
@@ -270,13 +291,15 @@ def import_results(
 
 @common.command("leaderboard")
 def leaderboard(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     output: Annotated[
         str | None, Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
     ] = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write the rows of one setting as CSV for another FedLens.
 
@@ -285,16 +308,16 @@ def leaderboard(
     only, and without held-out domains; for other data write a bundle, which also keeps the rounds.
     """
     from fedcore.results.sharing import leaderboard_csv
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
 
-    with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
+    with common.compared(db, experiments, ComparisonChoices(rule, where=where), methods) as checked:
         text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
     _write_or_print(output, text)
 
 
 @common.command("hub")
 def hub(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     row: Annotated[str, Option(metavar="NAME", help="Row of the table whose value is written")],
     dataset: Annotated[str, Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],
     task: Annotated[str, Option(metavar="ID", help="Id of the task in the benchmark's eval.yaml")],
@@ -306,16 +329,18 @@ def hub(
         Option("--output", "-o", metavar="FILE.yaml", help="File (default, or -: print it)"),
     ] = None,
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write one result in the YAML form of model hubs.
 
     The file belongs in the folder .eval_results/ of a model's repository.
     """
     from fedcore.results import sharing
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
 
     by = _metric(metric)
-    with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
+    with common.compared(db, experiments, ComparisonChoices(rule), methods) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
     _write_or_print(output, text)
 
