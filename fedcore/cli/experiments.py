@@ -121,10 +121,9 @@ def run(
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
         return status
-    number = str(rows[-1].experiment_id)
-    after = ["export", number] if status == common.DONE else ["resume", "--experiment", number]
+    after = ["export"] if status == common.DONE else ["resume", "--experiment"]
     given = ["--db", str(db)] if db else []
-    print(f"next: {shlex.join(['fedlens', *after, *given])}", file=sys.stderr)
+    print(f"next: {shlex.join(['fedlens', *after, str(rows[-1].experiment_id), *given])}", file=sys.stderr)
     return status
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -85,7 +85,8 @@ def export(
     - diagnostics: a row per run, round, diagnostic and client or pair of clients
     - experiment: everything that was recorded, for `fedlens import` elsewhere (JSON)
 
-    All are CSV files, the summary also LaTeX or JSON. The first five share the column row, to join them.
+    All are CSV files, the summary also LaTeX or JSON; on a terminal it is a table of its main columns,
+    unless --format is given. The first five share the column row, to join them.
     """
     from fedcore.results.exports import file_name, summary_rows
     from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices
@@ -114,13 +115,9 @@ def export(
         if on_screen:
             print(_table(summary_rows(checked.summary)))
             return
-        written = WRITERS[table, format](checked)
-        if path is None:
-            common.write_data(written)
-            return
-        if is_folder:
+        if path is not None and is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
-        common.write_file(path, (part.encode() for part in written), make_folder=is_folder)
+        _write_or_print(path, WRITERS[table, format](checked), is_folder)
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -312,7 +309,7 @@ def leaderboard(
 
     with common.compared(db, experiments, ComparisonChoices(rule, where=where), methods) as checked:
         text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
-    _write_or_print(output, text)
+    _write_or_print(common.text_output(output), [text])
 
 
 @common.command("hub")
@@ -342,15 +339,14 @@ def hub(
     by = _metric(metric)
     with common.compared(db, experiments, ComparisonChoices(rule), methods) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
-    _write_or_print(output, text)
+    _write_or_print(common.text_output(output), [text])
 
 
-def _write_or_print(output: str | None, text: str) -> None:
-    path = common.text_output(output)
+def _write_or_print(path: Path | None, parts: Iterable[str], make_folder: bool = False) -> None:
     if path is None:
-        common.write_data([text])
+        common.write_data(parts)
     else:
-        common.write_file(path, text.encode())
+        common.write_file(path, (part.encode() for part in parts), make_folder)
 
 
 @common.command("merge")
