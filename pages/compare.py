@@ -179,7 +179,9 @@ TABS: dict[str, Callable[[ShownComparison], None]] = {
 def page() -> None:
     """Draw the page."""
     store = session.store()
-    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
+    row = st.container(
+        horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium", key="compare_head"
+    )
     row.title("Compare", width="content")
     with row.container(horizontal=True, vertical_alignment="bottom"):
         with st.container(width="stretch"):

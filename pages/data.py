@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import numpy as np
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
@@ -13,7 +14,7 @@ from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names, weights_
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title, size_text
 from fedcore.config.models import KeepCheckpoints
-from fedcore.data import catalog
+from fedcore.data import getting
 from fedcore.jobs.retention import (
     RunCheckpoints,
     artifacts_size,
@@ -117,26 +118,18 @@ def confirm_encodings(chosen: Sequence[tuple[Encoding, str]]) -> None:
         st.rerun()
 
 
-@st.cache_data(show_spinner=False, max_entries=8)
-def _size(name: str) -> int:
-    return len(catalog.load(name))
-
-
 def encodable() -> dict[str, tuple[dict[str, Any], int]]:
     """Return the data sets that can be encoded: title -> arguments of the task, number of images."""
-    built_in = [e for e in catalog.entries() if e.embedded]
-    available: dict[str, tuple[dict[str, Any], int]] = {
-        e.title: ({"name": e.name, "root": None}, _size(e.name)) for e in built_in
-    }
-    for task in session.store().tasks.recent("check"):
-        report = (task.result or {}).get("report", {})
-        if task.status == "done" and task.result is not None and report and not report["error"]:
-            columns = task.args.get("columns") or {}
-            # for a manifest, the report's root is the folder of its images
-            args = {"name": task.result["name"], "root": task.args["root"]}
-            named = "".join(f", {field} = {column}" for field, column in columns.items())
-            title = f"{args['root']} ({args['name']}{named})"
-            available.setdefault(title, (args | ({"columns": columns} if columns else {}), report["images"]))
+    available: dict[str, tuple[dict[str, Any], int]] = {}
+    for item in getting.shelf():
+        data, _ = library.content(item, None)
+        if data is not None:
+            available[item.entry.title] = {"name": item.entry.name, "root": None}, int(np.sum(data.counts))
+    for name, task in library.readable_checks():
+        columns, root = task.args.get("columns") or {}, task.args["root"]  # not the folder of a manifest
+        title = f"{root} ({name}{''.join(f', {field} = {column}' for field, column in columns.items())})"
+        args = {"name": name, "root": root} | ({"columns": columns} if columns else {})
+        available[title] = args, (task.result or {})["report"]["images"]
     return available
 
 
@@ -267,52 +260,44 @@ def confirm_checkpoints(listed: Sequence[RunCheckpoints]) -> None:
 
 
 def backbones() -> None:
-    """List common CLIP models and the weights that are on this machine."""
+    """Draw a card for each common CLIP model, and the download of weights, which only a click starts."""
     st.header(
         "Backbones",
         help="Every other model of open_clip and timm can be chosen by name in a new experiment. Weights can "
         "also be a file (.pt or .safetensors).",
     )
-    towers = {"vit": "ViT, {} layers", "resnet": "ResNet"}
-    specs = [backbone_spec(name) for name in BACKBONES]
-    columns: dict[str, list[object]] = {
-        "Name": list(BACKBONES),
-        "Weights on this machine": [weights_text(name) for name in BACKBONES],
-        "Image tower": [towers.get(s.vision, s.vision).format(s.vision_layers) for s in specs],
-        "Embedding width": [s.embed_dim for s in specs],
-        "Input size, px": [s.image_size for s in specs],
-    }
-    markup.table(columns, "Backbones")
-    download_weights_text()
-
-
-def weights_text(name: str) -> str:
-    """Return which weights of a model are on this machine."""
-    if name in MINI_MODELS:
-        return "✓ come with FedLens"
-    downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
-    return f"✓ {markup.md(', '.join(downloaded))}" if downloaded else "none yet"
-
-
-def download_weights_text() -> None:
-    """Draw the download of a model's weights, which only a click starts."""
-    st.header("Download weights")
+    chosen = library.draw_cards(list(map(card_of_backbone, BACKBONES)), "backbone_cards")
+    if chosen:
+        st.session_state["model"] = chosen
     models = [name for name in known_names() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
-    tag = middle.selectbox("Tag", tags.tags(model), key="tag")
+    tag = middle.selectbox("Weights", tags.tags(model), key="tag")
     file = tags.cached(model, tag)
-    if markup.write_button("Download", "download", None, file is None, right, width="stretch"):
+    if markup.write_button("Get", "download", None, file is None, right, width="stretch"):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if file is not None:
         st.caption(f"✓ on this machine: {markup.md(str(file))}")
     else:
-        st.caption(
-            f"From huggingface.co/{markup.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
-        )
+        repository = markup.md(f"huggingface.co/{tags.repository(model, tag)[0]}")
+        st.caption(f"From {repository}, whose card names their licence, into the Hugging Face cache.")
     for task in session.store().tasks.recent("weights", 3):
         background.show_task(task, f"Weights {task.args['tag']} of {task.args['name']}")
+
+
+def card_of_backbone(name: str) -> str:
+    """Return the card of a CLIP model as HTML, with the weights that are on this machine."""
+    spec = backbone_spec(name)
+    tower = "ResNet" if spec.vision == "resnet" else f"ViT, {spec.vision_layers} layers"
+    about, numbers = f"{tower}, input of {spec.image_size} px", f"embedding width {spec.embed_dim}"
+    if name in MINI_MODELS:
+        return library.card("", name, None, about, numbers, "trained on drawings and digits", "✓ included")
+    here = [(tag, file) for tag in tags.tags(name) if (file := tags.cached(name, tag)) is not None]
+    if not here:
+        return library.card(name, name, None, about, numbers, "no weights here", "", "Get weights")
+    size = size_text(sum(file.stat().st_size for _, file in here))
+    return library.card(name, name, None, about, numbers, size, f"✓ {', '.join(tag for tag, _ in here)}")
 
 
 SECTIONS = {
@@ -325,8 +310,9 @@ SECTIONS = {
 
 def page() -> None:
     """Draw the page."""
-    st.title("Data & models")
-    shown = st.segmented_control(
+    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
+    row.title("Data & models", width="content")
+    shown = row.segmented_control(
         "Section",
         list(SECTIONS),
         default="Data sets",

@@ -1,7 +1,7 @@
 """The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
@@ -23,6 +23,7 @@ from pages.widgets import background, markup, session
 LISTED = "experiments_listed"
 MOVES: dict[Move, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 QUEUE_TABLE = "queue_table"
+GROUPS = {"": "nothing", "data": "data set", "tag": "tag"}
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # if nothing runs; a script or another tab may start something
 RUNS_HEADER = [
@@ -55,6 +56,8 @@ def draw_runs(chosen: Sequence[ExperimentSummary]) -> None:
     folded = False
     for item in chosen:
         st.markdown(f"**Runs of {markup.md(item.row.name)}**")
+        if item.row.notes:
+            st.caption(markup.md(item.row.notes))
         runs = progress.run_progress(store, item.row.runs)
         methods = group_by(runs, lambda p: (p.run.label, p.run.group_hash)).values()
         folded = folded or any(len(of_method) > 1 for of_method in methods)
@@ -177,8 +180,8 @@ def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
     st.session_state[LISTED] = listed
 
 
-def filters(tags: Sequence[str]) -> tuple[str, list[str], str | None, list[str]]:
-    """Draw the filters, which are kept in the URL; return search text, states, tag and columns."""
+def filters(tags: Sequence[str], noted: bool) -> tuple[str, list[str], str | None, str, list[str]]:
+    """Draw the filters, which are kept in the URL; return search text, states, tag, grouping and columns."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
@@ -187,9 +190,26 @@ def filters(tags: Sequence[str]) -> tuple[str, list[str], str | None, list[str]]
         tag = None
         if tags:
             tag = st.selectbox("Tag", tags, index=None, key="tag", bind="query-params", placeholder="any")
+        group: str = session.choose(st.selectbox, "Group by", GROUPS, "group", width=120)
         st.toggle("Include archived", key="archived", bind="query-params")
-        columns = table.choose_columns()
-    return text or "", states, tag, columns
+        columns = table.choose_columns(noted)
+    return text or "", states, tag, group, columns
+
+
+def draw_experiments(
+    shown: Sequence[ExperimentSummary], group: str, columns: Sequence[str]
+) -> list[ExperimentSummary]:
+    """Draw the table of experiments, or one for each group; return the selected ones."""
+    chosen, selected = session.ids_in_url("chosen", [i.row.id for i in shown], []), []
+    by_tag = group == "tag"
+    for name, items in group_by(
+        shown, lambda i: "" if not group else (", ".join(i.row.tags) or "no tag") if by_tag else i.data
+    ).items():
+        if name:
+            st.markdown(f"**{markup.md(name)}** ({len(items)})")
+        selected += table.draw(items, columns, chosen, name)
+    session.remember_ids("chosen", [i.row.id for i in selected])
+    return selected
 
 
 def title_row() -> None:
@@ -235,19 +255,7 @@ def draw_queue() -> None:
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
-        unit = st.segmented_control(
-            "Move",
-            ["Runs", "Experiments"],
-            default="Runs",
-            required=True,
-            key="queue_of",
-            label_visibility="collapsed",
-            bind="query-params",
-        )
-        if unit == "Experiments":
-            queued_experiments(waiting)
-        else:
-            queued_runs(waiting, waits)
+        queued_runs(waiting, waits)
 
 
 def queued_runs(waiting: Sequence[QueuedRun], waits: Mapping[int, str] | None) -> None:
@@ -272,23 +280,7 @@ def queued_runs(waiting: Sequence[QueuedRun], waits: Mapping[int, str] | None) -
     selected = table.selectable_table(
         rows, ids, QUEUE_TABLE, column_config=config, placeholder="not measured"
     )
-    queue_buttons(selected, selected, store.queue.move)
-
-
-def queued_experiments(waiting: Sequence[QueuedRun]) -> None:
-    """Draw the experiments with queued runs, and the buttons that move all runs of an experiment."""
-    runs = group_by(waiting, lambda w: w.experiment_id)
-    rows: dict[str, Sequence[object]] = {
-        "Position": list(range(1, len(runs) + 1)),
-        "Experiment": [group[0].experiment for group in runs.values()],
-        "Waiting runs": [len(group) for group in runs.values()],
-        "Methods": [", ".join(dict.fromkeys(w.label for w in group)) for group in runs.values()],
-        "Rounds": [sum(w.rounds_total for w in group) for group in runs.values()],
-    }
-    config = {"Experiment": st.column_config.TextColumn(width="medium")}
-    selected = table.selectable_table(rows, list(runs), f"{QUEUE_TABLE}_of_experiments", column_config=config)
-    chosen = [w.id for number in selected for w in runs[number]]
-    queue_buttons(selected, chosen, store.queue.move_experiments)
+    queue_buttons(selected)
 
 
 def slots(titles: dict[str, str]) -> None:
@@ -317,23 +309,22 @@ def store_slots(device: str, key: str) -> None:
     store.queue.set_slots(device, int(st.session_state[key]))
 
 
-def queue_buttons(
-    selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Move], list[int]]
-) -> None:
-    """Draw the buttons for the selected rows, runs or experiments, which stand for these queued runs."""
+def queue_buttons(selected: Sequence[int]) -> None:
+    """Draw the buttons for the selected runs."""
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
             if markup.write_button(place.capitalize(), icon, f"queue_{place}", bool(selected)):
-                started = len(runs) - len(move(selected, place))
+                started = len(selected) - len(store.queue.move(selected, place))
                 if started > 0:
                     st.toast(f"{counted(started, 'run')} had already started.")
                 st.rerun()
         if markup.write_button("Stop", "stop_circle", "queue_stop", bool(selected)):
-            store.runs.stop(runs)
+            store.runs.stop(selected)
             st.rerun()
     if not selected:
         st.caption(
-            "Select rows in the first column to move their runs, or to stop them before they start.",
+            "Select rows in the first column to move their runs, or to stop them before they start. "
+            "*Run next* in an experiment's menu moves all of its runs.",
             help="With the keyboard, Shift + Space selects a row.",
         )
 
@@ -354,8 +345,10 @@ def page() -> None:
     if not summaries and not hidden and not damaged:
         welcome()
         return
+    markup.undo_bar()
     strip = st.container()
-    text, states, tag, columns = filters(sorted({name for i in summaries for name in i.row.tags}))
+    tags = sorted({name for i in summaries for name in i.row.tags})
+    text, states, tag, group, columns = filters(tags, any(i.row.notes for i in summaries))
     shown = [i for i in summaries if matches(i, text, states, tag)]
     listed = [r for i in shown for r in i.row.runs]
     every = [r for i in summaries for r in i.row.runs]
@@ -365,7 +358,7 @@ def page() -> None:
             [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:
-        selected = table.draw(shown, columns)
+        selected = draw_experiments(shown, group, columns)
         table.run_clicked_action(shown)
         if selected:
             actions.bar(selected)

@@ -1,37 +1,32 @@
 """The page Leaderboard: ranks of methods over all experiments of one setting, with their uncertainty."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted, first_few
 from fedcore.config.field_names import seeds_text
 from fedcore.jobs import forecast
+from fedcore.methods import registry
 from fedcore.papers.reproductions import printed_values
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.costs import Cost, CostAxis, row_costs
 from fedcore.results.leaderboard import (
     DECISIVE_SEEDS,
-    MOST_SEEDS,
     POWER,
     Board,
     BoardSetting,
-    RunsByRow,
-    Separation,
     board,
     board_settings,
     decisive_runs,
-    missing_runs,
     queue,
-    separating,
 )
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.progress import budget_text as tuning_budget
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import MIN_PAIRS, signed, tests_made
+from fedcore.results.statistics import MIN_PAIRS, tests_made
 from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
 from pages.widgets import background, charts, markup, session
@@ -49,10 +44,16 @@ def settings_of(store: Store, _runs: Sequence[RunRow], token: str) -> list[Board
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def board_of(
-    store: Store, setting: BoardSetting, metric: Metric, rule: Rule, where: str, token: str
+    store: Store,
+    setting: BoardSetting,
+    metric: Metric,
+    rule: Rule,
+    where: str,
+    pins: tuple[str, ...],
+    token: str,
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows, cached until another run has finished."""
-    made = board(store, setting, metric, rule, where)
+    made = board(store, setting, metric, rule, where, pins)
     return made, row_costs(store, made.comparison, setting.key, metric)
 
 
@@ -77,7 +78,7 @@ def page() -> None:
             list(by_title),
             key="setting",
             bind="query-params",
-            help="Rows are ranked together if they have the same data set, partition, backbone and rounds",
+            help="Methods are ranked together if they have the same data set, partition, backbone and rounds",
         )
     with places[1]:
         titles = {name: facts.title for name, facts in METRICS.items()}
@@ -95,23 +96,46 @@ def page() -> None:
             help="Keeps the runs that match this expression, as on Compare",
         )
     marks = repr([(r.starred, r.tags, r.notes) for r in runs]) if where else ""
-    made, costs = board_of(store, by_title[title], metric, rule, where or "", token + marks)
+    selection = store, by_title[title], metric, rule, where or ""
+    made, costs = board_of(*selection, (), token + marks)
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
-    results(store, made, costs)
-    for note in made.comparison.notes if by_title[title].parts else ():
-        st.caption(f":material/info: {markup.md(note)}")
-    separate_rows(store, made)
-
-
-def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
-    """Draw the finding, the chart of ranks, and the table with a budget."""
-    markup.show_finding([markup.md(made.finding)])
+    markup.undo_bar()
     with st.container(horizontal=True, vertical_alignment="center"):
+        if pins := pinned(made):
+            made, costs = board_of(*selection, pins, token + marks)
         offer_decisive(store, made)
         charts.table_switch()
+    results(made, costs)
+    for note in made.comparison.notes if by_title[title].parts else ():
+        st.caption(f":material/info: {markup.md(note)}")
+
+
+def pinned(made: Board) -> tuple[str, ...]:
+    """Draw the choice of a setting for each method with several, and return the chosen ones."""
+    several = [rows for rows in made.variants.values() if len(rows) > 1]
+    if not several:
+        return ()
+    number = sum(map(len, several))
+    with st.popover(f"{number} settings of {counted(len(several), 'method')}", icon=":material/tune:"):
+        st.caption("One setting of each method is ranked. Those that you pin here replace the chosen ones.")
+        pins = [
+            session.choose(
+                st.selectbox,
+                registry.title(rows[0].method),
+                {"": made.chosen_by(rows[0]).capitalize()} | {row.key: row.label for row in rows},
+                f"pin_{rows[0].method}",
+            )
+            for rows in several
+        ]
+    return tuple(filter(None, pins))
+
+
+def results(made: Board, costs: Sequence[Cost]) -> None:
+    """Draw the finding, the chart of ranks, and the table with a budget."""
+    markup.show_finding([markup.md(made.finding)])
     charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
         f"{METRICS[made.metric].title}, reported round: {RULES[made.comparison.rule]}. A rank is the range "
@@ -134,8 +158,7 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     cells = [
         [
             markup.esc(made.rank_text(g)),
-            markup.method_html(cost.label, g.method)
-            + ("" if g.key in within else markup.faint(", over the budget")),
+            _method_cell(made, g) + ("" if g.key in within else markup.faint(", over the budget")),
             f"{g.stats[made.metric].text()}",
             str(g.stats[made.metric].n),
             markup.number(cost.megabytes, 2),
@@ -152,6 +175,22 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     if made.budgets:
         said = markup.md(made.budgets[:1].upper() + made.budgets[1:])
         st.caption(f"{said}. With its search: one run and all draws that selected its hyper-parameters.")
+
+
+def _method_cell(made: Board, row: ComparisonRow) -> str:
+    """Return a method's name as HTML, which unfolds into its settings if it has several."""
+    name, chosen = markup.method_html(row.label, row.method), made.chosen_by(row)
+    if not chosen:
+        return name
+    lines = []
+    for variant in made.variants[row.key]:
+        stat, share = variant.stats[made.metric], made.validation.get(variant.key)
+        validated = "" if share is None else f", {share:.1f} % on validation"
+        lines.append(f"{markup.esc(variant.label)}: {stat.text()} (n = {stat.n}){validated}")
+    return (
+        f'<details class="fl-cell"><summary>{name} <u>{markup.esc(chosen)}</u></summary>'
+        f"<small>{'<br>'.join(lines)}</small></details>"
+    )
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:
@@ -206,128 +245,38 @@ def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: f
     return text + "."
 
 
+def unqueue(store: Store, runs: Sequence[int]) -> None:
+    """Take queued runs back; those that have started are stopped and stay."""
+    stopped = store.runs.stop(runs)
+    store.runs.delete([r.id for r in store.runs.get(stopped) if r.started_at is None])
+
+
 def offer_decisive(store: Store, board: Board) -> None:
     """Draw the button that queues all runs that the ranking lacks, and say what it would leave undecided."""
     plan, undecided = decisive_runs(store, board)
     if plan:
-        number, needed, texts = _described(store, plan)
-        label = f"Make this ranking decisive: {counted(number, 'run')}{f', {needed}' if needed else ''}"
-        _queue_button(
-            store,
-            plan,
-            label,
-            "decisive",
+        runs = [run for _, of_row in plan for run in of_row]
+        seconds = forecast.seconds(forecast.precedents(store.path), runs)
+        texts = (f"{row.label} on {seeds_text({run.seed for run in of_row})}" for row, of_row in plan)
+        label = f"Make this ranking decisive: {counted(len(runs), 'run')}"
+        label += f", {about(seconds)}" if seconds else ""
+        help_ = (
             f"Gives every row {MIN_PAIRS} seeds, and neighbours the seeds that separate them with a power of "
-            f"{100 * POWER:.0f} % if they differ as measured so far. They join their experiments. {texts}",
+            f"{100 * POWER:.0f} % if they differ as measured so far. To separate two methods only, name them "
+            f"in the filter. The runs join their experiments. {'; '.join(dict.fromkeys(texts))}"
         )
+        pressed = markup.write_button(
+            label, "playlist_add", "decisive_queue", type="primary", help=markup.md(help_)
+        )
+        if pressed:
+            queued = queue(store, plan)
+            jobs.ensure_worker(store)
+            markup.offer_undo(f"{counted(len(queued), 'run')} queued", partial(unqueue, store, queued))
+            st.rerun()
     if undecided:
         pairs = undecided[:MOST_NAMES]
         pairs += [f"{len(undecided) - MOST_NAMES} more"] if undecided[MOST_NAMES:] else []
         st.caption(markup.md(f"Undecided even with {DECISIVE_SEEDS} seeds: {'; '.join(pairs)}."))
-
-
-def separate_rows(store: Store, board: Board) -> None:
-    """Draw the choice of two rows, and the number of seeds that would separate them."""
-    rows = [g for g in board.rows if not g.other_tests]
-    if len(rows) < 2:
-        return
-    asked = any(name in st.query_params for name in ("separate_one", "separate_two"))
-    with st.expander("Seeds needed to separate two rows", expanded=asked, icon=":material/compare_arrows:"):
-        names = {g.key: g.label for g in rows}
-        first = 0  # of the first two neighbours that are not separated
-        for i, (above, below) in enumerate(pairwise(rows)):
-            tested = board.tests.get((above.key, below.key))
-            if tested is None or not tested.significant:
-                first = i
-                break
-        left, right = st.columns(2)
-        one = session.choose(left.selectbox, "First row", names, "separate_one", index=first)
-        rest = {key: name for key, name in names.items() if key != one}
-        place = min(first, len(rest) - 1)
-        two = session.choose(right.selectbox, "Second row", rest, "separate_two", index=place)
-        a, b = (g for g in rows if g.key in (one, two))
-        tested = board.tests.get((a.key, b.key))
-        if tested is not None and tested.significant:
-            st.success(
-                f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
-                f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
-                f"after Holm's correction for {counted(tests_made(board.tests.values()), 'pair')}.",
-                icon=":material/check:",
-            )
-            return
-        found = separating(board, a, b)
-        st.markdown(_sentence(a, b, found, board.pairs(a, b)))
-        _queue(store, a, b, found)
-
-
-def _sentence(a: ComparisonRow, b: ComparisonRow, seen: Separation | None, pairs: int) -> str:
-    """Return a sentence on the seeds that would separate two rows, and the measurements behind it."""
-    names = f"**{markup.md(a.label)}** and **{markup.md(b.label)}**"
-    if seen is None:
-        return f"{names} have fewer than two seeds in common, so their spread is unknown."
-    measured = (
-        f"{signed(seen.difference, 2)} ± {seen.spread:.2f} points over {seen.have} seeds in common, "
-        f"tested at 5 % over {pairs} pair{'s' * (pairs != 1)}"
-    )
-    if seen.total is None or seen.more is None:
-        return f"{names}: {measured}. More than {MOST_SEEDS} seeds would be needed to separate these."
-    seeds = "One more seed" if seen.more == 1 else f"{seen.more} more seeds"
-    doubt = f"more than {MOST_SEEDS - seen.have}"
-    doubt = doubt if seen.cautious is None else f"up to {seen.cautious - seen.have}"
-    return (
-        f"{seeds} would separate {names} with a power of {100 * POWER:.0f} %, if they differ "
-        f"as measured: {measured}. "
-        f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} may then be needed."
-    )
-
-
-def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> None:
-    """Draw the number of common seeds to reach, and the button that queues the runs which these lack."""
-    common = len(set(a.seeds) & set(b.seeds))
-    # enough to separate the rows, else enough for a rank
-    suggested = seen.total if seen is not None and seen.total is not None else max(MIN_PAIRS, common + 1)
-    wanted = st.number_input(
-        "Seeds in common to reach",
-        min_value=common + 1,
-        max_value=max(MOST_SEEDS, common + 1),
-        value=max(suggested, common + 1),
-        key=f"separate_total_{a.key}_{b.key}",
-        width=220,
-    )
-    try:
-        plans = missing_runs(store, a, b, int(wanted))
-    except FedLensError as error:
-        markup.show_error(error)
-        return
-    if not plans:
-        st.info("The runs for these seeds are already queued or running.", icon=":material/hourglass:")
-        return
-    number, needed, texts = _described(store, plans)
-    _queue_button(store, plans, f"Queue {'this run' if number == 1 else f'these {number} runs'}", "separate")
-    st.caption(markup.md(f"{texts}{f', {needed} in all' if needed else ''}."))
-
-
-def _queue_button(store: Store, plan: RunsByRow, label: str, key: str, help_: str | None = None) -> None:
-    if st.button(
-        label,
-        type="primary",
-        icon=":material/playlist_add:",
-        disabled=not session.writable(),
-        key=f"{key}_queue",
-        help=None if help_ is None else markup.md(help_),
-    ):
-        number = queue(store, plan)
-        jobs.ensure_worker(store)
-        st.toast(f"{counted(number, 'run')} queued.", icon=":material/playlist_add_check:")
-        st.rerun()
-
-
-def _described(store: Store, plan: RunsByRow) -> tuple[int, str, str]:
-    """Return the number of runs, how long they will take as far as it was measured, and the seeds by row."""
-    runs = [run for _, of_row in plan for run in of_row]
-    seconds = forecast.seconds(forecast.precedents(store.path), runs)
-    texts = (f"{row.label} on {seeds_text({run.seed for run in of_row})}" for row, of_row in plan)
-    return len(runs), about(seconds) if seconds else "", "; ".join(dict.fromkeys(texts))
 
 
 session.through_app()

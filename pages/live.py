@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import cast
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
-from fedcore.base.progress import counted
+from fedcore.base.progress import counted, duration
 from fedcore.methods import registry
 from fedcore.results import curves, progress
 from fedcore.results.charts import heatmaps
@@ -22,7 +21,7 @@ from fedcore.results.matrices import run_panels
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
-from fedcore.store import ExperimentRow, Store
+from fedcore.store import Store
 from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
@@ -34,7 +33,7 @@ YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 SHOWN_SECONDS = 0.4  # minimum time between two drawings
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
-CHART_COLUMNS, CHART_HEIGHT = 3, 330
+CHART_COLUMNS, CHART_HEIGHT = 3, 260
 MANY_LINES = 12  # charts with more lines are as wide as the page
 MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
@@ -49,7 +48,7 @@ ABOUT_SEEDS = (
 RerunSchedule = tuple[str, float, float | None]  # as ``browser.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 Lines = tuple[tuple[int, float, str], ...]
-"""State of some runs as it is drawn with their panels: (run, share of its rounds, text) each."""
+"""The runs in the order of their panels, each with the state that is drawn there: share of rounds, text."""
 session.through_app()
 store = session.store()
 
@@ -60,7 +59,9 @@ def grid(
 ) -> tuple[bytes, list[Panel]]:
     """Return the heatmaps of a snapshot; the browser does not draw equal bytes again."""
     until = {t[0]: t[1] for t in token}
-    panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.stage, until)
+    place = {run: i for i, (run, _, _) in enumerate(lines_of_runs)}
+    runs = sorted(store.runs.get(until), key=lambda run: place.get(run.id, len(place)))
+    panels = run_panels(store, runs, settings.view, settings.split, settings.stage, until)
     if settings.view == CLIENT_GRAPH:
         chart = client_graphs(panels, settings.theme, settings.columns)
     else:
@@ -166,11 +167,13 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
                 markup.per_cent(r.worst_client),
                 markup.number(p.megabytes_up, 2),
                 markup.number(p.megabytes_down, 2),
+                duration(p.loading) if p.run.ended and p.loading else "",
                 markup.esc(p.text),
             ]
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
-    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
+    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num")]
+    header += [("Loading, encoding", "num"), ("", "prose")]
     table = markup.table_html(header, rows, "Progress of the runs")
     if not many:
         return table
@@ -190,43 +193,43 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
 
 
 @markup.fragment
-def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
+def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outcome: str) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
     clock: RerunSchedule = ("", POLL_SECONDS, POLL_SECONDS)  # after an error: try again soon
     now = flags
     if st.session_state.pop("live_fit_clicked", False):
         st.rerun()
     try:
-        now, clock = draw_current(ids, experiment, settings, paused)
+        now, clock = draw_current(ids, experiment, settings, outcome)
     except FedLensError as error:
         if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
             st.rerun()  # the experiment was deleted, which the page then reports
         markup.show_error(error)
     finally:
-        if not paused:
+        if not settings.paused:
             browser.rerun_on_change(experiment, *clock)
     if now != flags and not st.session_state["live_dialog_open"]:
         st.rerun()
 
 
 def draw_current(
-    ids: list[int], experiment: int, settings: Settings, paused: bool
+    ids: list[int], experiment: int, settings: Settings, outcome: str
 ) -> tuple[Flags, RerunSchedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     background.keep_working()
     seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
-    shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
+    runs = [r for r in row.runs if r.id in ids]
+    shown = progress.run_progress(store, runs if settings.as_launched else progress.best_first(runs))
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(actions.status_strip(row))
-        drawn = snapshot_to_draw(now, paused)
+        st.html(actions.status_strip(row, outcome))
+        drawn = snapshot_to_draw(now, settings.paused)
         last = settings.until
         until = drawn if last is None else tuple((run, min(r, last), identity) for run, r, identity in drawn)
         draw_all(until, settings, lines_to_draw(drawn, shown))
         if (samples := row.config.test_sample) is not None:
             st.caption(sample_text(samples))
-        st.subheader("Runs", anchor=False)
         st.html(run_rows(shown, settings.theme))
     every, flags = poll_seconds(shown), actions.button_flags(row)
     if drawn != now:  # a newer snapshot waits to be drawn
@@ -241,6 +244,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
         charts.draw_payload(content, "live_grid")
+        alike = list[str]()
         if settings.view == "matrix":  # why panels have a column without values, or rows that are alike
             runs = {r.id: r for r in store.runs.get([i for panel in drawn for i in panel.runs])}
             gaps = [
@@ -252,8 +256,7 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
             ]
             methods = (registry.find(panel.method) for panel in drawn)
             gaps += [method.about.alike for method in methods if method is not None]
-            for line in dict.fromkeys(filter(None, gaps)):
-                st.caption(markup.md(line))
+            alike = list(dict.fromkeys(filter(None, gaps)))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
         graph = settings.view == CLIENT_GRAPH
@@ -261,7 +264,8 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
             about = "\n".join(f"- {markup.md(text)}" for text in map(transfer_finding, drawn))
             st.caption(f"{ABOUT}\n\n{about}")
         else:
-            st.caption(f"{about} All heatmaps share one colour scale.".strip())
+            said = [f"{about} All heatmaps share one colour scale.".strip(), *map(markup.md, alike)]
+            st.caption("  \n".join(said))
         spread = None if settings.fitted or graph else heatmaps.narrow_spread(drawn)
         if spread is not None:
             st.button(
@@ -272,16 +276,25 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 on_click=st.session_state.update,  # ``tick`` then reruns the page
                 args=({"live_fitted": True, "live_fit_clicked": True},),
             )
-    columns: list[DeltaGenerator] = []
-    in_a_row = 1 if settings.lines > MANY_LINES else CHART_COLUMNS
-    for i, name in enumerate(settings.charts):
-        if i % in_a_row == 0:
-            left = len(settings.charts) - i
-            columns = st.columns(min(in_a_row, max(left, 2 if i == 0 else in_a_row)))
-        with columns[i % in_a_row]:
-            draw_lines(shown, name, settings)
+    draw_curves(shown, settings, settings.charts[:CHART_COLUMNS])
+    if further := settings.charts[CHART_COLUMNS:]:
+        box = st.expander(
+            f"{len(further)} more curves", key="live_further", icon=":material/show_chart:", on_change="rerun"
+        )
+        if box.open:
+            with box:
+                draw_curves(shown, settings, further)
     if settings.over_seeds:
         st.caption(ABOUT_SEEDS)
+
+
+def draw_curves(shown: NewestRounds, settings: Settings, names: Sequence[str]) -> None:
+    """Draw charts of curves beside each other, or below each other where they have many lines."""
+    in_a_row = 1 if settings.lines > MANY_LINES else CHART_COLUMNS
+    for start in range(0, len(names), in_a_row):
+        for column, name in zip(st.columns(in_a_row), names[start : start + in_a_row], strict=False):
+            with column:
+                draw_lines(shown, name, settings)
 
 
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
@@ -297,61 +310,37 @@ def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
         st.caption(note)
 
 
-def draws_as_runs(experiment: ExperimentRow) -> bool:
-    """Draw the outcome of a search, and the choice to see its draws with the charts of other runs."""
-    actions.outcome_of_search(experiment)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        as_runs = st.toggle(
-            "Draws as runs",
-            key="live_draws",
-            bind="query-params",
-            help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
-            "nothing, and they are not results.",
-        )
-        if not as_runs:
-            actions.buttons(experiment)
-            charts.table_switch()
-            actions.notification(experiment)
-    return as_runs
-
-
 def page() -> None:
     """Draw the page."""
-    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
-    row.title("Live", width="content")
-    with row.container(horizontal=True, vertical_alignment="bottom"):
+    settings: Settings | None = None
+    with st.container(horizontal=True, vertical_alignment="center", key="live_head"):
+        st.title("Live", width="content")
         experiment = controls.choose()
-        runs = controls.choose_variant(experiment) if experiment else []
+        if experiment is not None:
+            searches = experiment.config.tuning is not None
+            runs = controls.choose_variant(experiment)
+            if searches and not controls.draws_as_runs():
+                actions.buttons(experiment)
+                charts.table_switch()
+            else:
+                with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
+                    outcome = None if searches else verdict(store, experiment)
+                actions.buttons(experiment, has_results=outcome is not None)
+                settings = controls.choose_settings(runs)
+            actions.notification(experiment)
     if experiment is None:
         controls.no_experiment()
         return
-    if experiment.config.tuning is not None and not draws_as_runs(experiment):
+    actions.outcome_of_search(experiment)
+    if settings is None:
         actions.follow_search(experiment.id, actions.state_of_search(experiment))
         return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        actions.buttons(experiment)
-        settings = controls.choose_settings(runs)
-        paused = st.toggle(
-            "Pause updates",
-            key="live_paused",
-            help="The charts stay as they are; the runs continue",
-            bind="query-params",
-        )
-        charts.table_switch()
-        actions.notification(experiment)
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
         settings = replace(settings, lines=controls.count_lines(runs))
-    try:
-        outcome = verdict(store, experiment) if experiment.config.tuning is None else None
-        if outcome is not None:
-            markup.show_finding([markup.md(outcome)])
-            actions.next_steps(experiment)
-        actions.origin_of_values(experiment)
-    except FedLensError as error:  # the heatmaps of the runs that can be read are still drawn
-        markup.show_error(error)
-    tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)
+    actions.origin_of_values(experiment)
+    tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")
     actions.log(runs)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
+from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base import devices
 from fedcore.base.consent import NotAgreed
@@ -13,7 +14,7 @@ from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import dataset, drafts, fields, methods, plan
+from pages.forms import dataset, drafts, fields, library, methods, plan
 from pages.forms.inputs import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
@@ -21,7 +22,7 @@ from pages.widgets import charts, markup, session
 def presets() -> None:
     """Draw a row with the demonstration, the protocols, and the papers' tables and figures."""
     demo = preset(DEMO)
-    with st.container(horizontal=True, vertical_alignment="center", border=True, key="presets"):
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="right"):
         about = (
             f"{len(demo.methods)} methods, {demo.rounds} rounds. It takes {DEMO_TIME}. Nothing to download."
         )
@@ -86,35 +87,58 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
                 st.rerun()
 
 
+def _more(what: str, key: str) -> ExpanderContainer:
+    """Draw the box that holds what a section needs seldom."""
+    return st.expander(f"More: {what}", key=key, on_change="rerun")
+
+
 def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
     st.header("Data and clients")
-    values["data"] = dataset.data_fields(draft.data, f"{key}.data", errors)
-    errors.place("data")
-    values["further_data"] = dataset.further_data_fields(draft, values["data"], key, errors)
-    values["partition"] = fields.partition_fields(draft.partition, values["data"], f"{key}.partition", errors)
-    errors.place("partition")
-    values["transfer"] = dataset.transfer_field(draft, values["data"], key)
-    errors.place("transfer")
-    st.header("Model and methods")
-    values["backbone"] = fields.backbone_fields(draft.backbone, values["data"], f"{key}.backbone", errors)
+    chosen, partition = st.container(), st.container()
+    more = _more(
+        "domains, prompt, few-shot, class protocol, minimum samples, other test data", f"{key}.data.more"
+    )
+    with chosen:
+        values["data"] = dataset.data_fields(draft.data, f"{key}.data", errors, more)
+        errors.place("data")
+        values["further_data"] = dataset.further_data_fields(draft, values["data"], key, errors)
+    with chosen if draft.transfer else more:  # what is in use is in view
+        values["transfer"] = dataset.transfer_field(draft, values["data"], key)
+    with partition:
+        values["partition"] = fields.partition_fields(
+            draft.partition, values["data"], f"{key}.partition", errors, more
+        )
+        errors.place("transfer")
+        errors.place("partition")
+    st.header("Model and schedule")
+    left, right = st.columns(2)
+    values["backbone"] = fields.backbone_fields(
+        draft.backbone, values["data"], f"{key}.backbone", errors, left
+    )
     errors.place("backbone")
     fields.note_what_cannot_run(values["data"], values["backbone"])
-    values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
+    schedule = st.container()
+    more = _more("held-out domains, participation, search, sweep, cohorts of clients", f"{key}.more")
+    with schedule:
+        values.update(fields.schedule_fields(draft, values["data"], key, errors, right, more))
+    with more:
+        device_names = {d.id: d.name for d in devices.list_devices()}
+        if len(device_names) > 1:
+            st.selectbox(
+                "Device",
+                ["auto", *device_names],
+                format_func=lambda i: device_names.get(i, "first free device"),
+                key="new_device",
+            )
+    with schedule if draft.cohorts else more:
+        values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
+    with schedule if draft.tuning else more:
+        values["tuning"] = fields.tuning_fields(draft, key, errors)
+    values["sweep"] = fields.sweep_fields(values, key, errors, more)
+    st.header("Methods")
     values["methods"] = methods.method_fields(values["data"], key, errors)
-    st.header("Schedule")
-    values.update(fields.schedule_fields(draft, values["data"], key, errors))
-    device_names = {d.id: d.name for d in devices.list_devices()}
-    if len(device_names) > 1:
-        st.selectbox(
-            "Device",
-            ["auto", *device_names],
-            format_func=lambda i: device_names.get(i, "first free device"),
-            key="new_device",
-        )
-    values["tuning"] = fields.tuning_fields(draft, key, errors)
-    values["sweep"] = fields.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     return values
@@ -162,6 +186,7 @@ def plan_and_launch(
         errors.show(error)
     elif experiment is not None and made is not None:
         plan.plan_line(experiment, made)
+        library.offer_model(experiment)
     plan.show_pending()
     button = st.container()  # filled last: the box below it may refuse a file
     charts.table_switch()
@@ -177,16 +202,19 @@ def plan_and_launch(
 
 def page() -> None:
     """Draw the page."""
-    st.title("New experiment")
+    left, right = st.columns([2, 5], vertical_alignment="center")
+    left.title("New experiment")
     drafts.restore()
     with markup.errors_shown():
         drafts.from_url()
-    presets()
+    with right:
+        presets()
     draft, key, errors = drafts.form().experiment, f"new{drafts.form().version}", FieldErrors()
-    name = fields.name_field(draft, key)
-    errors.place("name")
     left, right = st.columns([3, 2], gap="large")
-    with left:
+    with right:
+        name = fields.name_field(draft, key)
+        errors.place("name")
+    with left.container(key="new_form", gap="xsmall"):
         values = {"name": name, **configuration(draft, key, errors)}
     with right:
         partition_and_plan(values, errors)

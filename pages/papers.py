@@ -15,8 +15,9 @@ from fedcore.results.charts.ranks import SourceValue, strip
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES
 from pages.papers_view import add, fill
-from pages.papers_view.table import draw_html, our_line, source_html, table_html
+from pages.papers_view.table import our_line, source_html, table_html
 from pages.widgets import background, browser, charts, markup, session
+from pages.widgets.grid import draw_html
 from pages.widgets.markup import esc
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
@@ -80,6 +81,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.markdown(share_text([c.status for c in cells], rehearsal))
     if rehearsal and layout.shows_nothing(table, cells):
         st.info(mini.CANNOT_SHOW, icon=":material/balance:")
+    fill.progress_of_gets(table)
     with st.container(horizontal=True):
         fillable = any(cell.source is not None for cell in cells)  # computed values need no run
         if fillable and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):

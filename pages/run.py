@@ -19,6 +19,7 @@ from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import WIDE_PIXELS
 from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
+from fedcore.results.progress import seconds_outside_rounds
 from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow, Store
 from pages.forms import drafts, methods
@@ -124,12 +125,14 @@ def header(run: RunRow, next_attempt: Again | None) -> None:
     best = f"at round {run.best_round}" if run.best_round is not None else None
     evaluated = session.store().rounds.evaluated(run.id)
     last = f"at round {evaluated[-1]}" if evaluated and evaluated[-1] < run.rounds_done else None
+    elapsed, loading = run.elapsed(), seconds_outside_rounds(session.store(), [run])[run.id]
+    before = f"loading, encoding {duration(loading)}" if loading else None
     values = [
         ("Last round, %", markup.per_cent(run.last_test), last),
         ("Best on validation, %", markup.per_cent(run.best_test), best),
         ("Worst client, %", markup.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
-        ("Duration", duration(run.elapsed()) or "-", None),
+        ("Duration", "-" if elapsed is None else duration(elapsed - loading), before),
     ]
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
         for label, value, note in values:
@@ -284,6 +287,7 @@ def page() -> None:
             st.switch_page("pages/experiments.py", query_params={})
         return
     run = runs[0]
+    session.look_at(run.experiment_id)
     with markup.errors_shown():
         next_attempt = attempt_again(run)
         header(run, next_attempt)

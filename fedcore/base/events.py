@@ -17,6 +17,8 @@ Clients are 1..C, the further test sets (domains, base and new classes) C+1..C+D
 if there is one, is C+D+c."""
 NO_VALUE = "no value "
 """Beginning of the notice why a run has no accuracy on new classes, or of unseen clients that adapt."""
+COUNTS_ONLY = "counts only"
+"""Beginning of the notice of an imported run whose accuracies have no predictions behind them."""
 CROSS_CLASS_NOT_ANALYSED = (
     "The clients of this run predict among their own classes only. Analyses of single images show one set of "
     "classes for all models, so they are not available for it."

@@ -21,10 +21,11 @@ from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS, user_path
 from fedcore.clip import tags
+from fedcore.data import images
 from fedcore.data.images import GIVEN
 from fedcore.data.integrity import file_digest, stat_identity
 
-MINI_MODELS = ("mini-vit", "mini-rn")
+MINI_MODELS = images.MINI_MODELS
 
 
 @dataclass(frozen=True)

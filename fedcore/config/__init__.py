@@ -17,4 +17,5 @@ from fedcore.config.models import (
     TuningConfig,
     backbone_names,
     backbones,
+    data_names,
 )

@@ -572,3 +572,8 @@ def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
 def backbone_names(run: RunConfig | Experiment) -> str:
     """Name a run's CLIP models: ``ViT-B-16``, or ``ViT-B-16 + RN50`` where cohorts differ."""
     return " + ".join(dict.fromkeys(b.name for b in backbones(run)))
+
+
+def data_names(run: RunConfig | Experiment) -> tuple[str, ...]:
+    """Return the names of all data sets on which a run trains or is tested."""
+    return run.data.name, *(other.name for other in (*run.further_data, *run.transfer))

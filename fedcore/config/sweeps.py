@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.config.field_names import field_phrase
 from fedcore.config.models import (
     BackboneConfig,
     DataConfig,
@@ -221,13 +222,8 @@ def concerns(experiment: Experiment, path: str) -> bool:
 
 
 def describe(values: dict[str, Any]) -> str:
-    """Describe a combination by the last part of each path: ``alpha 0.1, lr 0.001``.
-
-    Titles are not used because they may change, while descriptions are stored in labels, which identify rows
-    of a comparison.
-    """
-    names = {path: path.rpartition(".")[2] for path in values} | {"backbone.name": "backbone"}
-    return ", ".join(f"{names[path]} {_shown(value)}" for path, value in values.items())
+    """Describe a combination: ``Dirichlet alpha 0.1, learning rate 0.001``."""
+    return ", ".join(f"{field_phrase(path)} {_shown(value)}" for path, value in values.items())
 
 
 def _of_method(path: str) -> bool:

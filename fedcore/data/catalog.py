@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
@@ -16,7 +16,16 @@ from fedcore.base.progress import counted
 from fedcore.data import copies
 from fedcore.data.copies import HUB
 from fedcore.data.drawn import digits, shapes
-from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, Hub, ImageSet, select_domains
+from fedcore.data.images import (
+    CLASSES,
+    MINI_MODELS,
+    ONE_DOMAIN,
+    Entry,
+    FolderError,
+    Hub,
+    ImageSet,
+    select_domains,
+)
 
 _log = logging.getLogger(__name__)
 _CATALOG = ASSETS / "catalog.toml"
@@ -94,6 +103,15 @@ def entry(name: str) -> Entry:
         return _hub_entry(name)
     hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
     raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+
+
+def miniature_note(backbones: Iterable[str], data: Iterable[str]) -> str:
+    """Say what results on some data are worth if a miniature backbone never saw such images; else empty."""
+    mini = [name for name in dict.fromkeys(backbones) if name in MINI_MODELS]
+    if not mini or all(name in _ENTRIES and _ENTRIES[name].embedded for name in data):
+        return ""
+    trained = "was trained" if len(mini) == 1 else "were trained"
+    return f"No evidence about CLIP: {' and '.join(mini)} {trained} on drawings and digits alone."
 
 
 def _hub_entry(name: str) -> Entry:

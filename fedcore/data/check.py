@@ -21,7 +21,7 @@ from fedcore.base.files import user_path
 from fedcore.base.progress import Progress, Work, prepare_then
 from fedcore.data import catalog, image_files
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
-from fedcore.data.images import FolderError, ImageSet
+from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, squash
 from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.files import (
     SUFFIXES,
@@ -152,6 +152,29 @@ class CheckReport(BaseModel, frozen=True):
     @property
     def left_out(self) -> int:
         return sum(f.count for f in self.findings if f.kind in LEFT_OUT)
+
+
+def recognised(report: CheckReport) -> str | None:
+    """Return the data set of the catalog with the same domains, classes and numbers of images, if any."""
+    for entry in catalog.entries():
+        if entry.embedded or entry.is_own or not entry.counts:
+            continue
+
+        def spelled(name: str, aliases: Mapping[str, str] = entry.aliases) -> str:
+            return squash(aliases.get(name, name))
+
+        by_domain = zip(map(spelled, report.domains), map(sum, report.counts), strict=True)
+        same_counts = {ONE_DOMAIN: report.images} == entry.counts or dict(by_domain) == {
+            spelled(domain): count for domain, count in entry.counts.items()
+        }
+        same_domains = set(map(spelled, report.domains)) == set(map(spelled, entry.domains))
+        classes = set(map(spelled, report.classes))
+        same_classes = classes == set(map(spelled, entry.classes)) or (
+            not entry.classes and len(classes) == entry.class_count
+        )
+        if same_counts and same_domains and same_classes:
+            return entry.name
+    return None
 
 
 _HIDDEN = (".", "__MACOSX", "unpacked-", "fedlens-")

@@ -3,12 +3,15 @@
 A run that names such a data set needs no folder: it reads the copy that is registered here.
 """
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
 from pydantic import BaseModel
 
-from fedcore.base.files import state_folder
+from fedcore.base.files import state_folder, write_whole
 from fedcore.data.integrity import read_result, write_result
 
 HUB = "hf:"
@@ -54,10 +57,21 @@ def every() -> Iterator[Copy]:
     yield from filter(None, map(_read, sorted(_file("").parent.glob("*.json"))))
 
 
-def register(copy: Copy) -> None:
-    """Record a copy, completely or not at all."""
-    file = _file(copy.name)
+def sheet(copy: Copy) -> np.ndarray | None:
+    """Return sample pictures of a copy (``check.contact_sheet``), if they are there. Shape: (h, w, 3)."""
+    file = _file(copy.name).with_suffix(".png")
+    if not file.is_file():
+        return None
+    with Image.open(file) as pictures:
+        return np.asarray(pictures.convert("RGB"))
+
+
+def register(copy: Copy, pictures: Image.Image) -> None:
+    """Record a copy with its sample pictures, completely or not at all."""
+    file, content = _file(copy.name), io.BytesIO()
     file.parent.mkdir(parents=True, exist_ok=True)
+    pictures.save(content, "PNG")
+    write_whole(file.with_suffix(".png"), content.getvalue())
     write_result(file, copy.model_dump(mode="json"))
 
 

@@ -11,6 +11,7 @@ from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import cache_folder, user_path
 from fedcore.base.progress import Progress, Work, in_thread, prepare_then
 from fedcore.data import catalog, copies
+from fedcore.data.check import contact_sheet
 from fedcore.data.copies import HUB, Copy
 from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers import hf
@@ -138,7 +139,7 @@ def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None
         classes=images.classes,
         counts=images.class_counts().tolist(),
     )
-    copies.register(copy)
+    copies.register(copy, contact_sheet(images))
     return copy
 
 

@@ -19,6 +19,8 @@ EMBEDDINGS = "embeddings"
 """Name of the data set that is a file of embeddings."""
 GIVEN = "given"
 """Backbone of that data set: its encoder is not here."""
+MINI_MODELS = ("mini-vit", "mini-rn")
+"""Backbones that come with FedLens; they were trained on its drawings and on digits alone."""
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 

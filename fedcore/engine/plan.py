@@ -29,6 +29,7 @@ from fedcore.config import (
     PartitionConfig,
     RunConfig,
     backbones,
+    data_names,
     expand,
     sweeps,
     tuning,
@@ -159,6 +160,9 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             warnings += _method_warnings(draft, context)
     first, *_ = inputs.values()
     of_experiment = _experiment_warnings(experiment, [i.assignment for i in inputs.values()])
+    worth = dict.fromkeys(
+        catalog.miniature_note((b.name for b in backbones(run)), data_names(run)) for run in runs
+    )
     of_storage = storage_warnings(runs, len(images), first.context.spec)
     read_by_runs = _encodings(runs, images.name, len(images), first.context.spec)
     return Plan(
@@ -167,7 +171,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         classes=first.trained_classes,
         domains=images.domains,
         counts=first.assignment.counts,
-        warnings=(*left_out, *of_experiment, *dict.fromkeys(warnings), *of_storage),
+        warnings=(*left_out, *filter(None, worth), *of_experiment, *dict.fromkeys(warnings), *of_storage),
         encodings=tuple(dict.fromkeys(file for _, file in read_by_runs)),
         later=_later_runs(experiment, runs),
         spaces=tuple(

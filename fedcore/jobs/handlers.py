@@ -37,6 +37,7 @@ HANDLERS = {
     "analyse": "fedcore.jobs.analysis:analyse",
     "import_file": "fedcore.jobs.handlers:import_file",
     "bundle": "fedcore.share.make:make_bundle",
+    "fill": "fedcore.papers.getting:get_and_queue",
 }
 """Kind -> ``module:function``, imported only by the job's process, so that pages do not load torch."""
 
@@ -94,11 +95,12 @@ def check(job: Job) -> Work[dict[str, Any]]:
 
     args: root; name, if the catalog has it; domains; columns.
 
-    Returns: ``name`` and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures
-    of a data set that can be used and has images. Shape: (height, width, 3).
+    Returns: ``name``; ``known``, the data set of the catalog that a user's own data turned out to be, or
+    None; and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures of a data set
+    that can be used and has images. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
-    from fedcore.data.check import check_dataset, contact_sheet
+    from fedcore.data.check import check_dataset, contact_sheet, recognised
     from fedcore.data.readers.loaders import detect_format
 
     root, domains, columns = (job.args.get(name) for name in ("root", "domains", "columns"))
@@ -109,7 +111,8 @@ def check(job: Job) -> Work[dict[str, Any]]:
         images = catalog.load(name, root, domains, columns=columns)
         if images.given is None:
             job.write_arrays(sheet=np.asarray(contact_sheet(images)))
-    return {"name": name, "report": report.model_dump(mode="json")}
+    known = None if job.args.get("name") or report.error else recognised(report)
+    return {"name": name, "known": known, "report": report.model_dump(mode="json")}
 
 
 def encode(job: Job) -> Work[dict[str, Any]]:

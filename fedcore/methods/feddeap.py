@@ -49,9 +49,11 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     TENFOLD,
     BatchSize,
     LearningRate,
+    LeftOpen,
     LossWeight,
     MethodConfig,
     PromptLength,
@@ -72,9 +74,64 @@ LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""
 NETWORKS = {"phi_s": "semantic", "phi_d": "domain"}
 """The two transformation networks and what they read."""
+NO_NETWORK = {"semantic_alignment": (False,), "domain_alignment": (False,)}
+"""Neither of them is trained."""
 
 
 class FedDEAPConfig(MethodConfig):
+    left_open = (
+        OPTIMISER_STATE,
+        LeftOpen(
+            "optimiser of the prompts",
+            "the paper names none",
+            "momentum and decay of the authors' code",
+            {"plain SGD": {"momentum": 0.0, "weight_decay": 0.0}},
+        ),
+        LeftOpen(
+            "mean image embedding",
+            "the paper does not say of which images it is in prediction; the authors' public code takes the "
+            "test batch, sorted by class, whose mean can tell the classes",
+            "of the client's training images",
+            {"of the sorted test batch": {"image_context": "batch", "test_order": "sorted"}},
+            unless={"personal_prompt": (False,)},
+        ),
+        LeftOpen(
+            "alignment losses",
+            "by the equations they train the prompts; in the authors' public code they have no gradient",
+            "they train the prompts",
+            {"train nothing": {"semantic_alignment": False, "domain_alignment": False}},
+            values=(True, False),
+        ),
+        LeftOpen(
+            "temperature of the ETF losses",
+            "the equations share CLIP's; Appendix B and the authors' public code have 1",
+            "CLIP's",
+            {"1": {"etf_temperature": "1"}},
+            unless=NO_NETWORK,
+        ),
+        LeftOpen(
+            "input of the networks",
+            "the paper does not say whether embeddings are normalised first",
+            "as they are",
+            {"of unit length": {"phi_input": "normalised"}},
+            unless=NO_NETWORK,
+        ),
+        LeftOpen(
+            "columns of the domain ETF",
+            "the paper does not say whether clients of one domain share a column",
+            "one per domain that trains",
+            {"one per client": {"domain_etf": "client"}},
+            unless={"client_per_domain": (True,)},
+        ),
+        LeftOpen(
+            "domain prompt of the global model",
+            "the paper does not say what stands for the prompt of a domain that has no client",
+            "nothing",
+            {"the mean test image": {"unseen": "mean_image"}},
+            unless={"held_out": (False,)},
+        ),
+    )
+
     lr: LearningRate = hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
     weight_decay: WeightDecay = hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
     batch_size: BatchSize = hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")

@@ -37,7 +37,15 @@ from fedcore.methods.base import (
     rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import CLASS_MEANS, UNTRAINED_CLASSES, LearningRate, MethodConfig, hyper
+from fedcore.methods.hyperparameters import (
+    CLASS_MEANS,
+    OPTIMISER_STATE,
+    UNTRAINED_CLASSES,
+    LearningRate,
+    LeftOpen,
+    MethodConfig,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
 
@@ -47,6 +55,43 @@ PROMPT_LENGTH = 4
 
 class FedOTConfig(MethodConfig):
     """Hyper-parameters of FedOT and of the variants that its paper compares with."""
+
+    left_open = (
+        OPTIMISER_STATE,
+        LeftOpen(
+            "momentum",
+            "the paper prints 5e-4 for momentum as well as for weight decay, probably a misprint",
+            "0.9",
+            {"5e-4, as printed": {"momentum": 0.0005}},
+        ),
+        LeftOpen(
+            "batch size", "the paper gives none", "32", {"16": {"batch_size": 16}, "64": {"batch_size": 64}}
+        ),
+        LeftOpen(
+            "logit temperature", "the paper gives no value of tau", "CLIP's own scale", {"1": {"tau": 1.0}}
+        ),
+        LeftOpen(
+            "server's mean",
+            "the paper builds on FedAvg, which weights clients by their samples, and gives no weights",
+            "a plain mean",
+            {"by sample count": {"weighting": "samples"}},
+        ),
+        LeftOpen(
+            "step of the rotation",
+            "at one learning rate a Cayley transform moves four times as far as a linear one, and the paper "
+            "does not say whether it matches their steps",
+            "one learning rate",
+            {"one step length": {"skew": "quarter"}},
+            unless={"local_transform": ("linear", "none", "adapter")},
+        ),
+        LeftOpen(
+            "random classifier",
+            "the paper does not say how it is drawn",
+            "rows of length 1",
+            {"as a linear layer": {"init": "linear"}},
+            values=("random",),
+        ),
+    )
 
     lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
     blocks: int = hyper(

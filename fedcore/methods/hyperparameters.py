@@ -1,6 +1,7 @@
 """Hyper-parameters: how a method declares them, and those that every trained method has."""
 
-from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Unpack
@@ -141,8 +142,55 @@ def hyper(
     ranged = None if search is None else search.model_dump(mode="json", exclude_defaults=True)
     options: dict[str, Any] = {"words": words, "empty": empty, "search": ranged}
     extra = {name: value for name, value in options.items() if value is not None}
-    field: T = Field(default, title=title, description=description, json_schema_extra=extra or None, **bounds)
-    return field
+    info: T = Field(default, title=title, description=description, json_schema_extra=extra or None, **bounds)
+    return info
+
+
+@dataclass(frozen=True)
+class LeftOpen:
+    """What a paper leaves open about its method: FedLens reads it in one way, and others are admissible.
+
+    The table on the method's page, a caveat of printed values and a choice of readings are made from it.
+
+    Attributes:
+        why: what the paper says or does not say, as a clause.
+        ours: the reading of FedLens in words.
+        others: label -> fields of the config in another reading. The first field is the one that is open.
+        values: those of that field with which it is open; empty for its default.
+        unless: field -> values; with one of them in each of these fields, no reading changes anything. Of the
+            federation these are ``participation``, ``held_out`` (bool) and ``client_per_domain`` (bool: each
+            domain is one client).
+    """
+
+    name: str
+    why: str
+    ours: str
+    others: dict[str, dict[str, Any]]
+    values: tuple[Any, ...] = ()
+    unless: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def caveat(self) -> str:
+        """The reason against comparing a printed value with runs of our reading."""
+        return f"{self.name}: {self.why}; here {self.ours}"
+
+    @property
+    def fields(self) -> list[str]:
+        return list(dict.fromkeys(name for of in self.others.values() for name in of))
+
+    def concerns(self, config: dict[str, Any]) -> bool:
+        """Return whether a variant of the method, by all of its fields, leaves it open."""
+        idle = self.unless and all(config.get(name) in values for name, values in self.unless.items())
+        changes = any(config | of != config for of in self.others.values())
+        return changes and not idle and config[self.fields[0]] in self.values
+
+
+OPTIMISER_STATE = LeftOpen(
+    "optimiser state",
+    "the paper does not say whether it survives a round",
+    "new each round",
+    {"kept across rounds": {"optimiser_state": "kept"}},
+)
 
 
 class MethodConfig(BaseModel):
@@ -152,6 +200,9 @@ class MethodConfig(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    left_open: ClassVar[tuple[LeftOpen, ...]] = ()
+    """What the method's paper does not say about its fields."""
 
     optimiser: Optimiser = hyper(
         "sgd", "Local optimiser", words={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
@@ -219,3 +270,11 @@ def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
                 found[name] = SearchRange.model_validate(extra["search"])
                 break
     return found
+
+
+def left_open(config: type[BaseModel], given: dict[str, Any]) -> list[LeftOpen]:
+    """Return what a variant of a method leaves open; ``given``: its fields that differ from the defaults."""
+    defaults = {name: info.default for name, info in config.model_fields.items()}
+    points: tuple[LeftOpen, ...] = getattr(config, "left_open", ())
+    at_default = (replace(p, values=p.values or (defaults[p.fields[0]],)) for p in points)
+    return [point for point in at_default if point.concerns(defaults | given)]

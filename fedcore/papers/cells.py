@@ -23,10 +23,11 @@ from fedcore.papers.equivalents import (
     find_variant,
     held_out_of,
     parts_of_mean,
+    presets_of_values,
     variant_runs,
 )
 from fedcore.papers.experiments import data_names, printed_backbone, published
-from fedcore.papers.published import PublishedValue, computed, load, values_of
+from fedcore.papers.published import PublishedValue, computed, load
 from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.results.averages import mean_over
 from fedcore.results.rows import SeedAndDomain
@@ -109,17 +110,6 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
     return experiment, variant_runs(experiment)[0]
 
 
-@library.cached
-def _presets_of_values() -> dict[PublishedValue, list[str]]:
-    """Return the presets whose experiments name each value, tables before figures."""
-    found: dict[PublishedValue, list[str]] = {}
-    for name, experiment in published().items():
-        if experiment.reproduces and not experiment.sweep:
-            for value in values_of(experiment):
-                found.setdefault(value, []).append(name)
-    return found
-
-
 def _presets_on_data_of(value: PublishedValue) -> list[str]:
     """Return the presets of a paper on a value's data set, for the part of a mean that no table prints."""
     paper = library.find(value.paper)
@@ -139,7 +129,7 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    for preset in _presets_of_values().get(value) or _presets_on_data_of(value):
+    for preset in presets_of_values().get(value) or _presets_on_data_of(value):
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
@@ -165,9 +155,14 @@ CHECKS = 1000
 
 @dataclass(frozen=True)
 class Lack:
-    """Data or weights that runs need and this machine lacks; ``how`` says how to get them."""
+    """Data or weights that runs need and this machine lacks; ``how`` says how to get them.
+
+    Attributes:
+        name: of the data set in the catalog, or of the model and its tag, ``ViT-B-32 openai``.
+    """
 
     kind: Literal["data", "weights"]
+    name: str
     text: str
     how: str
 
@@ -187,7 +182,7 @@ class Availability:
         lacks = []
         entry = catalog.entry(config.data.name)
         if not entry.embedded and entry.name not in self.roots:
-            lacks.append(Lack("data", f"the data set {entry.title}", entry.how_to_get))
+            lacks.append(Lack("data", entry.name, f"the data set {entry.title}", entry.how_to_get))
         for backbone in backbones(config):
             tag, name = backbone.pretrained, backbone.name
             if backbone not in self._weights:
@@ -195,7 +190,7 @@ class Availability:
                 self._weights[backbone] = cached
             if not self._weights[backbone]:
                 how = "A run downloads them from huggingface.co, or the page Data & models does."
-                lacks.append(Lack("weights", f"the weights '{tag}' of {name}", how))
+                lacks.append(Lack("weights", f"{name} {tag}", f"the weights '{tag}' of {name}", how))
         return tuple(lacks)
 
 
@@ -211,7 +206,8 @@ def find_available(store: Store) -> Availability:
 
     roots: dict[str, str | None] = {}
     for task in store.tasks.recent("check", CHECKS):
-        name, report = (task.result or {}).get("name"), (task.result or {}).get("report", {})
+        result = task.result or {}
+        name, report = result.get("known") or result.get("name"), result.get("report", {})
         root = report.get("root")
         if task.status == "done" and name and root and not report.get("error") and exists(root):
             roots.setdefault(name, root)

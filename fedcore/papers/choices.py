@@ -1,8 +1,8 @@
 """A table under every reading of what its paper leaves open: the choices, their runs, and each value.
 
-A choice of the ``choices.toml`` in a paper's folder is something that the paper does not say, with its
-alternatives as fields of an experiment; the first alternative is the reading of FedLens. docs/papers.md
-describes the format.
+A choice is something that the paper does not say, with its alternatives as fields of an experiment; the first
+alternative is the reading of FedLens. Choices about a method's own fields are declared beside them
+(``LeftOpen``), all others in the ``choices.toml`` of the paper's folder, which docs/papers.md describes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import sweeps
+from fedcore.methods import registry
 from fedcore.papers import library, mini
 from fedcore.papers.cells import Availability, RunSource, TableCell, cell_of, source_of
 from fedcore.papers.comparability import comparability, read_reasons
-from fedcore.papers.equivalents import TIMES, variant_runs
-from fedcore.papers.experiments import data_sets, experiments
+from fedcore.papers.equivalents import TIMES, left_open, variant_runs
+from fedcore.papers.experiments import data_sets, experiments, read_runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results import specification
-from fedcore.results.metrics import Rule
+from fedcore.results.metrics import AVERAGED_ROUNDS, Rule
 from fedcore.results.specification import Effect, Reading, Survival
 from fedcore.results.statistics import ValuesBySeed, group_by, signed
 from fedcore.store import Store
@@ -45,28 +46,26 @@ class Alternative(BaseModel, extra="forbid", frozen=True):
     Attributes:
         set: path of a field, as in a sweep -> its value; empty for the reading of FedLens.
         rule: how the reported round is selected instead.
-        digits: decimals that means over seeds are rounded to before they are compared.
-        seed: position, from 1, of the one seed that counts.
     """
 
     label: str = Field(min_length=1, max_length=40)
     set: dict[str, Any] = {}
     rule: Rule | None = None
-    digits: int | None = Field(None, ge=0, le=3)
-    seed: int | None = Field(None, ge=1, le=mini.SEEDS)
 
 
 class Choice(BaseModel, extra="forbid", frozen=True):
     """Something that a paper does not say.
 
     Attributes:
-        reasons: beginnings of the reasons in ``reasons.csv`` that name it.
+        of: the method that declares it. A file gives only its name then, and further values.
+        reasons: beginnings of the caveats that name it.
         tables, datasets, settings, methods: names as printed that it is about, which may contain ``*``;
-            empty for all.
+            empty for all. What a method declares concerns its own values in any case.
     """
 
     name: str = Field(min_length=1, max_length=40)
     why: str = Field(min_length=1, description="What the paper says, or does not say")
+    of: str = ""
     reasons: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
@@ -84,13 +83,20 @@ class Choice(BaseModel, extra="forbid", frozen=True):
         return self
 
     def is_about(self, value: PublishedValue) -> bool:
+        of_method = self.of and any(point.name == self.name for point in left_open(value))
+        return bool(of_method) or self.names(value)
+
+    def names(self, value: PublishedValue) -> bool:
+        """Return whether the file says that it is about a value."""
+        if self.of and not self.methods:
+            return False
         named = (self.tables, self.datasets, self.settings, self.methods)
         printed = (value.table, value.dataset, value.setting, value.method)
         return all(map(library.matches, printed, named))
 
     @property
     def sets(self) -> set[str]:
-        """The names that its alternatives set: paths, ``rule``, ``digits`` and ``seed``."""
+        """The names that its alternatives set: paths, and ``rule``."""
         given = [a.model_dump(exclude={"label"}, exclude_defaults=True) for a in self.alternatives]
         return {name for of in given for name in (*of.get("set", ()), *of) if name != "set"}
 
@@ -98,20 +104,52 @@ class Choice(BaseModel, extra="forbid", frozen=True):
 class _Choices(BaseModel, extra="forbid", frozen=True):
     choice: tuple[Choice, ...] = ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, content: Any) -> Any:
+        """Give the choices that methods declare what their declarations say."""
+        given = content.get("choice", []) if isinstance(content, dict) else None
+        if isinstance(given, list):
+            content = content | {"choice": [_declared(c) if isinstance(c, dict) else c for c in given]}
+        return content
+
+
+def _declared(written: dict[str, Any]) -> dict[str, Any]:
+    """Return a choice with what the method that it is ``of`` declares under its name."""
+    method = written.get("of")
+    if not method:
+        return written
+    config = registry.get(method).Config
+    point = next((p for p in getattr(config, "left_open", ()) if p.name == written.get("name")), None)
+    if point is None:
+        raise ValueError(f"'{method}' declares no '{written.get('name')}'; correct name or of")
+    who = "*" if written.get("methods") else method
+    others = [
+        {"label": label, "set": {f"methods.{who}.{name}": value for name, value in of.items()}}
+        for label, of in point.others.items()
+    ]
+    why = f"{point.why[0].upper()}{point.why[1:]}."
+    return {
+        **written,
+        "why": why,
+        "reasons": [point.caveat, *written.get("reasons", ())],
+        "alternatives": [{"label": point.ours}, *others],
+    }
+
 
 @library.cached
 def choices(work: str) -> tuple[Choice, ...]:
-    """Return what a paper leaves open, in the order of the file; nothing if its folder has no file."""
+    """Return what a paper leaves open: what its file names, then what the methods of its runs declare."""
     return read_choices(library.find(work))
 
 
 def read_choices(paper: Paper) -> tuple[Choice, ...]:
-    """Read the ``choices.toml`` of a paper's folder."""
+    """Read the ``choices.toml`` of a paper's folder, and add what its methods declare."""
     file = paper.folder / CHOICES_FILE
     found = library.read_optional(file, _Choices).choice
     texts = [reason.text for reason in read_reasons(paper)]
     for choice in found:
-        for start in choice.reasons:
+        for start in choice.reasons[bool(choice.of) :]:
             if not any(text.startswith(start) for text in texts):
                 raise FedLensError(
                     f"{file}, choice '{choice.name}': no reason in {REASONS_FILE} begins with '{start}'; "
@@ -120,7 +158,13 @@ def read_choices(paper: Paper) -> tuple[Choice, ...]:
                 )
     if len({choice.name for choice in found}) < len(found):
         raise FedLensError(f"{file}: two choices have the same name; rename one", "name")
-    return found
+    extended = {(choice.of, choice.name) for choice in found}
+    methods = dict.fromkeys(rule.name for rule in read_runs(paper).methods if registry.find(rule.name))
+    declared = (
+        (m, point.name) for m in methods for point in getattr(registry.get(m).Config, "left_open", ())
+    )
+    others = (_declared({"name": name, "of": m}) for m, name in declared if (m, name) not in extended)
+    return (*found, *map(Choice.model_validate, others))
 
 
 def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
@@ -129,11 +173,12 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
     checked: list[Choice] = []
     for choice in read_choices(paper):
         where = f"{paper.folder / CHOICES_FILE}, choice '{choice.name}'"
-        about = [value for value in values if choice.is_about(value)]
+        declared = choice.of and not choice.methods
+        about = [value for value in values if declared or choice.names(value)]
         if not about:
             raise FedLensError(f"{where}: it is about no printed value; correct tables to methods", "choice")
         for other in checked:
-            if (both := choice.sets & other.sets) and any(map(other.is_about, about)):
+            if (both := choice.sets & other.sets) and any(map(other.names, about)):
                 raise FedLensError(
                     f"{where}: '{other.name}' sets {min(both)} of the same values; make them one choice",
                     "set",
@@ -153,7 +198,7 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
         for alternative in choice.alternatives:
             try:
                 for path in alternative.set:
-                    if not any(sweeps.concerns(e, path) for e in fitting):
+                    if not declared and not any(sweeps.concerns(e, path) for e in fitting):
                         raise FedLensError(f"no experiment of its tables has '{path}'; correct the path")
                 for experiment in fitting:
                     changed = sweeps.fixed(experiment, alternative.set)
@@ -277,7 +322,7 @@ class Multiverse:
                 by_seed = recorded.by_seed(value, results, source.held_out, source.domains)
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
-                found[reading][value] = _as_read(read[place], self.taken(value, reading))
+                found[reading][value] = read[place]
         return found
 
     @property
@@ -329,20 +374,6 @@ class Multiverse:
         return found
 
 
-def _as_read(by_seed: Mapping[int, float], taken: Sequence[Alternative]) -> ValuesBySeed:
-    """Return a value by seed as some alternatives read it that need no other runs.
-
-    Papers round means, not the values of seeds: all seeds are moved by what rounding adds to their mean.
-    """
-    for alternative in taken:
-        if alternative.seed is not None:
-            by_seed = dict([list(by_seed.items())[alternative.seed - 1]])
-    for digits in (a.digits for a in taken if a.digits is not None):
-        mean = float(np.mean(list(by_seed.values())))
-        by_seed = {seed: value + round(mean, digits) - mean for seed, value in by_seed.items()}
-    return by_seed
-
-
 def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool) -> RunSource:
     preset = source_of(value)
     if not isinstance(preset, RunSource):
@@ -355,7 +386,8 @@ def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READI
     """Return the readings of a ranking, at most ``most`` of them.
 
     Alternatives that read the same runs alike as one before them, as in a rehearsal that lacks a field, are
-    left out, and so are choices with a single alternative.
+    left out, and so are choices with a single alternative. A mean of the last ten of at most ten rounds is
+    not an alternative either, as it counts the first ones.
     """
     found = []
     for choice in choices(library.find(ranking.proposed.paper).work):
@@ -368,10 +400,13 @@ def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READI
 
 
 def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehearsal: bool) -> object:
-    runs = tuple(
-        (_source(v, [alternative], rehearsal).variant.key, alternative.rule or v.rule) for v in about
-    )
-    return runs, alternative.digits, alternative.seed
+    found = []
+    for value in about:
+        source = _source(value, [alternative], rehearsal)
+        short = alternative.rule == "mean10" and source.experiment.rounds <= AVERAGED_ROUNDS
+        rule = value.rule if short or alternative.rule is None else alternative.rule
+        found.append((source.variant.key, rule))
+    return tuple(found)
 
 
 def caveat_weights(recorded: RecordedRuns, value: PublishedValue, rehearsal: bool) -> dict[str, str]:
@@ -401,8 +436,11 @@ def report(shown: Multiverse) -> list[str]:
         found = specification.curve(shown.values(rival))
         ahead = sum(spec.stat.mean > 0 for spec in found)
         span = f"{signed(found[0].stat.mean)} to {signed(found[-1].stat.mean)} points"
+        turned = specification.chance(shown.values(rival).get(shown.readings[0], {}))
+        by_chance = "" if turned is None else f"; other seeds turn the sign in {turned:.0%}"
         lines.append(
             f"  {ranking.proposed.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}"
+            f"{by_chance}"
         )
     for choice, alternative, effect in shown.named_effects():
         lines.append(

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.papers import library
-from fedcore.papers.equivalents import NoEquivalent, equivalent, parts_of_mean
+from fedcore.papers.equivalents import NoEquivalent, equivalent, left_open, parts_of_mean
 from fedcore.papers.experiments import data_names
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, computed, load_all
@@ -113,17 +113,20 @@ def _lines_naming(work: str, column: str, text: str) -> frozenset[int]:
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:
     """Return whether our value may be compared with a published one, and every reason against it.
 
-    The two are comparable if the file has no reason against it and at least one line of evidence.
+    The two are comparable if the file has no reason against it and at least one line of evidence, and the
+    value's method declares nothing that its paper leaves open.
 
     Args:
         test_images: domain -> test images of the run; None before any run.
     """
-    return _comparability(reasons_for(value), None if test_images is None else tuple(test_images.items()))
+    caveats = tuple(point.caveat for point in left_open(value))
+    images = None if test_images is None else tuple(test_images.items())
+    return _comparability(reasons_for(value), caveats, images)
 
 
 @library.cached
 def _comparability(
-    found: tuple[Reason, ...], test_images: tuple[tuple[str, int], ...] | None
+    found: tuple[Reason, ...], caveats: tuple[str, ...], test_images: tuple[tuple[str, int], ...] | None
 ) -> Comparability:
     """Cached, because a comparison asks for every row, a page for all values, and thousands share reasons."""
     images = None if test_images is None else dict(test_images)
@@ -131,6 +134,8 @@ def _comparability(
     evidence = [reason for reason in found if reason.state == "comparable"]
     for reason in found:
         result = result.with_reason(reason.state_of(images), reason.text)
+    for caveat in caveats:
+        result = result.with_reason("with a caveat", caveat)
     if result.state == "comparable" and not any(reason.fits(images) for reason in evidence):
         text = OTHER_TEST_SETS + evidence[0].text if evidence else NO_EVIDENCE
         result = result.with_reason("with a caveat", text)

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedcore.config import Experiment, RunConfig, expand, sweeps
-from fedcore.methods import class_texts, registry
+from fedcore.methods import class_texts, hyperparameters, registry
+from fedcore.methods.hyperparameters import LeftOpen
 from fedcore.papers import library
-from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_names, runs
+from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_names, published, runs
 from fedcore.papers.library import RUNS_FILE
-from fedcore.papers.published import PublishedValue, computed
+from fedcore.papers.published import PublishedValue, computed, values_of
 from fedcore.results.metrics import Metric
 from fedcore.results.settings import unused_fields
 
@@ -78,6 +79,36 @@ def equivalent(value: PublishedValue) -> PrintedMethod | NoEquivalent:
         reason = f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
         return NoEquivalent("no single run", reason)
     return rule
+
+
+@library.cached
+def presets_of_values() -> dict[PublishedValue, list[str]]:
+    """Return the presets whose experiments name each value, tables before figures."""
+    found: dict[PublishedValue, list[str]] = {}
+    for name, experiment in published().items():
+        if experiment.reproduces and not experiment.sweep:
+            for value in values_of(experiment):
+                found.setdefault(value, []).append(name)
+    return found
+
+
+@library.cached
+def left_open(value: PublishedValue) -> list[LeftOpen]:
+    """Return what the method of a published value declares that its paper leaves open about this value."""
+    value = next(iter(parts_of_mean(value)), value)
+    ours = equivalent(value)
+    if isinstance(ours, NoEquivalent):
+        return []
+    experiment = next((published()[name] for name in presets_of_values().get(value, ())), None)
+    federation: dict[str, Any] = {}
+    if experiment is not None:
+        by_domain = experiment.partition.kind == "domain" and experiment.partition.clients_per_domain == 1
+        federation = {
+            "participation": experiment.participation,
+            "held_out": bool(experiment.held_out),
+            "client_per_domain": by_domain,
+        }
+    return hyperparameters.left_open(registry.get(ours.name).Config, ours.fields | federation)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """Comparison tables from recorded runs: means over clients, then mean and spread over seeds."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -86,6 +89,19 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         return tuple(m for m in METRICS if any(m in g.stats for g in self.rows))
+
+    def best_first(self, metric: Metric) -> Comparison:
+        """Return each setting's rows by their means, highest first.
+
+        Rows without such a mean or with other test sets come last.
+        """
+        place = {setting: i for i, setting in enumerate(self.settings)}
+
+        def rank(row: ComparisonRow) -> tuple[int, bool, float]:
+            stat = row.stats.get(metric)
+            return place[row.setting], bool(row.other_tests), math.inf if stat is None else -stat.mean
+
+        return replace(self, rows=tuple(sorted(self.rows, key=rank)))
 
     def check_rows(self) -> None:
         """Refuse a comparison without rows, of which nothing can be written."""
@@ -203,7 +219,8 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
         stored = run.group_hash, run.origin == "engine"
         if stored not in cached:
             cached[stored] = row_key(configs[run.id], stored[1])
-        keys[run.id] = f"{cached[stored]}/{run.label}"
+        # of other code the label may be all that says how it was configured
+        keys[run.id] = cached[stored] if stored[1] else f"{cached[stored]}/{run.label}"
     return keys
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from fedcore.base.progress import counted, duration, listed, shortened
+from fedcore.results import settings
 from fedcore.results.comparison import compare, reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
+from fedcore.results.progress import seconds_outside_rounds
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed, tests_made
 from fedcore.results.summary import Summary, SummaryRow, SummaryTable, shown_metrics, summarise
 from fedcore.store import ExperimentRow, Store
@@ -21,6 +23,8 @@ MOST_ROWS = 24
 MOST_NAMES = 4
 _listed = partial(listed, most=MOST_NAMES)
 LONGEST_NAME = 60
+LEAST_LOADING = 1.0
+"""Seconds from which on a verdict names the time of loading and encoding."""
 
 
 def findings(summary: Summary) -> dict[str, str]:
@@ -30,10 +34,14 @@ def findings(summary: Summary) -> dict[str, str]:
 
 
 def finding(summary: Summary, table: SummaryTable) -> str:
-    """Return who leads a setting by which metric, and whether the seeds prove it; empty for a single row."""
+    """Return who leads a setting by which metric, and whether the seeds prove it; nothing of a single row.
+
+    What makes the setting no evidence is always said.
+    """
     metric = summary.metric if summary.metric in table.metrics else next(iter(table.metrics), summary.metric)
+    worth = settings.worth(table.rows[0].row.config)
     if len(_measured(table, metric)) < 2:
-        return ""
+        return worth
     leaders: dict[tuple[str, ...], list[str]] = {}
     for m in dict.fromkeys([metric, *(m for m in ALSO if m in table.metrics)]):
         rows = _measured(table, m)
@@ -48,10 +56,10 @@ def finding(summary: Summary, table: SummaryTable) -> str:
     said = [f"{_listed(first)} {lead} {' and '.join(metrics)}"]
     said += [f"{_listed(names)} {' and '.join(m)}" for names, m in others]
     if table.baseline is not None and all(metric in row.differences for row in table.rows):
-        worth = _against_baseline(table, metric, summary.test)
+        proven = _against_baseline(table, metric, summary.test)
     else:
-        worth = _against_others(table, metric, summary.test)
-    return f"{', '.join(said)}. {worth}"
+        proven = _against_others(table, metric, summary.test)
+    return f"{', '.join(said)}. {proven} {worth}".rstrip()
 
 
 def verdict(store: Store, experiment: ExperimentRow) -> str | None:
@@ -65,9 +73,11 @@ def verdict(store: Store, experiment: ExperimentRow) -> str | None:
     all_done = done == len(experiment.runs)
     ended = "Done" if all_done else f"{done} of {counted(len(experiment.runs), 'run')} done"
     seconds = [s for run in experiment.runs if (s := run.elapsed()) is not None]
-    # with loading, encoding and evaluation, and of runs that were trained beside each other, so not a wait
+    # of runs that were trained beside each other, so not a wait
+    loading = sum(seconds_outside_rounds(store, experiment.runs).values())
     runs = "the run took" if len(seconds) == 1 else f"{counted(len(seconds), 'run')} took"
-    time = f"; {runs} {duration(sum(seconds))}{' in all' * (len(seconds) > 1)}" if seconds else ""
+    time = f"; {runs} {duration(sum(seconds) - loading)}{' in all' * (len(seconds) > 1)}" if seconds else ""
+    time += f", loading and encoding {duration(loading)}" if loading >= LEAST_LOADING else ""
     found = findings(summarise(compared, tested=(), metric=shown_metrics(compared.rows)[0]))
     texts = [f"{title}: {text}" if len(found) > 1 else text for title, text in found.items()]
     return " ".join([f"{ended}{time}.", *texts])

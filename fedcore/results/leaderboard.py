@@ -1,5 +1,8 @@
 """The leaderboard of one setting, with ranks as intervals.
 
+Each method has one row, its hyper-parameters chosen on validation samples or by the reader. Ranking every
+setting that somebody tried would put the luckiest one first: a choice on the test set.
+
 A row may take every rank that the measured seeds do not rule out. Every pair of rows is tested over the seeds
 that both have, and Holm's correction (1979) over all pairs keeps the chance of a single false separation
 below 5 %. A row then cannot rank above the rows that are significantly better, nor below those that are
@@ -19,19 +22,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, islice, pairwise
 
 import numpy as np
 
-from fedcore.base.errors import FedLensError
 from fedcore.base.progress import first_few
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.config.tuning import is_draw
 from fedcore.results.averages import groups_of_data, over_data_sets
-from fedcore.results.comparison import Comparison, compare, reason_not_comparable
+from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
@@ -42,6 +44,7 @@ from fedcore.results.statistics import (
     KeyPair,
     PairedTest,
     group_by,
+    mean_or_none,
     pairwise_tests,
 )
 from fedcore.store import ExperimentRow, RunRow, Store
@@ -96,6 +99,9 @@ class Board:
         comparison: these rows only, for curves and costs.
         ranks: of the ranked rows, which are comparable and have at least three seeds.
         tests: of the ranked rows by pair, in the order of the rows.
+        variants: of each row, all rows of its method, the row itself first.
+        validation: mean validation accuracy of variants, per cent, over the seeds that all of a method have.
+        pinned: keys of rows that the reader has chosen.
     """
 
     comparison: Comparison
@@ -103,6 +109,9 @@ class Board:
     rows: tuple[ComparisonRow, ...]
     ranks: dict[str, RankInterval]
     tests: dict[KeyPair, PairedTest]
+    variants: dict[str, tuple[ComparisonRow, ...]] = field(default_factory=dict)
+    validation: dict[str, float] = field(default_factory=dict)
+    pinned: tuple[str, ...] = ()
 
     @property
     def ranked(self) -> tuple[ComparisonRow, ...]:
@@ -116,6 +125,17 @@ class Board:
             missing = MIN_PAIRS - row.stats[self.metric].n
             return f"not ranked yet, {missing} more seed{'s' * (missing > 1)}"
         return self.ranks[row.key].text
+
+    def chosen_by(self, row: ComparisonRow) -> str:
+        """Return how a row was chosen among the settings of its method; empty if that has only one."""
+        number = len(self.variants[row.key])
+        if number == 1:
+            return ""
+        if row.key in self.pinned:
+            return f"pinned, of {number} settings"
+        if row.key in self.validation:
+            return f"highest of {number} settings on validation, {self.validation[row.key]:.1f} %"
+        return f"most seeds of {number} settings, not selected: no validation samples"
 
     def pairs(self, *joined: ComparisonRow) -> int:
         """Return the number of pairs that are tested once some more rows are ranked."""
@@ -183,8 +203,21 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     return settings
 
 
-def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "last", where: str = "") -> Board:
-    """Rank the rows of a setting over all experiments that have runs in it."""
+def board(
+    store: Store,
+    setting: BoardSetting,
+    metric: Metric,
+    rule: Rule = "last",
+    where: str = "",
+    pins: Collection[str] = (),
+) -> Board:
+    """Rank the methods of a setting over all experiments that have runs in it.
+
+    Args:
+        pins: keys of the rows that stand for their methods; the others are chosen on validation samples, or
+            by the number of their seeds where nothing was validated. Results of other code, whose
+            hyper-parameters are not known, each have a row.
+    """
     compared = compare(store, setting.experiments, rule, where=where)
     key = setting.key
     protocol = setting.rounds, setting.participation
@@ -198,14 +231,45 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     compared = replace(compared, rows=of_protocol)
     if setting.parts:
         compared = over_data_sets(compared)
-    candidates = {row.key: row for row in compared.rows_in(key) if metric in row.stats}
-    values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
-    in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)
+    candidates = [row for row in compared.rows_in(key) if metric in row.stats]
+    methods = group_by(candidates, lambda row: row.method if row.trained_by_fedlens else row.key).values()
+    validation = _validation(store, methods)
+    variants = {}
+    for of_method in methods:
+        of_method.sort(
+            key=lambda row: (
+                row.key not in pins, bool(row.other_tests), -validation.get(row.key, 0), -len(row.seeds)
+            )
+        )  # fmt: skip
+        variants[of_method[0].key] = tuple(of_method)
+    in_order = sorted((rows[0] for rows in variants.values()), key=lambda row: -row.stats[metric].mean)
+    values = {row.key: value_per_seed(row.runs, metric) for row in in_order}
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
     only = replace(compared, rows=rows, settings={k: t for k, t in compared.settings.items() if k == key})
-    return Board(only, metric, rows, rank_intervals(order, tests), tests)
+    ranks = rank_intervals(order, tests)
+    return Board(
+        only, metric, rows, ranks, tests, variants, validation, tuple(k for k in variants if k in pins)
+    )
+
+
+def _validation(store: Store, methods: Iterable[Sequence[ComparisonRow]]) -> dict[str, float]:
+    """Return the mean validation accuracy of rows, per cent, over the seeds that all rows of a method have.
+
+    Rows without a seed in common with the others are averaged over their own seeds.
+    """
+    methods = list(methods)
+    runs = {row.key: [r.run for part in row.parts for r in part.runs] for of in methods for row in of}
+    measured = store.rounds.validated(run.id for of_row in runs.values() for run in of_row)
+    validation = {}
+    for of_method in methods:
+        common = set.intersection(*(set(row.seeds) for row in of_method))
+        for row in of_method:
+            shares = [measured.get(run.id) for run in runs[row.key] if run.seed in (common or row.seeds)]
+            if (mean := mean_or_none(shares)) is not None:
+                validation[row.key] = 100 * mean
+    return validation
 
 
 RunsByRow = list[tuple[ComparisonRow, list[RunConfig]]]
@@ -216,33 +280,8 @@ POWER = 0.8
 """The chance of finding a difference of the measured size that is asked for."""
 MOST_SEEDS = 100
 """Beyond this many seeds a difference is not worth separating."""
-SPREAD_CONFIDENCE = 0.8
-"""Confidence of the upper limit of the spread."""
 CERTAIN = 30.0
 """Noncentrality from which on the power is 1 to many digits; scipy's noncentral t loses its digits there."""
-
-
-@dataclass(frozen=True)
-class Separation:
-    """The seeds that two rows need in common to be separated; None means more than ``MOST_SEEDS``.
-
-    Attributes:
-        have: seeds in common now.
-        total: seeds in common that give the asked power if difference and spread stay as measured.
-        cautious: the same at the upper limit of the spread, which few seeds estimate poorly.
-        difference: mean of the differences by seed, points.
-        spread: their sample standard deviation, points.
-    """
-
-    have: int
-    total: int | None
-    cautious: int | None
-    difference: float
-    spread: float
-
-    @property
-    def more(self) -> int | None:
-        return None if self.total is None else self.total - self.have
 
 
 def power(effect: float, n: int, level: float = LEVEL) -> float:
@@ -276,41 +315,23 @@ def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS)
     return low
 
 
-def separation(differences: Sequence[float], pairs: int) -> Separation | None:
-    """Return the seeds that would separate two rows; None with fewer than two seeds in common.
+def separating_seeds(differences: Sequence[float], pairs: int) -> int | None:
+    """Return the seeds in common that would separate two rows with ``POWER``; None above ``MOST_SEEDS``.
 
-    The level is 5 % divided by the number of pairs in the table, which Holm's correction never exceeds. The
-    cautious number takes the upper 80 % limit of the standard deviation, after Browne, "On the use of a
-    pilot sample for sample size determination", Statistics in Medicine 14 (1995).
+    With fewer than two seeds in common nothing is known, and they first need those for a rank. The level is
+    5 % divided by the number of pairs in the table, which Holm's correction never exceeds.
 
     Args:
-        differences: by common seed, points.
+        differences: by common seed, points, which are taken as the true mean and spread.
         pairs: pairs of rows that are tested together.
     """
     n = len(differences)
     if n < 2:
-        return None
+        return MIN_PAIRS
     mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
-    level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
     if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
-        return Separation(n, None, None, mean, spread)
-    from scipy.special import chdtri
-
-    upper = spread * math.sqrt((n - 1) / float(chdtri(n - 1, SPREAD_CONFIDENCE)))
-    return Separation(
-        n,
-        seeds_for_power(mean / spread, level, least),
-        seeds_for_power(mean / upper, level, least),
-        mean,
-        spread,
-    )
-
-
-def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:
-    """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
-    ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
-    common = sorted(set(ours) & set(theirs))
-    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
+        return None
+    return seeds_for_power(mean / spread, LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1))
 
 
 def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
@@ -327,8 +348,9 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
         tested = board.tests.get((above.key, below.key))
         if tested is not None and tested.significant:
             continue
-        seen = separating(board, above, below)
-        total = MIN_PAIRS if seen is None else seen.total
+        ours, theirs = (value_per_seed(row.runs, board.metric) for row in (above, below))
+        differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        total = separating_seeds(differences, board.pairs(above, below))
         if total is None or total > DECISIVE_SEEDS:
             undecided.append(f"{above.label} and {below.label}")
         else:
@@ -338,24 +360,6 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
     order = [seed for seed, _ in sorted(measured.items(), key=lambda item: (-item[1], item[0]))]
     order += islice((seed for seed in count(1) if seed not in {*measured, *searched}), DECISIVE_SEEDS)
     return _lacking(store, {row.key: order[: wanted[row.key]] for row in rows}, rows), undecided
-
-
-def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> RunsByRow:
-    """Return the runs that give two rows ``total`` seeds in common.
-
-    Seeds that one of the rows has come first, then new ones.
-    """
-    for row in (a, b):
-        if not row.trained_by_fedlens:
-            raise FedLensError(f"{row.label} was recorded elsewhere; its own script gives more seeds")
-    if why := reason_not_comparable(a, b):
-        raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
-    ours, theirs = set(a.seeds), set(b.seeds)
-    searched = _seeds_of_searches(part.config for row in (a, b) for part in row.parts)
-    wanted = max(0, total - len(ours & theirs))
-    fresh = (seed for seed in count(1) if seed not in ours | theirs | searched)
-    seeds = list(islice([*sorted((ours ^ theirs) - searched), *islice(fresh, wanted)], wanted))
-    return _lacking(store, {a.key: seeds, b.key: seeds}, (a, b))
 
 
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> RunsByRow:
@@ -382,14 +386,16 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
     return [(row, runs) for row, runs in plans if runs]
 
 
-def queue(store: Store, plan: RunsByRow) -> int:
-    """Queue the runs of a plan, and return their number.
+def queue(store: Store, plan: RunsByRow) -> list[int]:
+    """Queue the runs of a plan, and return them.
 
     They join the experiment of their row's newest run, so that its comparison counts them too.
     """
-    for row, runs in plan:
+    joined = (
         store.experiments.extend(max(result.run.experiment_id for result in row.runs), runs)
-    return sum(len(runs) for _, runs in plan)
+        for row, runs in plan
+    )
+    return [run_id for created in joined for run_id in created.run_ids]
 
 
 def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:

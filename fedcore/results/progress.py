@@ -19,7 +19,7 @@ from fedcore.config.field_names import data_titles, error_text, field_phrase, va
 from fedcore.config.tuning import method_label
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import search_ranges
-from fedcore.results.statistics import group_by, spread
+from fedcore.results.statistics import group_by, mean_or_none
 from fedcore.store import ExperimentRow, RunRow, Store
 from fedcore.store.experiments import Draw, best_draw
 
@@ -38,6 +38,7 @@ class RunProgress:
         queue_position: place in the queue, from 1; None if the run is not queued.
         seconds_per_round: mean of the last rounds; None before the first.
         megabytes_up, megabytes_down: of all clients so far; None if they were not measured.
+        loading: seconds outside its rounds, above all of loading and encoding its images.
     """
 
     run: RunRow
@@ -48,6 +49,7 @@ class RunProgress:
     seconds_per_round: float | None = None
     megabytes_up: float | None = None
     megabytes_down: float | None = None
+    loading: float = 0.0
 
     @property
     def text(self) -> str:
@@ -59,7 +61,7 @@ class RunProgress:
             left = f"{about(self.seconds_left)} left" if self.seconds_left is not None else ""
             return " · ".join(t for t in (run.status_text or "", left) if t) or "starting"
         if run.state == "done":
-            return f"took {duration(self.seconds)}" if self.seconds is not None else ""
+            return f"took {duration(self.seconds - self.loading)}" if self.seconds is not None else ""
         return error_text(run.status_text or "")
 
     @property
@@ -80,7 +82,7 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
         if row.round > 0 and any(p is not None for p in parts):
             pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
-    sent = store.rounds.traffic([r.id for r in runs])
+    sent, loading = store.rounds.traffic([r.id for r in runs]), seconds_outside_rounds(store, runs)
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
     means = {
@@ -102,9 +104,34 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
                 seconds_per_round=mean,
                 megabytes_up=up,
                 megabytes_down=down,
+                loading=loading[run.id],
             )
         )
     return progress
+
+
+def seconds_outside_rounds(store: Store, runs: Iterable[RunRow]) -> dict[int, float]:
+    """Return the seconds of each run outside its rounds; 0 where those of the rounds were not recorded.
+
+    The first run of an experiment encodes the images for all others.
+    """
+    runs = list(runs)
+    of_rounds = store.rounds.seconds(run.id for run in runs)
+    return {
+        run.id: max(0.0, (run.elapsed() or 0.0) - seconds) if (seconds := of_rounds.get(run.id)) else 0.0
+        for run in runs
+    }
+
+
+def best_first(runs: Sequence[RunRow]) -> list[RunRow]:
+    """Return runs by the mean accuracy of their method, highest first; unchanged until all have ended."""
+    if any(not run.ended for run in runs):
+        return list(runs)
+    means = {
+        of: mean_or_none(run.last_test for run in members)
+        for of, members in group_by(runs, lambda run: (run.label, run.group_hash)).items()
+    }
+    return sorted(runs, key=lambda run: -(means[run.label, run.group_hash] or -1.0))
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
@@ -164,8 +191,8 @@ def next_snapshot(
     return tuple(snapshot)
 
 
-NO_BEST = "none (no validation)"
-"""Stands for the best method where several have test accuracies and none was validated."""
+NOT_SELECTED = " (not selected)"
+"""Marks the method with the highest last test accuracy, where several have one and none was validated."""
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
 
 
@@ -177,7 +204,7 @@ class ExperimentSummary:
     all while none has finished.
 
     Attributes:
-        best_text: that method's label, or the reason why no method was selected.
+        best_text: that method's label, perhaps with ``NOT_SELECTED``.
         state: the most important state of its runs: running, then waiting, then ended without success.
         share: of all rounds done, 0 to 1.
         curve: the method's mean personal accuracy by round.
@@ -231,7 +258,7 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
         finished = ([r for r in of if r.state == "done"] or of for of in methods)
         candidates[e.id] = [r for of_method in finished for r in of_method]
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
-    best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
+    best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id][0]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
     summaries = []
     for e in rows:
@@ -241,7 +268,6 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
         all_labels, shown = [r.label for r in e.runs], best[e.id]
         lines = [curves[r.id] for r in shown if r.id in curves]
         elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
-        no_best = NO_BEST if any(r.last_test is not None for r in candidates[e.id]) else ""
         summaries.append(
             ExperimentSummary(
                 row=e,
@@ -254,7 +280,7 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
                 seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
                 share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
                 done=states["done"],
-                best_text=labels[e.id] or no_best,
+                best_text="".join(labels[e.id]),
                 last=_mean(shown, "last_test"),
                 best=_mean(shown, "best_test"),
                 worst=_mean(shown, "worst_client"),
@@ -266,20 +292,21 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
     return summaries
 
 
-def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
-    """Return the method to show, selected on validation; without validation only if there is just one."""
-    labels = tuple(dict.fromkeys(r.label for r in runs))
-    if len(labels) == 1:
-        return labels[0]
-    stats = {label: spread(validated.get(r.id) for r in runs if r.label == label) for label in labels}
-    means = {label: stat.mean for label, stat in stats.items() if stat is not None}
-    return max(means, key=means.__getitem__) if means else None
+def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> tuple[str, str]:
+    """Return the method to show, best on validation or else at the last round, and the mark of the latter."""
+    by_label = group_by(runs, lambda r: r.label)
+    if len(by_label) == 1:
+        return runs[0].label, ""
+    for values, mark in ((validated, ""), ({r.id: r.last_test for r in runs}, NOT_SELECTED)):
+        stats = {label: mean_or_none(values.get(r.id) for r in of) for label, of in by_label.items()}
+        means = {label: mean for label, mean in stats.items() if mean is not None}
+        if means:
+            return max(means, key=means.__getitem__), mark
+    return "", ""
 
 
 def _mean(runs: Sequence[RunRow], field: str) -> float | None:
-    values = [getattr(r, field) for r in runs]
-    stat = spread(None if v is None else 100 * v for v in values)
-    return None if stat is None else stat.mean
+    return mean_or_none(None if (v := getattr(r, field)) is None else 100 * v for r in runs)
 
 
 def matches(item: ExperimentSummary, text: str, states: Sequence[str], tag: str | None = None) -> bool:

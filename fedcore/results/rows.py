@@ -14,7 +14,7 @@ from math import sqrt
 from typing import Any
 
 from fedcore.base.consent import CALLABLE
-from fedcore.base.events import NO_VALUE
+from fedcore.base.events import COUNTS_ONLY, NO_VALUE
 from fedcore.base.progress import counted, first_few, listed
 from fedcore.config import BackboneConfig, RunConfig, backbones
 from fedcore.config.field_names import data_title, seeds_text
@@ -89,9 +89,9 @@ class ComparisonRow:
 
     @cached_property
     def no_value(self) -> str:
-        """Why it has no accuracy on new classes or after adaptation; empty if it has them."""
+        """Why it has no accuracy on new classes or after adaptation, or no predictions; usually empty."""
         notices = (notice.message for r in self.runs for notice in r.run.notices)
-        return "; ".join(dict.fromkeys(text for text in notices if text.startswith(NO_VALUE)))
+        return "; ".join(dict.fromkeys(text for text in notices if text.startswith((NO_VALUE, COUNTS_ONLY))))
 
     @property
     def remark(self) -> str:

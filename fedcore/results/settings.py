@@ -9,7 +9,16 @@ from typing import Any
 
 from fedcore.base.consent import CALLABLE
 from fedcore.base.errors import FedLensError, first_line
-from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names, backbones
+from fedcore.config import (
+    PARTITION_FIELDS,
+    Experiment,
+    PartitionConfig,
+    RunConfig,
+    Tuned,
+    backbone_names,
+    backbones,
+    data_names,
+)
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.methods import class_texts, registry
@@ -127,7 +136,7 @@ def protocol_title(config: RunConfig) -> str:
     if partition.kind == "blocks":
         kinds["blocks"] = f"blocks of {partition.classes_per_client} classes"
     kind = kinds.get(partition.kind, partition.kind)
-    parts = [kind, backbone_names(config)]
+    parts = [kind, backbone_title(config)]
     parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
     parts += ["cross-class"] if config.data.training_classes == "own" else []
@@ -135,6 +144,16 @@ def protocol_title(config: RunConfig) -> str:
     whole = ", tested on all its images" if config.held_out_share == "all" else ""
     parts += [f"one domain held out{whole}"] if config.held_out is not None else []
     return " · ".join(parts)
+
+
+def worth(config: RunConfig | Experiment) -> str:
+    """Say what results of a config are no evidence about; empty if nothing limits them."""
+    return catalog.miniature_note((b.name for b in backbones(config)), data_names(config))
+
+
+def backbone_title(config: RunConfig | Experiment) -> str:
+    """Name the CLIP models of a config, marked like a rehearsal's values if they say nothing about CLIP."""
+    return backbone_names(config) + (" (no evidence)" if worth(config) else "")
 
 
 def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:

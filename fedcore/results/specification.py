@@ -5,6 +5,8 @@ reading of FedLens. Source: Simonsohn, Simmons and Nelson, "Specification curve 
 Behaviour 4 (2020).
 """
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,6 +90,20 @@ def differences(
         }
         for reading, of in ours.items()
     }
+
+
+def chance(by_seed: ValuesBySeed) -> float | None:
+    """Return how often as many other seeds would turn the sign of a mean; None for a single seed.
+
+    All resamples of the n seeds with replacement are counted. Their distance to the mean is multiplied by
+    sqrt(2 n / (n - 1)): a resample varies less than other seeds would, and the mean varies too.
+    """
+    values, n = np.array(list(by_seed.values())), len(by_seed)
+    if n < 2:
+        return None
+    resampled = np.array([np.mean(of) for of in itertools.product(values, repeat=n)])
+    others = values.mean() + math.sqrt(2 * n / (n - 1)) * (resampled - values.mean())
+    return float(np.mean(others * values.mean() <= 0))
 
 
 def effects(values: Mapping[Reading, float], means: Mapping[Reading, Means] | None = None) -> list[Effect]:

@@ -216,10 +216,6 @@ def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
         raise
     except _BROKEN as error:
         raise _fault(name, first_line(error)) from error
-    if b'"format": "fedlens-bundle-1"' in files.get(MANIFEST, b""):
-        raise BundleFault(
-            f"{name} was made by an earlier version of FedLens; make it again with `fedlens bundle`", "bundle"
-        )
     empty = BundleManifest(format="fedlens-bundle-2", title="", fedlens="", commit="", digest="", files={})
     manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
     files.pop(MANIFEST)

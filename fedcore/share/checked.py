@@ -27,6 +27,7 @@ class ComparisonChoices:
         unfinished: include runs that have not done all their rounds.
         where: keeps some runs only, see ``compare``.
         digits: decimals of the tables.
+        as_launched: rows in the order of the experiments; default: by their means, highest first.
     """
 
     rule: Rule = "last"
@@ -36,6 +37,7 @@ class ComparisonChoices:
     unfinished: bool = False
     where: str = ""
     digits: int = 2
+    as_launched: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,12 @@ class CheckedComparison:
     @cached_property
     def summary(self) -> Summary:
         choice = self.choice
-        available = available_metrics(self.comparison)
         return summarise(
             self.comparison,
             choice.baseline,
             choice.test,
             self.printed,
-            metric=choice.metric or (available[0] if available else "personal"),
+            metric=choice.metric or first_metric(self.comparison),
             digits=choice.digits,
         )
 
@@ -72,6 +73,11 @@ def available_metrics(comparison: Comparison) -> list[Metric]:
     return [m for m in METRICS if m in offered]
 
 
+def first_metric(comparison: Comparison) -> Metric:
+    """Return the metric by which rows are compared where nobody has chosen one."""
+    return next(iter(available_metrics(comparison)), "personal")
+
+
 @contextmanager
 def checked_comparison(
     store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
@@ -80,6 +86,8 @@ def checked_comparison(
     choice, ids = choice or ComparisonChoices(), list(experiment_ids)
     with store.checked(ids) as sound:
         compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
+        if not choice.as_launched:
+            compared = compared.best_first(choice.metric or first_metric(compared))
         if choice.baseline is not None and compared.rows:
             choice = replace(choice, baseline=_baseline_label(compared, choice.baseline))
         printed = printed_values(compared, [e.config for e in compared.experiments])

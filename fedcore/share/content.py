@@ -25,6 +25,7 @@ PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs"
 
 DIGITS = 2
 """Decimals of the accuracies, as in the LaTeX table."""
+HYPER = "method.config."
 NONE = "–"  # noqa: RUF001 - a dash, not a minus sign
 
 
@@ -223,12 +224,14 @@ def config_tables(report: Report) -> list[TextTable]:
     if partial:
         by_key = {g.key: name for g, name in zip(groups, names, strict=True)}
         rows = [
-            [TextCell(", ".join(dict.fromkeys(by_key[k] for k in keys))), TextCell(f), TextCell(text)]
+            [
+                TextCell(", ".join(dict.fromkeys(by_key[k] for k in keys))),
+                TextCell("; ".join(f"{f.removeprefix(HYPER)} = {text}" for f, text in fields.items())),
+            ]
             for keys, fields in partial.items()
-            for f, text in fields.items()
         ]
         tables.append(
-            TextTable("Config fields that only some methods have", _texts("Method", "Field", "Value"), rows)
+            TextTable("Config fields that only some methods have", _texts("Method", "Fields"), rows)
         )
     return tables
 

@@ -21,7 +21,7 @@ import fedcore
 from fedcore.base.files import ASSETS
 from fedcore.base.progress import Progress, Work
 from fedcore.config import dumps
-from fedcore.results.charts.still import still
+from fedcore.results.charts.still import MAX_ASPECT, still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.results.exports import summary_rows
@@ -32,16 +32,25 @@ from fedcore.results.sharing import bibtex
 from fedcore.share import content
 from fedcore.share.content import Report, TextCell, TextTable
 from fedcore.share.views import Figure
+from fedcore.share.views.curves import Curves
+from fedcore.share.views.matrices import Heatmaps
 
 PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
 """Width of a page of A4 between its margins, and of both columns of a paper."""
+HALF_WIDTH = 3.35 * PIXELS_PER_INCH
+"""Width of a figure that has another one beside it."""
 
 
 @dataclass(frozen=True)
 class DrawnChart:
-    """A chart of the page with its text alternative and its numbers as a table."""
+    """A chart of the page with its text alternative and its numbers as a table.
+
+    Attributes:
+        small: whether another one has room beside it.
+    """
 
     title: str
+    small: bool
     svg: Markup
     alt: str
     numbers: Sequence[TextTable]
@@ -102,20 +111,23 @@ def report_html(report: Report) -> Work[str]:
 
 def draw(figure: Figure) -> DrawnChart:
     """Draw a figure for the page."""
-    drawn, alt = picture(figure)
+    small = isinstance(figure, Curves) or figure.name.startswith("cost-")
+    small = small or (isinstance(figure, Heatmaps) and len(figure.panels) == 1)
+    aspect = 0.4 if isinstance(figure, Curves) else 0.5  # three rows of them fit onto a page
+    drawn, alt = picture(figure, HALF_WIDTH, aspect) if small else picture(figure)
     numbers = []
     for title, columns in figure.numbers():
         values = zip(*columns.values(), strict=True)
         rows = [[TextCell(content.NONE if v is None else str(v)) for v in row] for row in values]
         numbers.append(TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows))
-    return DrawnChart(figure.title, Markup(inline_svg(drawn, alt)), alt, numbers)
+    return DrawnChart(figure.title, small, Markup(inline_svg(drawn, alt)), alt, numbers)
 
 
-def picture(figure: Figure, width: float = PAGE_WIDTH) -> tuple[Picture, str]:
+def picture(figure: Figure, width: float = PAGE_WIDTH, aspect: float = MAX_ASPECT) -> tuple[Picture, str]:
     """Return a figure in the light theme, which prints, and its text alternative."""
     theme = Theme()
     chart = figure.chart(theme, round(width))
-    return still(chart.figure, width, theme, figure.name), chart.alt
+    return still(chart.figure, width, theme, figure.name, aspect), chart.alt
 
 
 def content_security_policy(script: str) -> str:

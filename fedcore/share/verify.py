@@ -16,9 +16,11 @@ import numpy as np
 
 from fedcore.base import consent
 from fedcore.base.errors import DAMAGE, FedLensError, SystemFault, first_line
-from fedcore.base.events import SPLITS, TRAIN
+from fedcore.base.events import COUNTS_ONLY, SPLITS, TEST, TRAIN
+from fedcore.base.presentation import built_in
 from fedcore.base.progress import Work, counted
 from fedcore.config import RunConfig
+from fedcore.methods import registry
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.results.summary import PrintedValues
@@ -39,7 +41,7 @@ from fedcore.share.archive import (
     read_samples,
 )
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
-from fedcore.share.recipe import METHODS, MethodFile, Recipe, numbered, recipe_of
+from fedcore.share.recipe import METHODS, MethodFile, Recipe, RunRecipe, numbered, recipe_of
 from fedcore.share.samples import image_differences, read_folders
 from fedcore.store import Store, schema
 from fedcore.store.damage import structure, write_identity
@@ -211,6 +213,9 @@ def _read_content(archive: Archive) -> Content:
     with recorded(archive.content(RUNS)) as store:
         checked = compared(store, evidence.choices)
         recipe = recipe_of(checked, archive.manifest.title, methods)
+        for run in recipe.runs:
+            if text := _contradiction(run):
+                raise archive.fault(f"{run.name}: {text}")
         rounds = {r.run.id: r.rounds for row in checked.comparison.rows for r in row.runs}
         count = len(evidence.runs)
         stored = sum(len(experiment.runs) for experiment in checked.comparison.experiments)
@@ -242,8 +247,6 @@ def _recorded_run(
     files = [space.samples for space in evidence.spaces]
     if sum(file != files[0] for file in files) > len(config.transfer):
         raise archive.fault(f"run {number} has samples of more data sets than its config names")
-    if max(rounds, default=0) > config.rounds:
-        raise archive.fault(f"the rounds of run {number} contradict its config")
     cells = {r: store.cells.coded({number: [r]}).tolist() for r in rounds}
     if not {code for of in cells.values() for cell in of for code in cell[1:3]} <= entities.keys():
         raise archive.fault(f"run {number} has counts of models or test sets that it does not name")
@@ -262,21 +265,40 @@ def _recorded_run(
     )
 
 
+def _contradiction(run: RunRecipe) -> str:
+    """Return how a run's label or rounds contradict its config; empty if they do not."""
+    method, titles = run.config.method, {about.title: name for name, about in built_in().items()}
+    named = titles.get(run.label, titles.get(run.label.partition(" (")[0], method.name))
+    if method.file is None and named != method.name:
+        return f"it is labelled {run.label!r}, and its method is {method.name}"
+    found = None if method.file else registry.find(method.name)
+    last, planned = max(run.rounds, default=0), run.config.rounds
+    complete = run.origin == "engine" and (last or (found is not None and found.trains))
+    if last > planned or (complete and last < planned):
+        return f"it has finished, but its last recorded round is {last} of {planned}"
+    return ""
+
+
 def import_bundle(archive: Archive, store: Store) -> Merged:
     """Merge the runs of a bundle into a database; an earlier import of it is left as it is.
 
-    A bundle may have only some runs of an experiment, so that it has an identity of its own.
+    A bundle may have only some runs of an experiment, so that it has an identity of its own. A run without
+    predictions is marked in every table, since nothing shows that its counts were measured.
     """
-    sound_content(archive)
+    content = sound_content(archive)
     digest = archive.manifest.digest
     text = f"imported from the bundle {digest}, in which predictions are behind the reported round only"
-    notice = json.dumps({"message": text, "repeats_exactly": True})
+    bare = f"{COUNTS_ONLY}: the bundle {digest} has no predictions behind its accuracies"
     with recorded(archive.content(RUNS)) as bundled:
         with writing(bundled.path) as database:
             for (number,) in database.execute("SELECT id FROM experiments").fetchall():
                 identity = hashlib.sha256(f"{digest} {number}".encode()).hexdigest()[:32]
                 database.execute("UPDATE experiments SET uuid=? WHERE id=?", [identity, number])
-            database.execute("UPDATE runs SET notices=json_insert(notices, '$[#]', json(?))", [notice])
+            for run in content.runs:
+                said = text if run.counts.keys() <= run.predictions.keys() else bare
+                notice = json.dumps({"message": said, "repeats_exactly": True})
+                query = "UPDATE runs SET notices=json_insert(notices, '$[#]', json(?)) WHERE id=?"
+                database.execute(query, [notice, run.number])
             for (number,) in database.execute("SELECT id FROM runs").fetchall():
                 write_identity(database, number)
         return store.imports.database(bundled.path)
@@ -335,11 +357,13 @@ def _verdict(content: Content) -> Verification:
                 predicted += sum(len(row.predicted) for row in file.rows)
             adapted = {pair for pair in stated if run.entities[pair[0]].kind == "adapted"}
             counts_only = adapted if found else stated.keys()
-            if counts_only:
-                what = "adapted models have" if found else "it has"
-                without = run.evidence.counts_only.get(round_, "its predictions are missing")
-                why = "they are trained at the end of the run and not stored" if found else without
-                unchecked.append(f"{at}: {what} counts only, since {why}")
+            if found and adapted:
+                why = "they are trained at the end of the run and not stored"
+                unchecked.append(f"{at}: adapted models have counts only, since {why}")
+            elif not found and (reason := run.evidence.counts_only.get(round_)):
+                unchecked.append(f"{at}: it has counts only, since {reason}")
+            elif not found and stated:
+                differences.append(f"{at}: its predictions are missing")
             checkable = {pair: count for pair, count in stated.items() if pair not in counts_only}
             counts += len(found)
             for pair in sorted(checkable.keys() | found.keys()):
@@ -351,6 +375,10 @@ def _verdict(content: Content) -> Verification:
         f"{counted(len(archive.files), 'file')}: unchanged, digest {archive.manifest.digest}",
         f"{counted(counts, 'count')} recomputed from {counted(predicted, 'prediction')}",
     ]
+    of_rounds = {prediction_file(run.number, round_) for run in content.runs for round_ in run.counts}
+    for name in archive.files:
+        if name.startswith("predictions/") and name not in of_rounds:
+            differences.append(f"{name}: predictions of a round that is not reported")
     lines = 0
     for name, made in content.numbers.items():
         lines += made.count("\n") - 1
@@ -428,15 +456,28 @@ class _Members:
     def of(self, test_set: EntityRow) -> np.ndarray:
         """Return the places of a test set's samples, ascending. Shape: -> (samples,)."""
         space = self._run.evidence.space_of.get(test_set.entity, 0)
-        marked = self._marked[space]
         if test_set.kind != "classes":
-            return np.array(marked.get(str(test_set.entity), []), dtype=np.int64)
+            return np.array(self._marked[space].get(str(test_set.entity), []), dtype=np.int64)
+        rows = np.array(self._marked[space].get(CLASS_SETS, []), dtype=np.int64)
+        return self._of_classes(test_set, space, rows)
+
+    def expected(self, test_set: EntityRow) -> np.ndarray:
+        """Return the test samples of a domain, or of the classes of a space or client, as ``of`` does."""
+        space = self._run.evidence.space_of.get(test_set.entity, 0)
+        rows = [i for i, s in enumerate(self._samples[space]) if s.part == SPLITS[TEST]]
+        tested = np.array(rows, dtype=np.int64)
+        if test_set.kind == "classes":
+            return self._of_classes(test_set, space, tested)
+        if test_set.kind == "domain":
+            tested = np.array([i for i in rows if self._samples[space][i].domain == test_set.name], np.int64)
+        return tested[self.labels(space)[tested] >= 0]
+
+    def _of_classes(self, test_set: EntityRow, space: int, rows: np.ndarray) -> np.ndarray:
         (held,) = [
             self._run.class_counts.get(e.entity, ())
             for e in self._run.entities.values()
             if e.kind == "client" and test_set.name == f"classes of {e.name}"
         ] or [()]
-        rows = np.array(marked.get(CLASS_SETS, []), dtype=np.int64)
         return rows[np.isin(self.labels(space)[rows], [i for i, n in enumerate(held) if n])]
 
 
@@ -455,7 +496,7 @@ def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]
             trained.setdefault(sample.client, [0] * len(classes))[classes[sample.label]] += 1
         elif sample.client and sample.part == "test":
             held.setdefault(sample.client, set()).add(place)
-    has_test_sets = any(s.test_sets for s in trained_on)
+    counted_sets = {test for of in run.counts.values() for _, test in of}
     for e in run.entities.values():
         name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
         if e.kind in ("client", "adapted"):
@@ -464,11 +505,16 @@ def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]
                 yield f"{e.name} has {list(counts)} training samples by class, not {list(stated)}"
             if e.samples is not None and e.samples != sum(counts):
                 yield f"{e.name} has {sum(counts)} training samples, not {e.samples}"
-        elif (
-            e.kind != "global" and has_test_sets and e.samples is not None and len(members.of(e)) != e.samples
-        ):
-            yield f"{e.name} has {len(members.of(e))} test samples, not {e.samples}"
-        if e.kind in ("client", "unseen") and has_test_sets:
-            name = e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name
-            if set(members.of(e).tolist()) != held.get(name, set()):
-                yield f"the test set of {e.name} is not that of its test samples"
+        if not any(s.test_sets for s in trained_on) or e.kind == "global" or e.entity not in counted_sets:
+            continue
+        found = set(members.of(e).tolist())
+        if e.kind not in ("client", "adapted") and e.samples is not None and len(found) != e.samples:
+            yield f"{e.name} has {len(found)} test samples, not {e.samples}"
+        if e.kind in ("client", "unseen"):
+            owned = held.get(e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name, set())
+        else:
+            owned = set(members.expected(e).tolist())
+        if found != owned:
+            yield f"the test set of {e.name} is not that of its test samples"
+        elif e.domain is not None and any(trained_on[i].domain != e.domain for i in found):
+            yield f"{e.name} is of the domain {e.domain}, and its test samples are not"

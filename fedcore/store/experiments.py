@@ -1,10 +1,12 @@
 """The experiments of a store: created, edited, archived and deleted; searches, and saved views of pages."""
 
 import json
+import os
+import shutil
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +24,7 @@ from fedcore.store.damage import Integrity
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.imports import experiments_json
 from fedcore.store.runs import RUN_COLUMNS, TRAINED_HERE, RunRow, run_row
-from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given
+from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given, take_over
 
 TAGS = TypeAdapter(tuple[str, ...])
 Claimer = tuple[str, str]
@@ -135,6 +137,7 @@ class Experiments(Queries):
         device: str = "auto",
         priority: int = 0,
         claimer: Claimer | None = None,
+        twins: Mapping[int, int] | None = None,
     ) -> Created:
         """Record an experiment and queue its runs.
 
@@ -142,11 +145,20 @@ class Experiments(Queries):
             runs: default: ``expand(experiment)``; needed if ``held_out = ["each"]`` was resolved.
             device: ``auto``, ``cpu`` or a GPU's UUID.
             claimer: this process, if it trains the runs itself; no worker can take them then.
+            twins: finished runs to take over instead of training, by the position of the new run.
         """
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
             number = insert_experiment(database, experiment)
-            return _queue_runs(database, self._file.path, number, configs, claimer, device, priority)
+            created = _queue_runs(database, self._file.path, number, configs, claimer, device, priority)
+            taken = {created.run_ids[position]: done for position, done in (twins or {}).items()}
+            for run_id, done in taken.items():
+                take_over(database, run_id, done)
+        for run_id, done in taken.items():
+            here, there = (run_folder(self._file.path, i) for i in (run_id, done))
+            if there.is_dir():
+                shutil.copytree(there, here, copy_function=os.link)  # a finished run's files never change
+        return created
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
         """Queue further runs of an experiment, such as more seeds; its config names their seeds too."""

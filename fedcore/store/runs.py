@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.events import Notice
 from fedcore.config import RunConfig
+from fedcore.config.identity import group_hash
 from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
 from fedcore.store.jobs import NEEDS, QUEUED_AGAIN, RUNS
 from fedcore.store.liveness import state
@@ -215,6 +216,31 @@ class Runs(Queries):
                 if not skip_damaged:
                     raise
         return configs
+
+    def twins(self, configs: Sequence[RunConfig], code: str) -> dict[int, int]:
+        """Return the finished run that each config would repeat bit by bit, by its position.
+
+        Args:
+            code: digest of the code of FedLens that would train, as a run's environment has it.
+        """
+        rows = self._file.rows(
+            f"""
+            SELECT id, group_hash, seed, held_out, config FROM runs
+            WHERE status='done' AND {TRAINED_HERE} AND environment ->> 'code'=:code ORDER BY id
+            """,
+            {"code": code},
+        )
+        done = {}
+        for row in rows:  # of repeats, the newest stays
+            done[row["group_hash"], row["seed"], row["held_out"]] = row["id"], row["config"]
+        found = {}
+        for position, config in enumerate(configs):
+            run_id, text = done.get((group_hash(config), config.seed, config.held_out), (None, ""))
+            if run_id is not None:
+                one = _config(run_id, text)  # the hash leaves out where data lie, and which checkpoints stay
+                if (one.data.root, one.keep_checkpoints) == (config.data.root, config.keep_checkpoints):
+                    found[position] = run_id
+        return found
 
     def environment(self, run_id: int) -> dict[str, Any]:
         """Return versions, device, threads and chunk that a run used; empty before it started."""

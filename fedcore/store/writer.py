@@ -137,6 +137,30 @@ def insert_runs(
     return ids
 
 
+_OF_TRAINING = "status, device, started_at, finished_at, rounds_done, environment, peak_memory"
+"""Columns of a run that its training has written, beside the notices and the summary."""
+
+
+def take_over(database: sqlite3.Connection, run_id: int, done: int) -> None:
+    """Copy what a finished run has recorded into a queued one, with its digests; a notice says where from."""
+    for table in (*RUN_TABLES, "digests"):
+        names = ", ".join(name for name in columns(table) if name != "run_id")
+        which = " AND round>=0" if table == "digests" else ""  # the other one is that of the run itself
+        database.execute(
+            f"INSERT INTO {table}(run_id, {names}) SELECT ?, {names} FROM {table} WHERE run_id=?{which}",
+            [run_id, done],
+        )
+    message = f"taken over from run {done}, which has the same config and seed"
+    database.execute(
+        f"UPDATE runs SET ({_OF_TRAINING}, notices) = (SELECT {_OF_TRAINING}, "
+        "json_insert(notices, '$[#]', json_object('message', ?, 'repeats_exactly', json('true'))) "
+        "FROM runs WHERE id=?) WHERE id=?",
+        [message, done, run_id],
+    )
+    update_summary(database, run_id)
+    write_identity(database, run_id)
+
+
 OWN_DATA = "own data"
 """The data set of results without one; if they join an experiment, they take that of the experiment."""
 OWN_BACKBONE = "own backbone"

@@ -23,6 +23,24 @@ function keepOneEntryPerVisit() {
   addEventListener("popstate", () => (touched = leaving = false));
 }
 
+// Streamlit replaces the present entry when another tab is opened, and does not open one when the reader goes back.
+function keepOneEntryPerTab() {
+  const push = history.pushState.bind(history);
+  const replace = history.replaceState.bind(history);
+  const tabOf = (url) => url.searchParams.get("tab") ?? url.searchParams.get("run_tab");
+  history.replaceState = (state, unused, url) => {
+    const now = new URL(location.href);
+    const then = new URL(url ?? now, now);
+    const moves = then.pathname === now.pathname && tabOf(then) !== tabOf(now);
+    return (moves ? push : replace)(state, unused, url);
+  };
+  addEventListener("popstate", () => {
+    const tabs = [...document.querySelectorAll(".stTabs [role=tab]")];
+    const name = tabOf(new URL(location.href));
+    (tabs.find((tab) => tab.innerText.trim() === name) ?? tabs[0])?.click();
+  });
+}
+
 function sayThatRunsGoOn() {
   for (const dialog of document.querySelectorAll("[role=dialog]")) {
     const texts = document.createTreeWalker(dialog, NodeFilter.SHOW_TEXT);
@@ -44,6 +62,7 @@ function fitToPaper() {
 export default function () {
   if (window.fedlensWindow) return;
   window.fedlensWindow = true;
+  keepOneEntryPerTab();
   keepOneEntryPerVisit();
   addEventListener("beforeprint", fitToPaper);
   new MutationObserver(sayThatRunsGoOn).observe(document.body, { childList: true, subtree: true });

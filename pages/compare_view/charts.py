@@ -1,6 +1,7 @@
 """The tabs Heatmaps, Curves, Cost and Sweep of the page Compare, whose charts have controls of their own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -10,6 +11,7 @@ from fedcore.base.progress import counted
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.results import curves, sweeps
 from fedcore.results.charts.cost import SCALES
+from fedcore.results.charts.ranks import bar_chart
 from fedcore.results.charts.sweep import client_chart, colour_range, sweep_heatmap
 from fedcore.results.comparison import Comparison
 from fedcore.results.costs import (
@@ -38,13 +40,15 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.sweeps import SweepFamily
 from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
 from fedcore.share.views.curves import LOSS, Curves, lines_of, recorded_values
-from fedcore.share.views.matrices import SIDE_BY_SIDE, Heatmaps
+from fedcore.share.views.matrices import Heatmaps
 from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
 from fedcore.store import Store
 from pages.compare_view import two_runs
-from pages.compare_view.controls import ComparedState, ShownComparison
+from pages.compare_view.controls import ShownComparison, ShownVersion
 from pages.widgets import charts, markup, session
 
+MOST_BARS, MOST_PANELS = 20, 6
+"""Rows of the summary's bars and heatmaps."""
 FEW_LINES = 10
 """Rows up to which all lines of a chart are shown at first."""
 MEANING_OF_BANDS = {
@@ -55,18 +59,34 @@ MEANING_OF_BANDS = {
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def panels_of(store: Store, _compared: Comparison, of: ComparedState, setting: str, view: str) -> Panels:
+def panels_of(store: Store, _compared: Comparison, of: ShownVersion, setting: str, view: str) -> Panels:
     """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
     return shown_panels(matrix_views()[view], store, _compared, setting)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def pairs_of(
-    store: Store, _compared: Comparison, of: ComparedState, _baseline: ComparisonRow, baseline: str, view: str
+    store: Store, _compared: Comparison, of: ShownVersion, _baseline: ComparisonRow, baseline: str, view: str
 ) -> dict[str, tuple[Panel, Panel]]:
     """Return the panels that are subtracted; cached by ``of`` and the baseline's key."""
     panels = panels_of(store, _compared, of, _baseline.setting, view)
     return paired_panels(matrix_views()[view], store, _compared, panels, _baseline)
+
+
+def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
+    """Draw the means of a setting's rows as bars, and the heatmaps of the first of them side by side."""
+    rows = [row for row in shown.comparison.rows_in(setting) if row.label not in shown.layout.hidden_rows]
+    view = first_matrix(rows)
+    by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
+    panels = tuple(by_key[row.key] for row in rows if row.key in by_key)
+    if not st.session_state.get("as_tables"):  # the table has these numbers
+        charts.draw(bar_chart(rows[:MOST_BARS], shown.metric, session.theme()), f"summary_bars_{number}")
+    if panels:
+        most = panels[:MOST_PANELS]
+        figure = Heatmaps(view, matrix_views()[view].title, most, columns=session.in_a_row(len(most)))
+        charts.draw_figure(figure, f"summary_heat_{number}")
+    if len(rows) > MOST_BARS or len(panels) > MOST_PANELS:
+        st.caption("The first rows only; the table below and the tab Heatmaps have all of them.")
 
 
 def draw_matrices(shown: ShownComparison) -> None:
@@ -90,7 +110,6 @@ def draw_matrices(shown: ShownComparison) -> None:
             disabled=views[view].recorded,
         )
         order = session.choose(st.selectbox, "Order of rows", ORDERS, "rows", width=220)
-    columns = 1 if session.is_narrow() else SIDE_BY_SIDE
     with_differences = views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
@@ -100,7 +119,7 @@ def draw_matrices(shown: ShownComparison) -> None:
         found = True
         panels = ordered_panels(list(by_key.values()), order)
         st.markdown(f"**{markup.md(title)}**")
-        beside = 1 if view == "methods" else columns
+        beside = 1 if view == "methods" else session.in_a_row(len(panels))
         matrices = Heatmaps(view, titles[view], tuple(panels), fitted=fitted, columns=beside)
         charts.draw_figure(matrices, f"compare_heat_{view}_{i}")
         rows, baseline = compared.rows_in(setting), shown.source.baseline_in(setting)
@@ -114,10 +133,11 @@ def draw_matrices(shown: ShownComparison) -> None:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             st.markdown(f"**Difference from {label}{seeds}, percentage points**")
             key = f"compare_gap_{view}_{i}"
-            drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference", columns=columns)
-            charts.draw_figure(drawn, key)
+            drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference")
             if view == "models":
-                two_runs.draw_pictures(shown.store, rows, baseline, gaps, key)
+                two_runs.draw_differences(shown.store, rows, baseline, gaps, drawn, key)
+            else:
+                charts.draw_figure(replace(drawn, columns=session.in_a_row(len(gaps))), key)
     if not found:
         why = views[view].absent
         st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")

@@ -36,6 +36,8 @@ OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "ro
 """Other columns of the summary than metrics that can be hidden."""
 ComparedState = tuple[tuple[int, ...], Rule, bool, tuple[tuple[object, ...], ...], str]
 """The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
+ShownVersion = tuple[ComparedState, Metric | None]
+"""The state of a comparison, and the metric that orders its rows; None: they are as launched."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class ShownComparison:
 
     Attributes:
         metric: of the differences.
-        version: of the comparison, as a key for caches of derived values.
+        version: of the comparison and the order of its rows, as a key for caches of derived values.
     """
 
     store: Store
@@ -71,7 +73,7 @@ class ShownComparison:
     choice: ComparisonChoices
     metric: Metric
     layout: SummaryLayout
-    version: ComparedState
+    version: ShownVersion
 
     @property
     def source(self) -> ViewSource:
@@ -104,7 +106,7 @@ class ShownComparison:
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _printed_beside(_compared: Comparison, of: ComparedState) -> PrintedValues:
+def _printed_beside(_compared: Comparison, of: ShownVersion) -> PrintedValues:
     return printed_values(_compared, [e.config for e in _compared.experiments])
 
 
@@ -158,6 +160,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         view = last.popover("View", icon=":material/tune:")
     with view:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
+        as_launched = session.launch_order_switch()
         charts.table_switch()
     rule = session.choose(
         places[0].selectbox,
@@ -184,8 +187,9 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         format_func=lambda m: METRICS[m].title,
         key="by",
         bind="query-params",
-        help="The metric of the differences, costs and sweeps. The summary shows every metric.",
+        help="The metric of the order, differences, costs and sweeps. The summary shows every metric.",
     )
+    shown = shown if as_launched else shown.best_first(metric)
     with places[2]:
         pinned = choose_baseline(shown.rows)
     test: Test = "t"
@@ -198,8 +202,9 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         saved_views(store)
     if problem is not None:
         markup.show_error(problem, last)
-    choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4])
-    return ShownComparison(store, experiments, shown, choice, metric, layout, version)
+    choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4], as_launched=as_launched)
+    order = None if as_launched else metric
+    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order))
 
 
 def _compared(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -30,7 +30,6 @@ from pages.widgets.background import made, wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
-    ("Summary CSV", "summary", "csv", "One row per method and metric, with differences and p"),
     ("Rounds CSV", "rounds", "csv", "One row per run, round, split, model and test set, with counts"),
     ("Clients CSV", "clients", "csv", "One row per run, round and client"),
     ("Domains CSV", "domains", "csv", f"One row per method, one column per domain. {SAME_ROWS}"),
@@ -39,12 +38,12 @@ FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
     ("Configs CSV", "configs", "csv", f"One row per method with all fields. {SAME_ROWS}"),
     ("Summary JSON", "summary", "json", "The summary and its finding with numbers and null, for scripts"),
 )
-"""The button of each file, its table and format, and what it holds."""
+"""The button of each further file, its table and format, and what it holds."""
 
 
 def draw(shown: ShownComparison) -> None:
     """Draw the files by their purpose: for a paper, for pandas, and for readers."""
-    st.subheader("For my paper", anchor=False)
+    st.header("For my paper", anchor=False)
     wanted = True
     with st.container(horizontal=True, vertical_alignment="bottom"):
         digits = st.segmented_control(
@@ -62,7 +61,7 @@ def draw(shown: ShownComparison) -> None:
     shown = replace(shown, choice=choice)
     with st.container(horizontal=True):
         about = "The table below, with booktabs"
-        _file_button(shown, "LaTeX table", "summary", "latex", about, with_printed=wanted)
+        _file_button(shown, "LaTeX table", "summary", "latex", wanted, help=about)
         _archive(
             shown,
             "figures",
@@ -73,11 +72,14 @@ def draw(shown: ShownComparison) -> None:
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
     st.code(summary_latex(shown.summary(digits, wanted)), language="latex", wrap_lines=True)
-    st.subheader("For pandas", anchor=False)
-    with st.container(horizontal=True):
-        for label, table, format, help_ in FOR_PANDAS:
-            _file_button(shown, label, table, format, help_)
-    st.subheader("For my supervisor", anchor=False)
+    st.header("For pandas", anchor=False)
+    background.csv_button(shown.store, shown.experiments, "export_csv", shown.choice)
+    with st.expander("More tables", icon=":material/table_rows:"):
+        for label, table, format, about in FOR_PANDAS:
+            with st.container(horizontal=True, vertical_alignment="center"):
+                _file_button(shown, label, table, format, width=200)
+                st.caption(about)
+    st.header("For my supervisor", anchor=False)
     with st.container(horizontal=True):
         _archive(
             shown,
@@ -91,7 +93,7 @@ def draw(shown: ShownComparison) -> None:
             "Whole experiment JSON",
             "experiment",
             "json",
-            "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
+            help="Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
         )
     st.caption(
         "*Report*, at the top of this page, makes the page alone; the folder has the same title and notes."
@@ -106,7 +108,7 @@ def _draw_bundle(shown: ShownComparison) -> None:
     """Draw the button that makes a bundle in the background, its progress, and the file once it is made."""
     from fedcore.share import make as bundles  # only this tab needs the engine
 
-    st.subheader("For readers who check", anchor=False)
+    st.header("For readers who check", anchor=False)
     store, ids = shown.store, [e.id for e in shown.experiments]
     choice = replace(shown.choice, unfinished=False, digits=ComparisonChoices.digits)
     made = bundles.find(store, ids, choice)
@@ -144,8 +146,8 @@ def _file_button(
     label: str,
     table: TableName,
     format: Format,
-    help_: str,
     with_printed: bool = True,
+    **options: Any,
 ) -> None:
     def made() -> str:
         with _checked(shown, with_printed) as checked:
@@ -153,7 +155,7 @@ def _file_button(
 
     suffix = SUFFIXES[format]
     name = file_name(shown.experiments, table, suffix)
-    markup.download(label, made, name, f"file_{table}_{suffix}", help=help_)
+    markup.download(label, made, name, f"file_{table}_{suffix}", **options)
 
 
 def _archive(

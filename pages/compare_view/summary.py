@@ -22,15 +22,16 @@ from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
-from pages.compare_view.controls import MARKS, SORT, ComparedState, ShownComparison, SummaryLayout
-from pages.widgets import markup
+from pages.compare_view.charts import draw_best
+from pages.compare_view.controls import MARKS, SORT, ShownComparison, ShownVersion, SummaryLayout
+from pages.widgets import background, markup
 
 DIGITS = 1
 """Decimals of the accuracies; the runs behind a number show two."""
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
 MANY_SETTINGS = 3
-"""Settings above which the findings of the others are folded."""
+"""Settings above which the findings of the others are folded, and the tab has tables only."""
 MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
 _headings = st.components.v2.component(
@@ -57,7 +58,7 @@ class SummaryColumn:
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _findings(_shown: ShownComparison, of: ComparedState, *choices: object) -> dict[str, str]:
+def _findings(_shown: ShownComparison, of: ShownVersion, *choices: object) -> dict[str, str]:
     return findings(_shown.means(DIGITS)) | findings(_shown.summary(DIGITS))
 
 
@@ -83,6 +84,11 @@ def draw(shown: ShownComparison) -> None:
     tables = [(of, table) for of in (means, summary) for table in of.tables]
     for i, (of, table) in enumerate(tables):
         st.markdown(f"**{markup.md(table.title)}**")
+        if of is summary and len(summary.tables) <= MANY_SETTINGS:
+            draw_best(shown, table.setting, i)
+        if i == 0:
+            with st.container(horizontal=True, horizontal_alignment="right"):
+                background.csv_button(shown.store, shown.experiments, "summary_csv", choice)
         columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
         columns += map(_field_column, layout.fields)
         st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))

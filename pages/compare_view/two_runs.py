@@ -24,6 +24,7 @@ from fedcore.results.analyses import (
 )
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.analyses import overlays
+from fedcore.results.charts.heatmaps import Place
 from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
 from fedcore.results.panels import Panel
@@ -31,11 +32,12 @@ from fedcore.results.rows import ComparisonRow, difference_of_rows
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
+from fedcore.share.views.matrices import Heatmaps
 from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, browser, charts, markup, session
 
-BESIDE_EACH_OTHER = 6
+BESIDE_EACH_OTHER = 3
 """Pictures in a row."""
 Side = tuple[ComparisonRow, RunResult]
 Runs = tuple[RunRow, RunRow]
@@ -218,77 +220,79 @@ def _predictions(store: Store, runs: Runs, names: Names) -> None:
     )
 
 
-def draw_pictures(
+@markup.fragment
+def draw_differences(
     store: Store,
     groups: Sequence[ComparisonRow],
     reference: ComparisonRow,
     gaps: Mapping[str, Panel],
+    figure: Heatmaps,
     chart_key: str,
 ) -> None:
-    """Let the reader choose a cell of the difference heatmaps, and draw the images behind it."""
+    """Draw difference heatmaps, and beside them the images behind the cell that the reader has chosen.
+
+    A fragment, so that a click draws only this again.
+    """
     rows = {g.key: g for g in groups if g.key in gaps}
     key, order = f"pictures_{chart_key}", list(gaps)
 
-    def chosen(cell: browser.CellClick) -> None:
-        if cell.panel < len(order):
-            panel = gaps[order[cell.panel]]
-            st.session_state[f"{key}_method"] = order[cell.panel]
-            st.session_state[f"{key}_model"] = panel.rows[cell.row]
-            st.session_state[f"{key}_set"] = panel.columns[cell.column]
-            st.session_state[f"{key}_open"] = st.session_state[f"{key}_search"] = True
+    def chosen(cell: Place) -> None:
+        panel, row, column = cell
+        if panel < len(order):
+            shown = gaps[order[panel]]
+            names = {"method": order[panel], "model": shown.rows[row], "set": shown.columns[column]}
+            st.session_state.update({f"{key}_{name}": value for name, value in names.items()})
+            st.session_state[f"{key}_search"] = True
 
-    browser.on_cell_click(chart_key, chosen)
-    box = st.expander(
-        "The pictures behind a difference",
-        icon=":material/image_search:",
-        key=f"{key}_open",
-        on_change="rerun",
-    )
-    if not box.open:
-        return
-    with box:
-        st.caption(
-            "Click a cell above, or choose here: test images that one of the two methods, or both, get wrong."
+    left, right = st.columns([3, 2])
+    with right.container(key=f"beside_{key}"):
+        st.markdown(
+            "**The pictures behind a difference**",
+            help="Click a cell, or choose here: test images that one of the two methods, or both, get wrong.",
         )
-        _choose_and_answer(store, rows, reference, gaps, key)
+        marked = _choose_cell(rows, gaps, key)
+        _answer(store, rows[order[marked[0]]], reference, gaps[order[marked[0]]], marked, key)
+    with left:
+        beside = 1 if session.is_narrow() else 2
+        charts.draw_figure(replace(figure, columns=beside, marked=marked), chart_key, share=0.6)
+        browser.on_cell_click(chart_key, chosen)
 
 
-def _choose_and_answer(
-    store: Store,
-    rows: Mapping[str, ComparisonRow],
-    reference: ComparisonRow,
-    gaps: Mapping[str, Panel],
-    key: str,
-) -> None:
-    """Draw the choice of method, model, test set and seed, and the images of the cell or the search for them.
-
-    The click on a cell has asked for the search already.
-    """
-    columns = st.columns(4)
+def _choose_cell(rows: Mapping[str, ComparisonRow], gaps: Mapping[str, Panel], key: str) -> Place:
+    """Draw the choice of a method, a model and a test set, and return the cell."""
+    columns = st.columns(3)
     method = columns[0].selectbox(
         "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
     )
-    if method is None:
-        return
-    panel, row = gaps[method], rows[method]
+    panel = gaps[method]
     for name, names in (("model", panel.rows), ("set", panel.columns)):
         if st.session_state.get(f"{key}_{name}") not in names:
             st.session_state.pop(f"{key}_{name}", None)  # another method's
     model = columns[1].selectbox("Model of", panel.rows, key=f"{key}_model")
     test_set = columns[2].selectbox("Test set", panel.columns, key=f"{key}_set")
+    return list(gaps).index(method), panel.rows.index(model), panel.columns.index(test_set)
+
+
+def _answer(
+    store: Store, row: ComparisonRow, reference: ComparisonRow, panel: Panel, cell: Place, key: str
+) -> None:
+    """Draw the images of a cell, or the search for them, which a click on it has asked for already."""
+    model, test_set = panel.rows[cell[1]], panel.columns[cell[2]]
     pairs = _run_pairs(row, reference)
-    seed = columns[3].selectbox("Seed", list(pairs), key=f"{key}_seed")
-    if seed is None:
+    if not pairs:
         st.info("The two methods have no seed in common that FedLens trained.", icon=":material/info:")
         return
+    seed = next(iter(pairs))
+    if len(pairs) > 1:
+        seed = st.segmented_control("Seed", list(pairs), default=seed, required=True, key=f"{key}_seed")
     runs = first, second = pairs[seed]
-    cell = _entities(store, first, model, test_set)
-    if cell is None or cell != _entities(store, second, model, test_set):
+    entities = _entities(store, first, model, test_set)
+    if entities is None or entities != _entities(store, second, model, test_set):
         st.info("One of the two runs has no such model or test set.", icon=":material/info:")
         return
     reported = {v.run.id: v.rounds[-1] for g in (row, reference) for v in g.runs if v.rounds}
     rounds = (reported.get(first.id), reported.get(second.id))
-    asked: Asked = (first.id, analysis.Against(second.id, rounds), *cell)
+    asked: Asked = (first.id, analysis.Against(second.id, rounds), *entities)
     task, differ = analysis.find(store, *asked), _other_data(store, runs)
     if task is not None and _arrays(task) and not differ:
         place = f"model {model} on {test_set}, {seed}"
@@ -362,16 +366,24 @@ def _ask(
     """
     for text in obstacles:
         st.info(text, icon=":material/search_off:")
+    possible = not obstacles and session.writable()
+    if clicked and possible:
+        wanted = [(asked, _submitted(store, asked), title) for asked, _, title in wanted]
     for _, task, title in wanted:
         if task is not None and task.status != "done":
             background.show_task(task, title)
-    possible = not obstacles and session.writable()
     pending = any(task is not None and not task.ended for _, task, _ in wanted)
-    if (clicked and possible) or (not pending and st.button(label, disabled=not possible, **button)):
+    if not pending and st.button(label, disabled=not possible, **button):
         for asked, _, _ in wanted:
-            analysis.submit(store, *asked, again=True)
-        jobs.ensure_worker(store)
+            _submitted(store, asked)
         st.rerun()
+
+
+def _submitted(store: Store, asked: Asked) -> TaskRow:
+    """Queue an analysis, start the worker, and return its task."""
+    task = analysis.submit(store, *asked, again=True)
+    jobs.ensure_worker(store)
+    return store.tasks.get(task)
 
 
 def _draw_answer(task: TaskRow, names: Names, place: str, wanted: analysis.RoundPair) -> None:

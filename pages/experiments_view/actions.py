@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -75,14 +76,24 @@ def _has_failed(run: RunRow) -> bool:
 
 def _archive(items: Items) -> None:
     are_archived = all(i.row.archived for i in items)
-    for i in items:
-        session.store().experiments.edit(i.row.id, archived=not are_archived)
+    _set_archived(items, not are_archived)
+    names = first_few([i.row.name for i in items], 2)
+    markup.offer_undo(
+        f"{names}: {'unarchived' if are_archived else 'archived'}",
+        partial(_set_archived, items, are_archived),
+    )
     st.rerun()
+
+
+def _set_archived(items: Items, archived: bool) -> None:
+    for i in items:
+        session.store().experiments.edit(i.row.id, archived=archived)
 
 
 def _resume(items: Items) -> None:
     changed = session.store().runs.resume(run_ids(items, background.can_resume))
-    st.toast(f"{counted(len(changed), 'run')} queued to continue after the last finished round.")
+    text = f"{counted(len(changed), 'run')} queued to continue after the last finished round"
+    markup.offer_undo(text, partial(session.store().runs.stop, changed))
     st.rerun()
 
 

@@ -22,7 +22,7 @@ FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scro
 LETTER_WIDTH = 7.2  # pixels, about
 WIDTHS = {False: (100, 180), True: (135, 145)}
 """Pixels of status and name, without and with archived experiments."""
-MENU_WIDTH, WIDEST_BEST = 44, 125
+MENU_WIDTH, WIDEST_BEST = 44, 185
 METHOD_LETTERS = 22
 """Number of letters that fit into the column of methods."""
 
@@ -50,9 +50,7 @@ COLUMNS: dict[str, Column] = {
     "Best": Column(lambda i: i.best_text, None, True),
     "Last": Column(
         lambda i: markup.rounded_alike(i.last, 1),
-        _per_cent(
-            width=60, help="Personal accuracy at the last round of the method that is best on validation, %"
-        ),
+        _per_cent(width=60, help="Personal accuracy of the method under Best at the last round, %"),
         True,
     ),
     "Best on validation": Column(
@@ -81,11 +79,11 @@ COLUMNS: dict[str, Column] = {
     ),
     "Duration": Column(lambda i: duration(i.seconds), _text(width=90), False),
     "Tags": Column(lambda i: list(i.row.tags), st.column_config.ListColumn(), False),
+    "Notes": Column(lambda i: i.row.notes, _text(width=160), False),
     "Created": Column(
         lambda i: time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)), _text(width=125), True
     ),
 }
-DEFAULT = [name for name, column in COLUMNS.items() if column.shown]
 
 
 def selectable_table(
@@ -136,13 +134,17 @@ def methods_text(methods: Sequence[str]) -> str:
     return next((text for text in texts if len(text) <= METHOD_LETTERS), first_few(methods, 1))
 
 
-def choose_columns() -> list[str]:
-    """Draw the choice of columns, kept in the URL, and return them in their order."""
+def choose_columns(noted: bool) -> list[str]:
+    """Draw the choice of columns, kept in the URL, and return them in their order.
+
+    Args:
+        noted: whether the notes are among the columns at first.
+    """
     with st.popover("Columns", icon=":material/view_column:"):
         chosen = st.multiselect(
             "Columns",
             list(COLUMNS),
-            default=DEFAULT,
+            default=[name for name, column in COLUMNS.items() if column.shown or (noted and name == "Notes")],
             key="columns",
             bind="query-params",
             width=320,
@@ -151,8 +153,16 @@ def choose_columns() -> list[str]:
     return [name for name in COLUMNS if name in chosen]
 
 
-def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list[ExperimentSummary]:
-    """Draw the table, and return the experiments that are selected in it."""
+def draw(
+    summaries: Sequence[ExperimentSummary], columns: Sequence[str], chosen: Sequence[int], group: str
+) -> list[ExperimentSummary]:
+    """Draw a table, and return the experiments that are selected in it.
+
+    Args:
+        chosen: numbers of those that are selected at first.
+        group: what the experiments of this table have in common; empty if all are in one table.
+    """
+    key = f"{TABLE}{group}"
     rows: dict[str, Sequence[object]] = {
         "Status": [
             f"{STATUS[i.state][0]} {i.state}" + (", archived" if i.row.archived else "") for i in summaries
@@ -173,33 +183,36 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
             width=WIDTHS[archived][1],
             type="tertiary",
             alignment="left",
-            key=OPEN,
+            key=f"{OPEN}{group}",
             on_click=_remember,
-            args=(OPEN,),
+            args=(OPEN, group),
             help="Click the name to open the experiment on Live",
         ),
         "": button(
-            "",
+            "⋮",
             type="tertiary",
             width=MENU_WIDTH,
             help="Actions for this experiment",
-            key=MENU,
+            key=f"{MENU}{group}",
             on_click=_remember,
-            args=(MENU,),
+            args=(MENU, group),
         ),
     }
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
-    config["Best"] = _text(width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))))
+    config["Best"] = _text(
+        width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))),
+        help="The method with the highest validation accuracy; *not selected*: without validation samples, "
+        "the one with the highest test accuracy at the last round",
+    )
     selected = selectable_table(
         rows,
         ids,
-        TABLE,
-        first=session.ids_in_url("chosen", ids, []),
+        key,
+        first=chosen,
         height=HEIGHT if len(ids) > FEW_ROWS and not session.is_narrow() else "auto",
         column_config=config,
         placeholder="-",
     )
-    session.remember_ids("chosen", selected)
     return [i for i in summaries if i.row.id in selected]
 
 
@@ -218,9 +231,9 @@ def _drawn_thumbnails(store: Store) -> dict[int, tuple[object, str | None]]:
     return {}
 
 
-def _remember(event: str) -> None:
+def _remember(event: str, group: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
-    click, ids = st.session_state[event], ids_on_screen(TABLE)
+    click, ids = st.session_state[f"{event}{group}"], ids_on_screen(f"{TABLE}{group}")
     if click["row"] < len(ids):
         opened = actions.ACTIONS[0].text  # by a click on the name
         st.session_state[CLICKED] = (click["label"] if event == MENU else opened, ids[click["row"]])

@@ -7,19 +7,22 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 from PIL import Image
+from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
 from fedcore.config import DataConfig, Experiment
-from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.data import catalog
+from fedcore.config.field_names import field_phrase, field_title
+from fedcore.data import catalog, copies, getting
 from fedcore.data.check import CheckReport, contact_sheet
+from fedcore.data.copies import HUB
 from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, inputs
+from pages.forms import getting as get
 from pages.forms.inputs import FOLDER, FieldErrors
 from pages.widgets import background, markup, session
 
@@ -39,11 +42,6 @@ MAX_COLUMNS = 4
 _PLANNED, _TYPED = "planned_domains", "typed_folder"
 
 
-def is_own_data(entry: Entry) -> bool:
-    """Return whether an entry stands for the user's own data, whose classes the catalog does not know."""
-    return not (entry.embedded or entry.domains or entry.classes or entry.class_count)
-
-
 class FolderCheck(NamedTuple):
     """The check of a folder: of a data set of the catalog by its name, or of the user's own data (None)."""
 
@@ -57,7 +55,7 @@ class FolderCheck(NamedTuple):
         """Return the check of the form's data part; ``whole`` ignores its choice of domains."""
         entry = catalog.entry(data["name"])
         domains = () if whole else data.get("domains") or ()
-        name = None if is_own_data(entry) else entry.name
+        name = None if entry.is_own else entry.name
         return cls(name, str(data["root"]), data.get("columns") or {}, domains)
 
     @property
@@ -125,9 +123,10 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
 
 
 def check_state(data: Mapping[str, Any]) -> str:
-    """Return a text that changes when a check of the form's data set begins or ends."""
+    """Return a text that changes when the form's data set is got, or a check of it begins or ends."""
     if not data.get("root"):
-        return ""
+        copy = copies.registered(data["name"])
+        return "" if copy is None else f"{copy.root} {copy.revision}"
     try:
         root = str(user_path(data["root"], "data.root"))
     except FedLensError:  # not a path, which the plan reports
@@ -136,18 +135,24 @@ def check_state(data: Mapping[str, Any]) -> str:
     return " ".join(f"{task.id} {task.status}" for task in checks)
 
 
+def offered() -> list[Entry]:
+    """Return the data sets to choose among: the catalog, and those of the Hub that were got by their name."""
+    return [*catalog.entries(), *(copy.entry for copy in getting.shelf() if copy.entry.name.startswith(HUB))]
+
+
 def known_domains(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return all domains of a data set: the catalog's, or of own data those that a plan or check found.
 
     Returns: an empty tuple if neither has read the data yet.
     """
-    entry = next((e for e in catalog.entries() if e.name == data["name"]), None)
+    entry = next((e for e in offered() if e.name == data["name"]), None)
     if entry is None or entry.domains or not data.get("root"):
-        return () if entry is None else entry.domains
+        copy = copies.registered(data["name"])
+        return copy.domains if copy is not None else () if entry is None else entry.domains
     planned: dict[str, tuple[str, ...]] = st.session_state.get(_PLANNED, {})
     if found := planned.get(_folder(data)):
         return found
-    task = FolderCheck.of_form(data, whole=True).task if is_own_data(entry) else None
+    task = FolderCheck.of_form(data, whole=True).task if entry.is_own else None
     if task is not None and task.status == "done" and task.result and task.result["name"] == entry.name:
         return tuple(task.result["report"]["domains"])  # none if the data cannot be used
     return ()
@@ -225,6 +230,9 @@ def sample_images(data: Mapping[str, Any]) -> None:
         sheet: Any = None
         if catalog.entry(data["name"]).embedded:
             sheet = counts_and_samples(data["name"])[1]
+        elif not data["root"]:
+            copy = copies.registered(data["name"])
+            sheet = copies.sheet(copy) if copy is not None else None
         else:
             check = FolderCheck.of_form(data, whole=True)
             if check.task is None and session.writable():
@@ -241,9 +249,9 @@ def sample_images(data: Mapping[str, Any]) -> None:
             st.image(sheet, caption=layout, alt="Sample images", width="stretch")
 
 
-def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, Any]:
-    """Draw the fields of the data part and return their values."""
-    entries = {e.name: e for e in catalog.entries()}
+def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: ExpanderContainer) -> dict[str, Any]:
+    """Draw the fields of the data part, those behind ``more`` while it is open, and return their values."""
+    entries = {e.name: e for e in offered()}
     left, right = st.columns(2)
     with left:
         titles = {e.name: e.title for e in entries.values()}
@@ -271,16 +279,16 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, A
             values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
-    row = ("training_classes", "class_order"), 2
-    values |= inputs.field_rows("data", [row], dict(draft), key, errors)
-    if entry is not None and not is_own_data(entry):
+    if entry is not None and not values.get("root"):
+        get.without_folder(name)
+    if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
-        st.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, errors)
+        more.caption(markup.md(". ".join(about) + "."))
+    return extra_data_fields(values, entry, key, errors, more)
 
 
 def extra_data_fields(
-    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors
+    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors, box: ExpanderContainer
 ) -> dict[str, Any]:
     """Draw the less common data fields while their expander is open, and return the whole data part.
 
@@ -290,22 +298,14 @@ def extra_data_fields(
     extra = drafts.form().extra_fields(str(shown["name"]))
     extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
-    box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if box.open:
         with box:
             extra |= _open_extra_fields(shown, dict(extra), entry, is_table, f"{key}.more", errors)
     if not is_table:
         extra["columns"] = {}
     if not box.open:
-        defaults = inputs.default_values(DataConfig)
-        changes = [
-            f"{field_phrase(f'data.{name}')} "
-            + (columns_text(value) if name == "columns" else value_text(f"data.{name}", value))
-            for name, value in extra.items()
-            if name not in shown and (value or None) != (defaults[name] or None)
-        ]
-        if changes:
-            st.caption(f"Changed from the defaults: {markup.md('; '.join(changes))}")
+        hidden = {name: value for name, value in extra.items() if name not in shown}
+        inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
     return shown | extra | {"domains": extra["domains"] or None}
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -23,7 +23,8 @@ _REMEMBERED: OrderedDict[str, tuple[Experiment, str]] = OrderedDict()
 """Contents of forms that a reload may ask for, with their origins, the oldest first."""
 _LOCK = Lock()
 EXTRA_FIELDS = (
-    "columns", "domains", "classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode",
+    "columns", "domains", "classes", "training_classes", "class_order", "template", "shots", "shots_scope",
+    "split", "split_rounding", "decode",
 )  # fmt: skip
 """Fields of the data part that are behind an expander."""
 
@@ -35,7 +36,7 @@ class MethodDraft:
     Attributes:
         uid: identity, which stays the same when the position changes.
         config: hyper-parameters that differ from the paper's, as last typed.
-        title: the form's heading, which stays while the label is edited.
+        opened: whether its hyper-parameters are drawn.
         version: counts the resets; part of the keys of the method's widgets.
         tuned: the search that selected ``tuned_config``; with other hyper-parameters it says nothing.
     """
@@ -45,7 +46,7 @@ class MethodDraft:
     label: str | None
     config: dict[str, Any]
     file: str | None
-    title: str | None
+    opened: bool = False
     version: int = 1
     tuned: Tuned | None = None
     tuned_config: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Form:
     ) -> MethodDraft:
         """Return a method with an identity that no other one of this form has had."""
         self._last_uid += 1
-        return MethodDraft(self._last_uid, name, label, dict(config), file, title=label)
+        return MethodDraft(self._last_uid, name, label, dict(config), file)
 
 
 def form() -> Form:
@@ -183,12 +184,28 @@ def available_methods() -> dict[str, type[Method]]:
 
 
 def sync_methods(key: str) -> None:
-    """Callback: add and remove method forms after a changed choice of methods."""
+    """Callback: add and remove methods after a changed choice."""
     content, chosen = form(), st.session_state[key]
-    remaining = [e for e in content.methods if e.name in chosen]
-    present = {e.name for e in remaining}
-    added = [content.new_method(name, None, {}, None) for name in chosen if name not in present]
-    content.methods = [*remaining, *added]
+    content.methods = [e for e in content.methods if e.name in chosen]
+    add([name for name in chosen if name not in {e.name for e in content.methods}])
+
+
+def add(names: Iterable[str], file: str | None = None) -> None:
+    """Callback: add methods, perhaps those of the user's own file."""
+    content = form()
+    _choose([*content.methods, *(content.new_method(name, None, {}, file) for name in names)])
+
+
+def _choose(methods: list[MethodDraft]) -> None:
+    """Replace the methods of the form, and what the widget shows that chooses them."""
+    content = form()
+    content.methods = methods
+    st.session_state[f"new{content.version}.choice"] = list(dict.fromkeys(e.name for e in methods))
+
+
+def toggle(entry: MethodDraft) -> None:
+    """Callback: open or close the hyper-parameters of a method."""
+    entry.opened = not entry.opened
 
 
 def reset(entry: MethodDraft) -> None:
@@ -206,8 +223,9 @@ def add_variant(entry: MethodDraft) -> None:
 
 def remove(entry: MethodDraft) -> None:
     """Callback: remove a method from the form; a second click before the page is drawn again does nothing."""
-    content = form()
-    content.methods = [e for e in content.methods if e is not entry]
-    key = f"new{content.version}.choice"
-    if key in st.session_state:
-        st.session_state[key] = list(dict.fromkeys(e.name for e in content.methods))
+    _choose([e for e in form().methods if e is not entry])
+
+
+def only(entry: MethodDraft) -> None:
+    """Callback: remove all methods but one."""
+    _choose([entry])

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 from pydantic.fields import FieldInfo
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
@@ -39,10 +41,13 @@ MAX_SEEDS = 1000
 _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
 SCHEDULE: tuple[inputs.Row, ...] = (
-    (("rounds", "seeds", "participation"), 3),
-    (("held_out", "time_limit", "keep_checkpoints"), (2, 1, 1)),
-    (("test_sample", "order", "held_out_share"), 3),
+    (("held_out", "held_out_share"), (2, 1)),
+    (("participation", "order", "test_sample"), 3),
+    (("time_limit", "keep_checkpoints"), 3),
 )
+"""Rows that are behind an expander."""
+IN_VIEW = {"dirichlet": 2, "pathological": 2}
+"""Kind of partition -> the number of its first fields that are always in view, where it is not one."""
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 CohortRow = dict[str, Any]
 """One row of the cohort table: its fields, with its backbone's name as ``backbone``; None where empty."""
@@ -75,15 +80,19 @@ def name_for_data(preset: str, data: str, root: str | None) -> str:
     if data == experiment.data.name:
         return experiment.name
     entry = next((e for e in catalog.entries() if e.name == data), None)
-    if entry is not None and dataset.is_own_data(entry) and root:
+    if entry is not None and entry.is_own and root:
         return Path(root.strip()).name or root
     return data if entry is None else entry.title
 
 
 def partition_fields(
-    draft: PartitionConfig, data: Mapping[str, object], key: str, errors: FieldErrors
+    draft: PartitionConfig, data: Mapping[str, object], key: str, errors: FieldErrors, more: ExpanderContainer
 ) -> dict[str, object]:
-    """Draw the fields of the chosen kind of partition and return their values; ``data`` is the data part."""
+    """Draw the fields of the chosen kind of partition, some behind ``more``, and return their values.
+
+    Args:
+        data: the form's data part.
+    """
     kinds: dict[str, str] = {
         "domain": "By domain: each client has one domain",
         "iid": "IID: at random",
@@ -96,8 +105,10 @@ def partition_fields(
     if cross_class:  # the protocol's only partition
         kinds = {"blocks": "Blocks: classes of one data set each, in label order"}
     current = draft.kind if draft.kind in kinds else next(iter(kinds))
-    kind = inputs.choose("Partition", kinds, current, f"{key}.kind.own" if cross_class else f"{key}.kind")
-    errors.place("partition.kind")
+    first, *places = st.columns([2, 1, 1], vertical_alignment="bottom")
+    with first:
+        widget = f"{key}.kind.own" if cross_class else f"{key}.kind"
+        kind = inputs.choose("Partition", kinds, current, widget)
     names = PARTITION_FIELDS[kind]
     start = dict(draft) | {"classes_per_client": draft.classes_per_client or 2}
     if kind != "natural":  # a natural partition begins with all clients of the data set
@@ -105,8 +116,18 @@ def partition_fields(
     if kind == "dirichlet":
         start["alpha"] = draft.alpha or 0.3
     empty = {"clients": "all", "alpha": "IID"}
-    row = names, len(names)
-    drawn = inputs.field_rows("partition", [row], start, f"{key}.{kind}", errors, empty=empty)
+    number, fields, drawn = IN_VIEW.get(kind, 1), PartitionConfig.model_fields, dict[str, Any]()
+    for place, name in zip(places, names[:number], strict=False):
+        path, meaning = f"partition.{name}", empty.get(name)
+        with place:
+            drawn[name] = inputs.field_widget(
+                path, fields[name], start[name], f"{key}.{kind}.{name}", None, meaning
+            )
+    with more:
+        rest = [(names[number:], 4)]
+        drawn |= inputs.field_rows("partition", rest, start | drawn, f"{key}.{kind}", errors, empty=empty)
+    errors.place_row(f"partition.{name}" for name in ("kind", *names))
+    inputs.say_changes("partition", {name: drawn[name] for name in names[number:] if name in drawn})
     return {"kind": kind} | {name: drawn.get(name, start[name]) for name in names}
 
 
@@ -116,23 +137,27 @@ def backbone_names() -> list[str]:
 
 
 def backbone_fields(
-    draft: BackboneConfig, data: Mapping[str, object], key: str, errors: FieldErrors
+    draft: BackboneConfig, data: Mapping[str, object], key: str, errors: FieldErrors, place: DeltaGenerator
 ) -> dict[str, object]:
-    """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
+    """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip.
+
+    Args:
+        place: of its name.
+    """
     if data["name"] == EMBEDDINGS:
-        st.caption("The embeddings are already computed, so there is no backbone to choose.")
+        place.caption("The embeddings are already computed, so there is no backbone to choose.")
         return {"name": GIVEN}
     if draft.name == GIVEN:
         draft = BackboneConfig()
-    left, middle, right = st.columns([2, 2, 1])
-    with left:
+    with place:
         help_ = "mini-vit and mini-rn come with FedLens; models of open_clip and timm need weights"
         titles = {name: name for name in backbone_names()}
         name = inputs.choose("CLIP backbone", titles, draft.name, f"{key}.name", help_)
     values: dict[str, object] = {"name": name}
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
-        with middle:
+        left, right = st.columns(2)
+        with left:
             values["pretrained"] = inputs.field_widget(
                 "backbone.pretrained",
                 fields["pretrained"],
@@ -170,9 +195,18 @@ def suggested_weights(name: str) -> str | None:
 
 
 def schedule_fields(
-    draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
+    draft: Experiment,
+    data: Mapping[str, object],
+    key: str,
+    errors: FieldErrors,
+    place: DeltaGenerator,
+    more: ExpanderContainer,
 ) -> dict[str, object]:
-    """Draw the fields of the training's schedule; ``data`` is the form's data part."""
+    """Draw rounds and seeds in their place, the rest of the schedule behind ``more``; return their values.
+
+    Args:
+        data: the form's data part.
+    """
 
     def seeds() -> str:  # ``seeds_of`` reads it when the experiment is planned
         return st.text_input(
@@ -183,8 +217,15 @@ def schedule_fields(
         )
 
     own = {"seeds": seeds, "held_out": lambda: held_out_field(draft, data, f"{key}.held_out")}
-    kept = {name: getattr(draft, name) for name in ("held_out_share", "evaluate_every")}  # if not drawn
-    return kept | inputs.field_rows("", SCHEDULE, dict(draft), key, errors, own)
+    start = dict(draft)
+    with place:
+        values = inputs.field_rows("", [(("rounds", "seeds"), 2)], start, key, errors, own)
+    with more:
+        drawn = inputs.field_rows("", SCHEDULE, start, key, errors, own)
+    errors.place_row(drawn)
+    inputs.say_changes("", drawn)
+    kept = {name: start[name] for name in ("held_out_share", "evaluate_every")}  # if not drawn
+    return kept | values | drawn
 
 
 def seeds_of(text: str) -> list[int]:
@@ -375,7 +416,9 @@ def _method_fields() -> dict[str, Sweepable]:
     return sweepable
 
 
-def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[str, list[Any]]:
+def sweep_fields(
+    values: dict[str, Any], key: str, errors: FieldErrors, box: ExpanderContainer
+) -> dict[str, list[Any]]:
     """Draw the sweep while its expander is open, and return the values of each swept field."""
     form, fields_by_path = drafts.form(), sweepable_fields(values)
     for path in list(form.sweep):
@@ -383,12 +426,6 @@ def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[
             del form.sweep[path]
     titles = {path: title for path, (title, _, _) in fields_by_path.items()}
     titles |= {path: field_title(path) for path in form.sweep if path not in titles}
-    box = st.expander(
-        "Sweep: several values of one or more fields",
-        icon=":material/grid_on:",
-        key=f"{key}.sweep",
-        on_change="rerun",
-    )
     if box.open:
         with box:
             form.sweep = _open_sweep(form.sweep, fields_by_path, titles, f"{key}.sweep", errors)
@@ -407,14 +444,14 @@ def _open_sweep(
     errors: FieldErrors,
 ) -> dict[str, list[Any]]:
     """Draw the choice of fields and the values of each."""
-    st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
     chosen = st.multiselect(
-        "Fields",
+        "Sweep: several values of one or more fields",
         list(titles),
         default=list(swept),
         format_func=lambda path: titles.get(path, field_title(path)),
         placeholder="Choose a field",
         key=f"{key}.fields",
+        help="Every combination is run, with every seed. Results appear on Compare, tab Sweep.",
     )
     values = {}
     for path in chosen:

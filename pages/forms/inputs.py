@@ -101,7 +101,7 @@ def name_in_form(field: str) -> str:
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)
     entry = drafts.form().methods[int(parts[1])]
-    title = entry.title or registry.title(entry.name)
+    title = entry.label or registry.title(entry.name)
     return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
@@ -245,11 +245,23 @@ def field_rows(
             with column:
                 if own and name in own:
                     values[name] = own[name]()
-                elif path not in WITHOUT or values[WITHOUT[path][0]] != WITHOUT[path][1]:
+                elif path not in WITHOUT or {**start, **values}[WITHOUT[path][0]] != WITHOUT[path][1]:
                     info, meaning = PARTS[part].model_fields[name], (empty or {}).get(name)
                     values[name] = field_widget(path, info, start[name], f"{key}.{name}", None, meaning)
         errors.place_row(paths)
     return values
+
+
+def say_changes(part: str, values: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> None:
+    """Name the fields of a closed box that differ from the defaults; ``texts`` has values in words."""
+    fields = PARTS[part].model_fields
+    changes = [
+        f"{field_phrase(path)} {(texts or {}).get(name) or value_text(path, value)}"
+        for name, value in values.items()
+        if (value or None) != (default_of(fields[name]) or None) and (path := f"{part}.{name}".lstrip("."))
+    ]
+    if changes:
+        st.caption(f"Changed from the defaults: {markup.md('; '.join(changes))}")
 
 
 def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_: str | None = None) -> str:

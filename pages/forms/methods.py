@@ -18,6 +18,7 @@ from fedcore.base.progress import counted, defer_slow_work
 from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
+from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
@@ -30,6 +31,8 @@ SHARED = ("optimiser", "lr", "batch_size", "local_epochs", "weight_decay")
 """Columns of the table: fields of nearly every method, which a comparison must agree on or explain."""
 OWN_FIELDS = 2
 """Further fields of a method that the table names, besides those that were changed."""
+FEW, HEIGHT, NAME_WIDTH = 10, 440, 170
+"""Methods that are listed in full, and the pixels in which more are scrolled; those of a name."""
 CLASS_TEXTS = "Class descriptions"
 Texts = dict[str, list[str]]
 GUIDES = PROJECT / "docs" / "methods"
@@ -51,62 +54,89 @@ def guide(method: str) -> str:
 
 
 def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> list[dict[str, object]]:
-    """Draw the choice of methods and the hyper-parameters of each; ``data`` is the form's data part."""
-    methods = drafts.available_methods()
+    """Draw the choice of methods, and a table of them whose rows open their hyper-parameters.
+
+    Args:
+        data: the form's data part.
+    """
+    methods, entries = drafts.available_methods(), drafts.form().methods
     st.multiselect(
         "Methods",
         list(methods),
         format_func=lambda n: methods[n].about.title,
         key=f"{key}.choice",
-        default=list(dict.fromkeys(e.name for e in drafts.form().methods if e.name in methods)),
+        default=list(dict.fromkeys(e.name for e in entries if e.name in methods)),
         on_change=drafts.sync_methods,
         args=(f"{key}.choice",),
-        wrap=True,
+        label_visibility="collapsed",
+        wrap=len(entries) <= FEW,
     )
     errors.place("methods")
-    entries = drafts.form().methods
-    for i, entry in enumerate(entries):
-        method = methods.get(entry.name)
-        if method is None:
-            errors.place(f"methods.{i}.name")
-            continue
-        # Streamlit identifies an expander by its label: with the label that is being typed, each keystroke
-        # would replace it by another, closed one.
-        box = st.expander(
-            f"{markup.md(entry.title or method.about.title)}: hyper-parameters",
-            icon=":material/tune:",
-            key=f"{key}.{entry.uid}.box",
-            on_change="rerun",
-        )
-        if box.open:  # a closed form is not drawn: the browser takes a second for 100 widgets
-            with box:
-                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", errors)
-        elif len(entries) == 1:  # several have the table
-            _changes(entry, method)
-        errors.place(f"methods.{i}")
-    shown = [(entry, methods[entry.name]) for entry in entries if entry.name in methods]
-    if len(entries) > 1 and shown:
-        trained = next(
-            (e.name for e, method in shown if "lr" in method.Config.model_fields), shown[0][0].name
-        )
-        titles = [(field_title(f"methods.{trained}.{name}"), "") for name in SHARED]
-        header = [("Method", "wide"), *titles, ("Method-specific", "prose")]
-        rows = [_row(entry, method) for entry, method in shown]
-        st.html(markup.table_html(header, rows, "Hyper-parameters of the methods"))
-        st.caption("\\* differs from the paper; hover over it for the paper's value.")
+    trained = next(
+        (e.name for e in entries if e.name in methods and "lr" in methods[e.name].Config.model_fields), ""
+    )
+    with st.container(key="new_methods", gap=None, height="content" if len(entries) <= FEW else HEIGHT):
+        titles = [field_title(f"methods.{trained}.{name}") for name in SHARED]
+        st.html(_cells(["Method", *titles, "Method-specific"], "fl-hyper fl-head"))
+        for i, entry in enumerate(entries):
+            if entry.name in methods:
+                _method(entry, methods[entry.name], data, f"{key}.{entry.uid}", errors)
+            errors.place(f"methods.{i}" if entry.name in methods else f"methods.{i}.name")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption("Click a name to set its hyper-parameters; \\* differs from the paper.", width="content")
+        add_file()
     return [entry.content() for entry in entries]
 
 
-def _changes(entry: MethodDraft, method: type[Method]) -> None:
-    """Name the hyper-parameters that differ from the paper's."""
-    paper = inputs.default_values(method.Config)
-    changed = [
-        f"{field_phrase(path)} {value_text(path, value)}"
-        for name, value in entry.config.items()
-        if (path := f"methods.{entry.name}.{name}") and (name not in paper or paper[name] != value)
-    ]
-    if changed:
-        st.caption(f"Changed from the paper: {markup.md(', '.join(changed))}")
+def _method(
+    entry: MethodDraft, method: type[Method], data: Mapping[str, object], key: str, errors: FieldErrors
+) -> None:
+    """Draw a row of the table, and below it the method's form if it is open."""
+    row = st.container(
+        horizontal=True, wrap=False, vertical_alignment="center", gap="xsmall"
+    )  # drawn after the form
+    if entry.opened:  # a closed form is not drawn: the browser takes a second for 100 widgets
+        with st.container(border=True):
+            _method_form(entry, method, data, f"{key}.{entry.version}", errors)
+    row.button(
+        markup.md(markup.clipped(entry.label or method.about.title)),
+        key=f"{key}.open",
+        on_click=drafts.toggle,
+        args=(entry,),
+        type="tertiary",
+        icon=f":material/{'expand_more' if entry.opened else 'chevron_right'}:",
+        width=NAME_WIDTH,
+    )
+    row.html(_cells(_row(entry, method), "fl-hyper"))
+
+
+def _cells(cells: Sequence[str], css: str) -> str:
+    """Return the cells of a row as HTML, of which the first is the name in the head only."""
+    return f'<div class="{css}">{"".join(f"<span>{cell}</span>" for cell in cells)}</div>'
+
+
+def add_file() -> None:
+    """Draw the field that adds the methods of the user's own file, once the user has agreed to run it."""
+    with st.popover("Add a method file…", icon=":material/note_add:", key="method_file", type="tertiary"):
+        file = st.text_input(
+            "Python file on this machine",
+            key="method_file_path",
+            placeholder="/home/me/my_method.py",
+            help="With a class under @method; docs/own-method.md has an example.",
+        ).strip()
+        if not file:
+            return
+        try:
+            names = registry.load_agreed(file)
+        except consent.NotAgreed as error:
+            ask_to_run_file(error, "file_to_add")
+        except FedLensError as error:
+            markup.show_error(error)
+        else:
+            titles = ", ".join(map(registry.title, names))
+            st.button(
+                f"Add {markup.md(titles)}", on_click=drafts.add, args=(names, file), icon=":material/add:"
+            )
 
 
 def _method_form(
@@ -131,18 +161,20 @@ def _method_form(
     entry.label = label.strip() or None
     editors = {EDITOR: partial(text_editor, data, errors)}
     entry.config = inputs.config_form(method.Config, entry.config, key, editors, f"methods.{entry.name}")
-    buttons = (
+    buttons = [
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
         ("Remove", ":material/close:", drafts.remove),
-    )
+    ]
+    if len(drafts.form().methods) > 1:
+        buttons.append(("Only this method", ":material/filter_1:", drafts.only))
     with st.container(horizontal=True):
         for text, icon, act in buttons:
             st.button(text, key=f"{key}.{text}", on_click=act, args=(entry,), icon=icon)
 
 
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
-    """Return a row of the table: shared fields, then some of the method's own; changes are marked."""
+    """Return the cells of a row: shared fields, then some of the method's own; changes are marked."""
     paper = inputs.default_values(method.Config)
     values = paper | entry.config
     specific = [name for name in values if name not in MethodConfig.model_fields]
@@ -154,37 +186,33 @@ def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
         f"{markup.esc(field_phrase(f'methods.{entry.name}.{name}'))} {_value(entry, name, values, paper)}"
         for name in named
     ]
-    label = entry.label or entry.title or method.about.title
-    return [
-        markup.method_html(label, entry.name),
-        *(_value(entry, name, values, paper) if name in paper else "-" for name in SHARED),
-        (", ".join(texts) + more) or "-",
-    ]
+    shared = [_value(entry, name, values, paper) if name in paper else "-" for name in SHARED]
+    return [*shared, (", ".join(texts) + more) or "-"]
 
 
 def _value(entry: MethodDraft, name: str, values: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     """Return a value as HTML, marked if it differs from the paper's."""
     path = f"methods.{entry.name}.{name}"
     value = values[name]
-    text = markup.esc(value_text(path, value) if not isinstance(value, (dict, list)) else "changed")
+    text = markup.esc(value_text(path, value))
     if value == paper.get(name):
         return text
     printed = markup.esc(value_text(path, paper.get(name)))
     return f'<b class="fl-nowrap" title="paper: {printed}">{text} *</b>'
 
 
-def show_file(file: Path, content: bytes, sentence: str) -> None:
+def show_file(file: Path, content: bytes, sentence: str, key: str = "method_file") -> None:
     """Show a method file before the user agrees to run it; the sentence ends in its name."""
     st.markdown(
         f"{sentence} {markup.md(str(file))}. It runs with the rights of your account and can do whatever you "
         "can do. Read it first, especially if you did not write it."
     )
-    with st.expander("Read the file", icon=":material/code:", key=f"method_file_{consent.digest(content)}"):
+    with st.expander("Read the file", icon=":material/code:", key=f"{key}_{consent.digest(content)}"):
         st.code(content.decode("utf-8", "replace"), language="python", wrap_lines=True)
 
 
-def ask_to_run_file(error: consent.NotAgreed) -> None:
-    """Show a file that the experiment names, and let the user agree to run it as it is."""
+def ask_to_run_file(error: consent.NotAgreed, key: str = "method_file") -> None:
+    """Show a file that the experiment or the user names, and let the user agree to run it as it is."""
     with st.container(border=True):
         st.markdown(f"**Run {markup.md(error.file.name)}?**")
         try:
@@ -195,8 +223,8 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
         if consent.digest(content) != error.sha256:
             st.caption("The file has just changed; the plan is made again in a moment.")
             return
-        show_file(error.file, content, "The experiment names the file")
-        if markup.write_button("I have read it: run it", "check", "method_file_agreed"):
+        show_file(error.file, content, "This is the file", key)
+        if markup.write_button("I have read it: run it", "check", f"{key}_agreed"):
             consent.agree(error.file, error.sha256)
             st.rerun()
 

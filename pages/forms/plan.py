@@ -12,6 +12,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_phrase, size_text
+from fedcore.engine import environment
 from fedcore.engine.plan import Plan, PlanResult
 from fedcore.jobs import forecast
 from fedcore.results.charts.partition import partition_picture
@@ -186,6 +187,11 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         if total > MANY_RUNS or seconds > LONG_SECONDS:
             runs = f"all {total} runs" if total > 1 else "this run"
             confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
+    twins = {} if plan is None else session.store().runs.twins(plan.runs, environment.code())
+    if twins:
+        one = f"{counted(len(twins), 'run')} that exist{'s' * (len(twins) == 1)}"
+        help_ = "Same config, seed and code. They are copied with their checkpoints instead of trained again."
+        twins = twins if st.checkbox(f"Take over {one} already", True, "launch_twins", help=help_) else {}
     ready = plan is not None and experiment is not None and confirmed
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = markup.write_button("Launch", "rocket_launch", "launch", ready, type="primary")
@@ -193,4 +199,5 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         # Of the widgets, Streamlit keeps some and forgets others when it opens Live: on return all are new.
         drafts.fill(experiment, drafts.form().origin)
         with markup.errors_shown():
-            background.launch(experiment, plan.runs, st.session_state.get("new_device") or "auto")
+            device = st.session_state.get("new_device") or "auto"
+            background.launch(experiment, plan.runs, device, twins)

@@ -8,7 +8,6 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
-from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles, field_title
 from fedcore.jobs import forecast
 from fedcore.jobs.tuning import problem_of
@@ -17,9 +16,9 @@ from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.leaderboard import more_seeds
 from fedcore.results.progress import methods_of
+from fedcore.results.settings import backbone_title
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, browser, charts, markup, session
-from pages.widgets.background import report_button
 
 CHOOSE = "Choose by name"
 TITLE_SECONDS = 5
@@ -56,18 +55,18 @@ def button_flags(experiment: ExperimentRow) -> tuple[bool, bool, bool, int]:
     )
 
 
-def buttons(experiment: ExperimentRow) -> None:
-    """Draw the buttons, outside the fragment that redraws itself, since a redraw can lose a click."""
+def buttons(experiment: ExperimentRow, has_results: bool = False) -> None:
+    """Draw the buttons of what can be done now, outside the fragment that follows the runs.
+
+    A redraw of a fragment can lose a click.
+    """
     store, locked = session.store(), not session.writable()
     stoppable = [r for r in experiment.runs if background.can_stop(r)]
     stuck = [r for r in experiment.runs if r.state == "stopping"]
     resumable = [r for r in experiment.runs if background.can_resume(r)]
     # a rerun of the page would close an open dialog, so ``tick`` waits for it
     st.session_state["live_dialog_open"] = False
-    full = not session.is_narrow()  # a telephone has no room for buttons that do nothing
-    if (stoppable or full) and st.button(
-        "Stop", icon=":material/stop_circle:", disabled=not stoppable or locked, key="live_stop"
-    ):
+    if stoppable and st.button("Stop", icon=":material/stop_circle:", disabled=locked, key="live_stop"):
         confirm_stop(stoppable)
         st.session_state["live_dialog_open"] = True
     if stuck and st.button(
@@ -75,14 +74,17 @@ def buttons(experiment: ExperimentRow) -> None:
     ):
         confirm_kill(stuck)
         st.session_state["live_dialog_open"] = True
-    if (resumable or full) and st.button(
-        "Resume", icon=":material/resume:", disabled=not resumable or locked, key="live_resume"
-    ):
+    if resumable and st.button("Resume", icon=":material/resume:", disabled=locked, key="live_resume"):
         store.runs.resume([r.id for r in resumable])
         jobs.ensure_worker(store)
         st.rerun()
+    if has_results:
+        queue_more_seeds(experiment)
     if st.button("Compare", icon=":material/compare:", key="live_compare"):
         st.switch_page("pages/compare.py", query_params={"ids": [str(experiment.id)]})
+    if has_results:
+        background.csv_button(store, [experiment], "live_csv")
+        background.report_button(store, [experiment], "live_report")
 
 
 def run_names(runs: list[RunRow]) -> dict[int, str]:
@@ -155,26 +157,24 @@ def confirm_kill(stuck: list[RunRow]) -> None:
             st.rerun()
 
 
-def next_steps(experiment: ExperimentRow) -> None:
-    """Offer the next steps after an experiment: enough seeds for a test, and the report."""
+def queue_more_seeds(experiment: ExperimentRow) -> None:
+    """Offer as many more seeds as a test needs."""
     store = session.store()
-    with st.container(horizontal=True):
-        runs = more_seeds(store, experiment)
-        if runs:
-            seeds = len({run.seed for run in runs})
-            time = forecast.seconds(forecast.precedents(store.path), runs)
-            needed = f", {about(time)} in all" if time else ""
-            if st.button(
-                f"Queue {seeds} more seed{'s' * (seeds > 1)}",
-                icon=":material/playlist_add:",
-                key="live_more_seeds",
-                disabled=not session.writable(),
-                help=f"{counted(len(runs), 'run')}{needed}. They join this experiment",
-            ):
-                store.experiments.extend(experiment.id, runs)
-                jobs.ensure_worker(store)
-                st.rerun()
-        report_button(store, [experiment], "live_report")
+    runs = more_seeds(store, experiment)
+    if not runs:
+        return
+    seeds = len({run.seed for run in runs})
+    time = forecast.seconds(forecast.precedents(store.path), runs)
+    needed = f", {about(time)} in all" if time else ""
+    if markup.write_button(
+        f"Queue {seeds} more seed{'s' * (seeds > 1)}",
+        "playlist_add",
+        "live_more_seeds",
+        help=f"{counted(len(runs), 'run')}{needed}. They join this experiment",
+    ):
+        store.experiments.extend(experiment.id, runs)
+        jobs.ensure_worker(store)
+        st.rerun()
 
 
 @markup.fragment
@@ -234,14 +234,16 @@ def notification(experiment: ExperimentRow) -> None:
     )
 
 
-def status_strip(experiment: ExperimentRow) -> str:
-    """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
+def status_strip(experiment: ExperimentRow, outcome: str = "") -> str:
+    """Return a line of HTML: runs by state, data, backbone, and the load of the machine or the outcome."""
     counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_names(experiment.config)}"))
+    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_title(experiment.config)}"))
+    if outcome:  # a click shows all of it
+        parts.append(f"<details><summary>{markup.esc(outcome)}</summary></details>")
     if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing
         parts += markup.machine_html()
-    return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
+    return f'<div class="fl-strip fl-line" role="status">{"".join(parts)}</div>'
 
 
 @markup.fragment
@@ -282,9 +284,11 @@ def waits_for(experiment: ExperimentRow) -> str | None:
 
 
 def outcome_of_search(experiment: ExperimentRow) -> None:
-    """Show the outcome of the search, and offer the experiment with the selected values."""
+    """Show the outcome of a search, and offer the experiment with the selected values."""
     store, tuning = session.store(), experiment.config.tuning
-    if tuning is None or tuning.final is None:  # the experiment with the selected values is not made yet
+    if tuning is None:
+        return
+    if tuning.final is None:  # the experiment with the selected values is not made yet
         if all(run.state == "failed" for run in experiment.runs):
             st.error(
                 "Every draw of this search failed, so no values were selected; the logs say why.",

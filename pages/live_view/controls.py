@@ -14,6 +14,7 @@ from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by
 from fedcore.results.panels import ORDERS, RowOrder
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, markup, session
+from pages.widgets.charts import table_switch
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 STAGE_TITLES = {
@@ -48,17 +49,22 @@ def choose() -> ExperimentRow | None:
         st.session_state["live_choice"] = None
     else:
         unfinished = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
-        chosen = session.ids_in_url("id", offered, [(unfinished or list(offered))[0]])
-        st.session_state["live_choice"] = chosen[0]
+        st.session_state["live_choice"] = session.ids_in_url(
+            "id", offered, [(unfinished or list(offered))[0]]
+        )[0]
     st.selectbox(
         "Experiment",
         list(offered),
         format_func=lambda i: f"{offered[i].name} (no. {i})",  # Streamlit cannot tell equal texts apart
         key="live_choice",
         placeholder="Choose an experiment",
+        label_visibility="collapsed",
         on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    return offered.get(st.session_state["live_choice"])
+    chosen = offered.get(st.session_state["live_choice"])
+    if chosen is not None:
+        session.look_at(chosen.id)
+    return chosen
 
 
 def no_experiment() -> None:
@@ -92,8 +98,21 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
         index=list(offers).index(markup.seed_text(first.seed, first.held_out)),
         key=f"live_variant_{experiment.id}",
         bind="query-params",
+        label_visibility="collapsed",
+        width=160,
     )
     return offers[chosen]
+
+
+def draws_as_runs() -> bool:
+    """Draw the choice to see the draws of a search with the charts of other runs."""
+    return st.toggle(
+        "Draws as runs",
+        key="live_draws",
+        bind="query-params",
+        help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
+        "nothing, and they are not results.",
+    )
 
 
 def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
@@ -122,6 +141,8 @@ class Settings:
         until: the round to show, None for the newest.
         width: pixels.
         over_seeds: whether the mean over several seeds is shown.
+        paused: whether the charts stay as they are while the runs continue.
+        as_launched: whether ended runs stay in the order of their launch.
         lines: number of lines in a chart, one per method and held-out domain.
     """
 
@@ -136,6 +157,8 @@ class Settings:
     theme: Theme
     width: int
     over_seeds: bool
+    paused: bool
+    as_launched: bool
     lines: int
 
 
@@ -143,12 +166,20 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     """Draw the choices for the charts, kept in the URL, and return them."""
     store = session.store()
     kinds = store.cells.kinds(r.id for r in runs)
+    paused = any(not r.ended for r in runs) and st.toggle(
+        "Pause updates",
+        key="live_paused",
+        help="The charts stay as they are; the runs continue",
+        bind="query-params",
+    )
+    no_round = max((r.rounds_done for r in runs), default=0) < 1
+    replay = st.popover("Replay", icon=":material/replay:", disabled=no_round)
     with st.popover("View", icon=":material/tune:"):
         view = _view(runs, kinds.values())
+        table_switch()
+        as_launched = session.launch_order_switch()
         split = session.choose(st.radio, "Evaluated on", SPLITS, "live_split")
         stage = session.choose(st.radio, "Models", STAGE_TITLES, "live_stage")
-        offered = {AUTOMATIC: "Automatic", **{str(n): str(n) for n in range(1, 5)}}
-        columns = session.choose(st.selectbox, "Panels per row", offered, "live_columns")
         fitted = st.toggle(
             "Fit colours to the values",
             key="live_fitted",
@@ -174,21 +205,22 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
         charts = [*first, "loss", *(c.key for c in curves.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
-    automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
-    in_a_row = automatic if columns == AUTOMATIC else int(columns)
-    until = _until(runs, split, stage)
+    with replay:
+        until = _until(runs, split, stage)
     return Settings(
         view=view,
         split=split,
         stage=stage,
         fitted=fitted,
         order=order,
-        columns=in_a_row,
+        columns=session.in_a_row(len(panels)),
         charts=tuple(charts),
         until=until,
         theme=session.theme(),
         width=session.figure_width(),
         over_seeds=len({r.seed for r in runs}) > 1,
+        paused=paused,
+        as_launched=as_launched,
         lines=count_lines(runs),
     )
 
@@ -223,15 +255,12 @@ def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
     last = max((r.rounds_total for r in runs), default=0)
     if last < 1:
         return None
-    no_round = max(r.rounds_done for r in runs) < 1
     at_end = "live" if any(not r.ended for r in runs) else "last round"
-    playing = bool(st.session_state.get("live_playing")) and not no_round
+    playing = bool(st.session_state.get("live_playing"))
     st.button(
-        "Pause replay" if playing else "Replay",
+        "Pause" if playing else "Play",
         icon=":material/pause:" if playing else ":material/play_arrow:",
         key="live_play",
-        width=135,  # fits the longer text, so that changing it moves nothing
-        disabled=no_round,
         help="Replays the training round by round",
         on_click=_play_or_pause,
         args=([r.id for r in runs], split, stage),
@@ -242,7 +271,6 @@ def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
         value=NEWEST,
         format_func=lambda r: at_end if r == NEWEST else f"round {r}",
         key="live_until",
-        disabled=no_round,
         bind="query-params",
         help="Shows all panels and charts as they were after this round",
         width=200,

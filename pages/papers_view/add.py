@@ -15,8 +15,9 @@ from fedcore.papers.layout import tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
 from fedcore.papers.published import PublishedValue
-from pages.papers_view.table import draw_html, table_html
+from pages.papers_view.table import table_html
 from pages.widgets import markup, session
+from pages.widgets.grid import draw_html
 from pages.widgets.markup import esc, scrolled_table
 
 NEW = ""

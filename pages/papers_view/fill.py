@@ -11,6 +11,7 @@ from fedcore import jobs
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import about, counted
 from fedcore.config.field_names import size_text
+from fedcore.data import getting
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
 from fedcore.papers import adding, library
@@ -28,6 +29,7 @@ from fedcore.papers.cells import (
 )
 from fedcore.papers.choices import Multiverse, caveat_weights, multiverse, rankings, recorded_runs
 from fedcore.papers.comparability import evidence_for
+from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import PrintedTable, all_tables
 from fedcore.papers.published import PublishedValue, findings_of
 from fedcore.papers.recorded import RecordedRuns
@@ -38,6 +40,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store
+from pages.forms import getting as get
 from pages.papers_view.table import source_html
 from pages.widgets import background, charts, markup, session
 
@@ -49,7 +52,7 @@ WAIT_SECONDS = 0.3
 LISTED = 12
 MEANING = (
     "A reading takes one alternative of each choice; the first one is FedLens's own. Readings "
-    "that differ only in selection, rounding or seeds use the same runs; shared runs are trained once."
+    "that differ only in the reported round use the same runs; shared runs are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
 
@@ -160,7 +163,7 @@ def open_dialog(table: PrintedTable, choice: str, rehearsal: bool) -> None:
         st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
     else:
         st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
-    _offer(cells, snapshot)
+    _offer(f"{table.name} {choice}", cells, snapshot)
 
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:
@@ -211,8 +214,12 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
     st.html(f'<div class="fl-strip"><b>{title}</b> {" ".join(shown)}</div>')
 
 
-def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
-    """Draw the choice of seeds, the plan of the missing runs and the button that queues them."""
+def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
+    """Draw the choice of seeds, the plan of the missing runs, and the buttons that queue them.
+
+    Args:
+        key: identifies these cells.
+    """
     if not missing_parts(cells):
         return
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
@@ -227,23 +234,59 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
             format_func=lambda n: f"first {n}" if n < most else f"all {most}",
         )
     every = fillings(cells, snapshot.available, seeds)
-    for lack in dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data"):
+    lacks = dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data")
+    offers = {lack: getting.item(lack.name).offer for lack in lacks}
+    for lack in (lack for lack, offer in offers.items() if offer is None):
         st.warning(
             markup.md(
                 f"This machine lacks {lack.text}. {lack.how} Then check its folder on the page Data & models."
             ),
             icon=":material/folder_off:",
         )
-    possible = [f for f in every if all(lack.kind != "data" for lack in f.lacks)]  # weights can be downloaded
+    possible = [f for f in every if not lacks.keys() & f.lacks]  # a run downloads weights by itself
+    wanted = [f for f in every if f not in possible and all(offers.get(lack, True) for lack in f.lacks)]
     if possible:
         _queue(possible, _plans(possible))
     elif every:
         missing = missing_parts(cells, seeds)
         runs = counted(sum(map(len, missing.values())), "run")
         st.markdown(f"**{runs}** missing; {_time_here(seconds(snapshot.past, missing))}.")
-        st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
+        if not wanted:
+            st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
     else:
         st.info("The runs of these seeds are done or queued.", icon=":material/check:")
+    if wanted:
+        _get_and_queue(key, wanted, list(filter(None, offers.values())))
+
+
+def progress_of_gets(table: PrintedTable) -> None:
+    """Draw the tasks that get data for runs of a table, while they work or after they failed."""
+    for task in session.store().tasks.recent("fill", LISTED):
+        if task.key.startswith(f"{table.name} "):
+            background.show_task(task, "Get and queue")
+
+
+def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting.Offer]) -> None:
+    """Draw the terms of the data that some runs lack, and the button that gets them and queues the runs."""
+    task = session.store().tasks.find("fill", key)
+    if task is not None and not task.ended:
+        st.info(
+            "The data are on their way; the runs are queued once they are here.", icon=":material/download:"
+        )
+        return
+    terms = [get.terms(offer) for offer in offers]
+    weights = dict.fromkeys(lack for f in wanted for lack in f.lacks if lack.kind == "weights")
+    terms += [markup.md(f"{markup.sentence(lack.text)}, from huggingface.co.") for lack in weights]
+    st.markdown("\n".join(f"- {text}" for text in terms))
+    known = [offer.size for offer in offers if offer.size]
+    at_least = "at least " * (len(known) < len(offers) or bool(weights))
+    size = f" ({at_least}{size_text(sum(known))})" if known else ""
+    runs = counted(sum(len(filling.wanted) for filling in wanted), "run")
+    label = f"Get {counted(len(offers), 'data set')}{size} and queue {runs}"
+    if markup.write_button(label, "download", "papers_get", type="primary"):
+        background.submit("fill", key, task_arguments(wanted))
+        closed()
+        st.rerun()
 
 
 def _time_here(seconds: float | None) -> str:

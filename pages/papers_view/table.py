@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
-
-import streamlit as st
 
 from fedcore.base.progress import about, counted
 from fedcore.papers import library
@@ -12,33 +9,10 @@ from fedcore.papers.cells import TableCell, has_runs
 from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable
 from fedcore.papers.library import Paper
 from fedcore.papers.published import Finding, PublishedValue
-from pages.widgets import browser
 from pages.widgets.markup import esc, scrolled_table
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
-_FOLDER = Path(__file__).parent
-_component = st.components.v2.component(
-    "papers_grid",
-    html='<div class="grid"></div>',
-    css=(_FOLDER / "grid.css").read_text(encoding="utf-8"),
-    js=(_FOLDER / "grid.js").read_text(encoding="utf-8"),
-)
-
-
-def draw_html(html: str, key: str) -> str | None:
-    """Draw HTML with buttons, such as a table of them, whose arrow keys and clicks a component handles.
-
-    ``st.dataframe`` draws on a canvas, where a cell has one line and one colour, and a link would load the
-    whole page again. New HTML replaces the old in place, so that scroll position and focus stay.
-
-    Args:
-        html: not escaped again; the caller has escaped all text of users.
-
-    Returns: the ``data-choice`` of the button that caused this rerun, if any.
-    """
-    chosen = _component(key=key, data={"html": html}, on_chosen_change=browser.ignore).get("chosen")
-    return str(chosen["choice"]) if chosen else None
 
 
 def source_html(paper: Paper) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,13 +11,12 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.base.presentation import FieldChart
 from fedcore.base.progress import shortened
-from fedcore.config.field_names import field_phrase
 from fedcore.data.images import EMBEDDINGS
 from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.base import overrides
 from fedcore.results import progress
-from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
+from fedcore.results.analyses import EVERYONE, FieldRow, confusion, field_table, rows_by_field, space_table
 from fedcore.results.charts import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.matrices import run_panel
@@ -158,8 +157,13 @@ def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
     method = registry.load_all().get(run.method)
     if method is None or overrides(method, "prompts"):
         tabs["Prompt words"] = prompt_words
-    for chart in () if method is None else method.about.field_charts:
-        tabs[chart.title] = partial(field_chart, chart=chart)
+    store = session.store()
+    beside = store.experiments.get(run.experiment_id).runs
+    several = len({r.group_hash for r in beside if r.method == run.method}) > 1
+    for chart in method.about.field_charts if method is not None and several else ():
+        rows = rows_by_field(store, compare(store, [run.experiment_id]), run, chart)
+        if len(rows) > 1:
+            tabs[chart.title] = partial(field_chart, chart=chart, rows=rows)
     return tabs
 
 
@@ -315,7 +319,7 @@ def draw_maps(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
     """Draw a column per image: the image as the model sees it, then one map per score."""
     pictures = analyses.overlays(arrays)
     labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
-    shown = 2 if session.is_narrow() else 4
+    shown = 2 if session.is_narrow() else 8
     for first in range(0, len(labels), shown):
         columns = st.columns(shown, wrap=False)
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
@@ -325,7 +329,7 @@ def draw_maps(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
                 st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
                     alt = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
-                    st.image(images[i], caption=name, alt=alt)
+                    st.image(images[i], caption=name, alt=alt, width="stretch")
 
 
 def prompt_words(run: RunRow) -> None:
@@ -360,18 +364,8 @@ def prompt_words(run: RunRow) -> None:
     analysed(run, "nearest_words", model, 0, "Find the words", about, draw)
 
 
-def field_chart(run: RunRow, chart: FieldChart) -> None:
+def field_chart(run: RunRow, chart: FieldChart, rows: Sequence[FieldRow]) -> None:
     """Draw accuracy and a recorded value over the values that a field takes in the run's experiment."""
-    comparison = compare(session.store(), [run.experiment_id], "last")
-    rows = rows_by_field(session.store(), comparison, run, chart)
-    if len(rows) < 2:
-        field = field_phrase(chart.over)
-        st.info(
-            f"This plot needs finished runs of one experiment with at least two values of {field}: "
-            f"launch an experiment with a sweep over {field}, or wait for the one that is running.",
-            icon=":material/stacked_line_chart:",
-        )
-        return
     drawn = analyses.field_chart(rows, chart, session.theme(), run.method)
     charts.draw(drawn, "field_chart", field_table(rows, chart))
     st.caption(f"{markup.md(drawn.alt)} Last round, mean over clients and seeds.")

@@ -14,13 +14,13 @@ from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work, about, result_of
 from fedcore.config import Experiment, RunConfig
-from fedcore.config.field_names import error_text
+from fedcore.config.field_names import error_text, size_text
 from fedcore.data import descriptions
 from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
-from fedcore.share.checked import ComparisonChoices, checked_comparison
+from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.share.content import PARTS, Wording, read_report
 from fedcore.share.views import views
 from fedcore.store import ExperimentRow, RunRow, Store, TaskRow
@@ -38,10 +38,15 @@ def keep_working() -> None:
         session.store().jobs.reconcile()
 
 
-def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "auto") -> None:
-    """Queue the runs of an experiment, start the worker, and open the experiment on Live."""
+def launch(
+    experiment: Experiment,
+    runs: Sequence[RunConfig],
+    device: str = "auto",
+    twins: Mapping[int, int] | None = None,
+) -> None:
+    """Queue the runs of an experiment but the ``twins``, start the worker, and open it on Live."""
     store = session.store()
-    created = store.experiments.create(experiment, runs, device=device)
+    created = store.experiments.create(experiment, runs, device=device, twins=twins)
     jobs.ensure_worker(store)
     st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 
@@ -108,7 +113,8 @@ def _progress_bar(task_id: int, title: str) -> None:
     task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
-    counted = f" {task.done:,} of {task.total:,}" if task.total else ""
+    number = size_text if (task.status_text or "").startswith("downloading") else "{:,}".format
+    counted = f" {number(task.done)} of {number(task.total)}" if task.total else ""
     left = f", {about(task.seconds_left)} left" if task.seconds_left else ""
     idle = {"queued": "waiting for its turn", "stopping": "stopping"}
     text = idle.get(task.status) or f"{task.status_text or 'starting'}{counted}{left}"
@@ -154,6 +160,25 @@ def reading_data(began: float) -> None:
 def precedents(store: Store) -> forecast.Precedents:
     """Return the cost of the runs recorded on this machine, from which a plan's cost is estimated."""
     return forecast.precedents(store.path)
+
+
+def csv_button(
+    store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
+) -> None:
+    """Draw the button that saves the summary of a comparison, for which it is checked.
+
+    Args:
+        choice: as on the page Compare; default: the last round of finished runs.
+    """
+
+    def written() -> str:
+        with checked_comparison(store, [e.id for e in experiments], choice) as checked:
+            return "".join(WRITERS["summary", "csv"](checked))
+
+    name = file_name(experiments, "summary", "csv")
+    markup.download(
+        "Download CSV", written, name, key, help="One row per method and metric, with differences and p"
+    )
 
 
 def report_button(

@@ -9,7 +9,7 @@ processor time). Polling a route is cheaper.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import streamlit as st
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fedcore.base.errors import FedLensError
 from fedcore.results import progress
+from fedcore.results.charts.heatmaps import Place
 from fedcore.store import Store
 from pages.widgets import session
 
@@ -53,8 +54,13 @@ _cell_click, _window, _clock = script("cell_click"), script("window"), script("c
 def scripts_of_every_page() -> None:
     """Load the scripts of the history, the window's width and theme, the charts' lines and the shortcuts."""
     _window("window")
-    seen = {"width": session.NARROW_WINDOW, "narrow": session.is_narrow(), "dark": session.theme().dark}
-    _viewport(session.VIEWPORT, data=seen, on_narrow_change=ignore, on_dark_change=ignore)
+    widths = {
+        "narrow": (f"(max-width: {session.NARROW_WINDOW}px)", session.is_narrow()),
+        "wide": (f"(min-width: {session.WIDE_WINDOW}px)", session.is_wide()),
+    }
+    seen = {"widths": widths, "dark": session.theme().dark}
+    changes = ("narrow", "wide", "dark")
+    _viewport(session.VIEWPORT, data=seen, **{f"on_{change}_change": ignore for change in changes})
     _line_focus("line_focus")
     pages = [
         {"key": page.key, "title": page.title, "path": f"{session.base_path()}/{page.address}"}
@@ -64,22 +70,14 @@ def scripts_of_every_page() -> None:
     _shortcuts("shortcuts", data={"pages": pages})
 
 
-class CellClick(NamedTuple):
-    """The cell that was clicked, by its panel's position in the chart and its row and column there."""
-
-    panel: int
-    row: int
-    column: int
-
-
-def on_cell_click(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
+def on_cell_click(chart_key: str, chosen: Callable[[Place], None]) -> None:
     """Call a function with each clicked cell of a heatmap; the page is then drawn again."""
     key = f"cell_click_{chart_key}"
 
     def clicked() -> None:
         cell = st.session_state[key].get("cell")
         if cell is not None:
-            chosen(CellClick(*(int(cell[name]) for name in ("panel", "row", "column"))))
+            chosen((int(cell["panel"]), int(cell["row"]), int(cell["column"])))
 
     _cell_click(key, data={"chart": chart_key}, on_cell_change=clicked)
 

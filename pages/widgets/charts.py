@@ -116,9 +116,14 @@ def draw(
     draw_payload(payload(chart), key)
 
 
-def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:
-    """Draw a figure of the comparison, or its numbers if the reader has chosen tables."""
-    chart = figure.chart(session.theme(), session.figure_width())
+def draw_figure(figure: Figure, key: str, with_alt: bool = False, share: float = 1.0) -> None:
+    """Draw a figure of the comparison, or its numbers if the reader has chosen tables.
+
+    Args:
+        share: of the page's width that the figure has in a wide window.
+    """
+    width = session.figure_width() * (1.0 if session.is_narrow() else share)
+    chart = figure.chart(session.theme(), round(width))
     if not st.session_state.get("as_tables"):
         draw(chart, key)
     elif len(numbers := figure.numbers()) == 1:

@@ -3,6 +3,7 @@
 import html
 import mimetypes
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -22,6 +23,7 @@ LONGEST = 80
 MAX_NOTES = 10_000
 """Characters of the notes of a run or an experiment."""
 STAR = "★"
+UNDO, UNDO_SECONDS = "undo_offer", 60
 MARKS_EDITOR = "marks_editor"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
 _DRAWN = re.compile(r"(?<=:)(?=//|material/)|(?<=www)(?=\.)|(?<=@)(?=[-\w]+\.[-\w])", re.IGNORECASE)
@@ -34,11 +36,11 @@ def download(
     name: str,
     key: str | None = None,
     icon: str = ":material/download:",
-    help: str | None = None,
+    **options: Any,
 ) -> None:
     """Draw the button that saves a file, for which the page is not drawn again."""
     mime, _ = mimetypes.guess_type(name)
-    st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, help=help)
+    st.download_button(label, content, name, mime=mime, on_click="ignore", icon=icon, key=key, **options)
 
 
 def write_button(
@@ -99,6 +101,23 @@ def confirmed(action: str, key: str) -> bool:
         if st.button("Cancel", key=f"{key}_cancelled"):
             st.rerun()
     return sure
+
+
+def offer_undo(text: str, undo: Callable[[], object]) -> None:
+    """Offer to undo what was just done, in place of a toast; ``undo_bar`` draws it."""
+    st.session_state[UNDO] = time.monotonic(), text, undo
+
+
+def undo_bar() -> None:
+    """Say what was done last, with a button that undoes it, for a minute."""
+    began, text, undo = st.session_state.get(UNDO, (-UNDO_SECONDS, "", None))
+    if time.monotonic() - began < UNDO_SECONDS:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{md(text)}.", width="content")
+            if st.button("Undo", key="undo", type="tertiary", icon=":material/undo:"):
+                del st.session_state[UNDO]
+                undo()
+                st.rerun()
 
 
 def show_finding(texts: Sequence[str]) -> None:

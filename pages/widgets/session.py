@@ -14,6 +14,8 @@ VIEWPORT = "viewport"
 """Key under which the browser reports its window."""
 NARROW_WINDOW = 640
 """Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
+WIDE_WINDOW = 1700
+"""Width in pixels from which more panels are beside each other."""
 
 
 class PageLink(NamedTuple):
@@ -99,14 +101,38 @@ def is_narrow() -> bool:
     return "Mobi" in (st.context.headers.get("User-Agent") or "") if narrow is None else bool(narrow)
 
 
+def is_wide() -> bool:
+    """Return whether the window has room for five panels beside each other."""
+    return bool((st.session_state.get(VIEWPORT) or {}).get("wide"))
+
+
 def figure_width() -> int:
     """Return the approximate width in pixels of a chart across the page."""
-    return NARROW_PIXELS if is_narrow() else WIDE_PIXELS
+    return NARROW_PIXELS if is_narrow() else WIDE_WINDOW if is_wide() else WIDE_PIXELS
+
+
+def in_a_row(panels: int) -> int:
+    """Return how many of some heatmaps are beside each other, without a gap in the last row if possible."""
+    if is_narrow():
+        return 1
+    if is_wide():
+        return next((n for n in (6, 5, 4) if panels % n == 0), 5)
+    return 2 if panels == 4 else 3
 
 
 def choose(draw: Callable[..., Any], label: str, titles: Mapping[Any, str], key: str, **options: Any) -> Any:
     """Draw a choice among titled options, kept in the URL; ``draw`` is a widget such as ``st.selectbox``."""
     return draw(label, list(titles), format_func=titles.__getitem__, key=key, bind="query-params", **options)
+
+
+def launch_order_switch() -> bool:
+    """Draw the switch from methods by their results, best first, to the order of their launch."""
+    return st.toggle(
+        "Methods as launched",
+        key="as_launched",
+        bind="query-params",
+        help="Without it the method with the highest mean stands first, in tables and heatmaps",
+    )
 
 
 def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:
@@ -117,6 +143,12 @@ def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> l
     chosen = [i for i in asked if i in valid] or [i for i in fallback if i in valid]
     remember_ids(name, chosen)
     return chosen
+
+
+def look_at(experiment: int) -> None:
+    """Let Compare open with an experiment, unless it is among those that were last compared."""
+    if experiment not in st.session_state.get("last_ids", []):
+        st.session_state["last_ids"] = [experiment]
 
 
 def remember_ids(name: str, ids: Sequence[int]) -> None:

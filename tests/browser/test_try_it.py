@@ -114,8 +114,7 @@ def test_try_it(
 def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -> None:
     """Both CSV files, against the rows of the database."""
     settle(page)
-    page.get_by_role("tab", name="Export").click()
-    summary = read(page, "Summary CSV", folder / "summary.csv")
+    summary = read(page, "Download CSV", folder / "summary.csv")
     runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
     personal = {r["label"]: r for r in summary if r["metric"] == "personal"}
     assert personal.keys() == runs.keys()
@@ -125,6 +124,8 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
         assert float(personal[label]["mean"]) == pytest.approx(mean, abs=0.005)
         assert personal[label]["n"] == "1"
         assert personal[label]["std"] == ""
+    page.get_by_role("tab", name="Export").click()
+    page.get_by_text("More tables").click()
     rounds = read(page, "Rounds CSV", folder / "rounds.csv")
     recorded = {
         (c.run_id, c.round, c.model, c.test_set, c.test_set_kind): (c.correct, c.total)

@@ -68,13 +68,13 @@ def test_a_method_is_named_by_name_by_label_or_all_at_once():
 def test_labels_name_the_values_so_that_runs_can_be_told_apart():
     found = plan(of('"methods.fedot.blocks" = [1, 2]\n"methods.*.local_epochs" = [1, 4]')).runs
     assert [r.method.label for r in found] == [
-        "FedOT v1.5 (alpha 1, blocks 1, local_epochs 1)",
-        "FedOT v1.5 (alpha 1, blocks 1, local_epochs 4)",
-        "FedOT v1.5 (alpha 1, blocks 2, local_epochs 1)",
-        "FedOT v1.5 (alpha 1, blocks 2, local_epochs 4)",
-        "PromptFL (alpha 1, local_epochs 1)",
-        "PromptFL (alpha 1, local_epochs 4)",
-        "Zero-shot CLIP (alpha 1)",
+        "FedOT v1.5 (Dirichlet alpha 1, blocks 1, local epochs 1)",
+        "FedOT v1.5 (Dirichlet alpha 1, blocks 1, local epochs 4)",
+        "FedOT v1.5 (Dirichlet alpha 1, blocks 2, local epochs 1)",
+        "FedOT v1.5 (Dirichlet alpha 1, blocks 2, local epochs 4)",
+        "PromptFL (Dirichlet alpha 1, local epochs 1)",
+        "PromptFL (Dirichlet alpha 1, local epochs 4)",
+        "Zero-shot CLIP (Dirichlet alpha 1)",
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_field_that_only_the_sweep_gives_needs_no_value_besides(partition):
 def test_a_method_is_checked_in_the_setting_that_it_is_swept_into():
     text = BASE.replace('name = "promptfl"', 'name = "fedalign"')
     with pytest.raises(
-        FedLensError, match=r"mini-rn has no ViT tokens.*\(with alpha 1, backbone mini-rn\)"
+        FedLensError, match=r"mini-rn has no ViT tokens.*\(with Dirichlet alpha 1, CLIP backbone mini-rn\)"
     ) as caught:
         plan(of('backbone.name = ["mini-vit", "mini-rn"]', text))
     assert caught.value.field == "sweep.backbone.name"
@@ -198,7 +198,7 @@ def test_a_sweep_that_is_wrong_by_itself_is_refused_when_it_is_read(line, field,
         (
             "methods.fedot.blocks = [1, 7]",
             "methods.fedot.blocks",
-            "embedding width 192; use 6 or 8 (with alpha 1, blocks 7)",
+            "embedding width 192; use 6 or 8 (with Dirichlet alpha 1, blocks 7)",
         ),
         ("data.template = ['a photo']", "data.template", "exactly one {}"),
         ("backbone.name = ['mini-vit', 'ViT-B-33']", "backbone.name", "did you mean"),

@@ -168,7 +168,7 @@ def test_a_download_is_announced_once_and_only_where_it_happens(monkeypatch):
     asked = runs("zero-shot", name="ViT-B-32", pretrained="openai") * 3
     monkeypatch.setattr(tags, "cached", lambda name, tag: None)
     (note,) = storage_warnings(asked, 100, MINI)
-    assert note.startswith("the weights 'openai' of ViT-B-32 will be downloaded from huggingface.co/timm/")
+    assert note.startswith("the weights 'openai' of ViT-B-32 are downloaded from huggingface.co/timm/")
     monkeypatch.setattr(tags, "cached", lambda name, tag: Path("/here"))
     assert storage_warnings(asked, 100, MINI) == []
 

@@ -1,5 +1,6 @@
 """The Data & models page: a folder of one's own, encodings, weights."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +10,15 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress
+from fedcore.data import getting
 from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
+from pages.forms import library
 from pages.forms.dataset import FolderCheck
 from tests.support.jobs import execute_next
-from tests.support.web.pages import Opened, button, keep_checkpoint, work_off
+from tests.support.web.pages import Opened, button, keep_checkpoint, own_folder, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -32,6 +35,12 @@ def folder(tmp_path: Path) -> Path:
                 image.save(root / domain / label / f"{domain}{i}.png")
     (root / "photo" / "cat" / "<i>*no*.png").write_bytes(b"")
     return root
+
+
+def cards(app: AppTest) -> list[str]:
+    """The HTML of the user's own cards, if there are any, and of all others."""
+    found = [element.proto for element in app.get("bidi_component")]
+    return [json.loads(proto.json)["html"] for proto in found if proto.component_name.endswith("grid")]
 
 
 def texts(app: AppTest) -> str:
@@ -53,7 +62,10 @@ def test_an_own_folder_from_path_to_launch(
     findings, counts = app.dataframe[0].value, app.dataframe[1].value
     assert list(findings["Files"]) == ["photo/cat/<i>*no*.png"]
     assert counts.to_dict("list") == {"domain": ["photo", "sketch"], "cat": [4, 4], "dog": [4, 4]}
-    assert len(app.image) == 2  # its pictures, and those of an embedded set
+    assert len(app.image) == 1
+    assert f">{folder.name}".replace("<", "&lt;") not in cards(app)[1]
+    mine = cards(app)[0]
+    assert "16 images, 2 classes" in mine and "✓ yours" in mine and "data:image/webp" in mine
     app = button(app, "New experiment with this data").click().run()
     assert app.title[0].value == "New experiment"
     assert next(w for w in app.text_input if w.label == "Folder on this machine").value == str(folder)
@@ -62,6 +74,8 @@ def test_an_own_folder_from_path_to_launch(
     button(app, "Launch").click().run()
     (experiment,) = Store(db).experiments.all()
     assert (experiment.config.data.name, experiment.config.data.root) == ("folder", str(folder))
+    assert experiment.config.backbone.name == "ViT-B-32", "the miniature model knows no photographs"
+    assert not any(entry.config.get("lr") for entry in experiment.config.methods), "rates of the miniature"
 
 
 def test_a_folder_that_cannot_be_used_says_why_and_offers_no_launch(
@@ -229,23 +243,45 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
     assert Store(db).tasks.recent() == []
-    button(app, "Download").click().run()
+    button(app, "Get").click().run()
     assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
     app = open_page("data")
-    assert button(app, "Download").disabled  # it needs a folder
-    next(w for w in app.text_input if w.label == "Target folder").set_value("/data").run()
-    button(app, "Download").click().run()
-    assert [t.args for t in Store(db).tasks.recent("download")] == [{"name": "cifar10", "root": "/data"}]
+    app.session_state[library.OPEN] = "pacs"
+    app = app.run()
+    terms = "191 MB to download from huggingface.co/datasets/flwrlabs/pacs, revision 9c6f80e. No licence"
+    assert any(terms in m.value.replace("\\", "").replace("\u2060", "") for m in app.markdown)
+    assert Store(db).tasks.recent("download") == []
+    app = button(app, "Get 191 MB").click().run()
+    assert [t.args for t in Store(db).tasks.recent("download")] == [{"name": "pacs"}]
+    assert "PACS" in app.get("progress")[0].proto.text
+    assert "on its way" in cards(app)[0] and "Get 191 MB" not in cards(app)[0]
 
 
-def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: Path) -> None:
-    Store(db).tasks.submit("download", "cifar10 /data", {"name": "cifar10", "root": "/data"})
+def test_a_download_counts_bytes(open_page: Opened, db: Path) -> None:
+    Store(db).tasks.submit("download", "pacs", {"name": "pacs"})
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    claimed.finish("done", result={"name": "cifar10", "root": "/data"})
-    app = button(open_page("data"), "Check it").click().run()
-    assert not app.exception
-    assert next(w for w in app.text_input if w.label == "Folder on this machine").value == "/data"
-    assert next(w for w in app.selectbox if w.label == "Kind of data").value == "CIFAR-10"
+    claimed.begin()
+    claimed.progress(Progress("downloading PACS", 34_000_000, 191_000_000, in_bytes=True))
+    assert "downloading PACS 34 MB of 191 MB" in open_page("data").get("progress")[0].proto.text
+
+
+def test_the_cards_can_be_those_of_a_paper_or_a_place(open_page: Opened) -> None:
+    everything = cards(open_page("data"))[0]
+    assert everything.count('class="card"') == len(getting.shelf())
+    of_paper = cards(open_page("data", used_by="FedDEAP"))[0]
+    assert 0 < of_paper.count('class="card"') < 10 and "PACS" in of_paper and "CIFAR-10" not in of_paper
+    here = cards(open_page("data", at="On this machine"))[0]
+    assert here.count('class="card"') == here.count("✓ included") == here.count("data:image/webp") == 5
+    assert any(
+        "No data set is both" in c.value
+        for c in open_page("data", used_by="FedDEAP", at="On this machine").caption
+    )
+
+
+def test_a_name_of_the_hub_can_be_got_where_a_folder_stands(open_page: Opened, db: Path) -> None:
+    button(open_page("data", folder="hf:owner/cats"), "Get").click().run()
+    assert [t.args for t in Store(db).tasks.recent("download")] == [{"name": "hf:owner/cats"}]
+    assert "names no data set of the Hub" in open_page("data", folder="hf:cats").error[0].value
 
 
 def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> None:
@@ -277,3 +313,18 @@ def test_checkpoints_of_finished_runs_are_listed_and_deleted_after_a_question(
     button(app, "Delete").click().run()
     assert "cannot be analysed unless it is trained again" in app.caption[-1].value
     assert len(store.runs.checkpoints(run.id)) == 2, "nothing goes before the dialog's own button"
+
+
+def test_a_folder_typed_on_new_leads_to_a_model_that_knows_photographs(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
+    app = own_folder(open_page("new"), folder)
+    work_off(db)
+    app = app.run()
+    assert any("No evidence about CLIP: mini" in w.value.replace("\\", "") for w in app.warning)
+    app = button(app, "Use ViT-B-32 with the papers' settings").click().run()
+    draft = app.session_state["form"].experiment
+    assert (draft.backbone.name, draft.backbone.pretrained) == ("ViT-B-32", "openai")
+    assert not any(entry.config for entry in draft.methods) and draft.data.root == str(folder)
+    button(app, "Get the weights of ViT-B-32").click().run()
+    assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]

@@ -253,6 +253,10 @@ def test_the_selection_stands_in_the_url_and_runs_of_one_method_are_one_row_that
 
 def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> None:
     app = button(select(open_page(), TABLE, 1), "Archive").click().run()
+    assert any("archived" in c.value for c in app.caption)
+    app = button(app, "Undo").click().run()
+    assert not [e for e in Store(filled).experiments.all(include_archived=True) if e.archived]
+    app = button(select(app, TABLE, 1), "Archive").click().run()
     assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
     app = select(open_page(archived="true"), TABLE, 1)
     button(app, "Unarchive").click().run()
@@ -446,3 +450,16 @@ def test_names_are_text_in_list_queue_and_dialogs(
     shown_as_text(app)
     button(select(app, TABLE, 0), "Stop").click().run()
     shown_as_text(app)
+
+
+def test_experiments_are_grouped_and_selected_in_each_group(open_page: Opened, filled: Path) -> None:
+    store = Store(filled)
+    store.experiments.edit(1, tags=["paper"], notes="for Table 2")
+    app = open_page(group="tag", chosen="1")
+    assert {"**no tag** (1)", "**paper** (1)"} <= {m.value for m in app.markdown}
+    assert [list(d.value["Notes"]) for d in app.dataframe if "Notes" in d.value] == [[""], ["for Table 2"]]
+    assert any(m.value == "**1 selected**" for m in app.markdown)
+    assert "for Table 2" in [c.value for c in app.caption], "above its runs"
+    app.session_state[f"{TABLE}no tag"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    assert any(m.value == "**2 selected**" for m in app.run().markdown)
+    assert app.query_params["chosen"] == ["2", "1"]

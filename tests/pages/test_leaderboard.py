@@ -10,7 +10,7 @@ from fedcore.store import Store
 from tests.support import command_line, fill
 from tests.support.web.live import charts
 from tests.support.web.markup import tables
-from tests.support.web.pages import Opened, button, html
+from tests.support.web.pages import Opened, html
 
 
 def filled(db: Path) -> Store:
@@ -48,26 +48,6 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
     assert list(app.dataframe[0].value.columns) == ["method", "rank", "mean, %", "± 95 %", "n"]
 
 
-def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: Path) -> None:
-    store = filled(tmp_path / "runs.db")
-    app = open_page("leaderboard")
-    one = next(s for s in app.selectbox if s.label == "First row")
-    app = one.select("FedAlign").run()
-    other = next(s for s in app.selectbox if s.label == "Second row")
-    app = other.select("FedOT").run()
-    app = next(n for n in app.number_input if n.label.startswith("Seeds in common")).set_value(4).run()
-    said = [c.value for c in app.caption if "FedAlign on seed" in c.value]
-    assert said and "FedAlign on seeds 3 and 4" in said[0] and "FedOT on seed 4" in said[0]
-    again = open_page("leaderboard", separate_one="FedAlign", separate_two="FedOT")
-    chosen = {
-        s.label: s.format_func(s.value) for s in again.selectbox if s.label in ("First row", "Second row")
-    }
-    assert chosen == {"First row": "FedAlign", "Second row": "FedOT"}, "the address holds the two rows"
-    button(app, "Queue these 3 runs").click().run()
-    queued = {(r.label, r.seed) for e in store.experiments.all() for r in e.runs if r.state == "queued"}
-    assert queued == {("FedAlign", 3), ("FedAlign", 4), ("FedOT", 4)}
-
-
 def test_one_button_makes_the_ranking_decisive(open_page: Opened, tmp_path: Path) -> None:
     store = filled(tmp_path / "runs.db")
     before = [e.id for e in store.experiments.all()]
@@ -83,6 +63,23 @@ def test_one_button_makes_the_ranking_decisive(open_page: Opened, tmp_path: Path
     assert sum(r.state == "queued" for e in store.experiments.all() for r in e.runs) == number
     assert [e.id for e in store.experiments.all()] == before, "they join the experiments"
     assert not [b for b in app.button if b.label.startswith("Make this")]
+
+
+def test_a_pinned_setting_of_a_method_replaces_the_one_that_validation_chose(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    filled(tmp_path / "runs.db")
+    sweep = {"methods.fedot.blocks": (2, 4)}
+    fill.done(tmp_path / "runs.db", fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, sweep=sweep))
+    app = open_page("leaderboard")
+    (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
+    assert "highest of 3 settings on validation" in row[1] and "FedOT (blocks 4): " in html(app)
+    pin = next(s for s in app.selectbox if s.label == "FedOT")
+    app = pin.select("FedOT (blocks 4)").run()
+    (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
+    assert row[1].startswith("FedOT (blocks 4) pinned, of 3 settings")
+    again = open_page("leaderboard", pin_fedot="FedOT (blocks 4)")
+    assert row in ranking(again), "the address has it"
 
 
 def test_without_finished_runs_the_page_says_what_it_is_for(open_page: Opened, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.papers import adding, library
 from fedcore.papers.cells import Availability, TableCell, fillings, table_cells
+from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
@@ -19,7 +20,7 @@ from pages.widgets import session
 from tests.support.papers import finish, finish_readings, queue
 from tests.support.web.live import charts
 from tests.support.web.markup import tables
-from tests.support.web.pages import Opened, button, html
+from tests.support.web.pages import Opened, button, html, work_off
 
 TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 
@@ -27,7 +28,7 @@ TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 def grid(app: AppTest) -> str:
     """The HTML of the table."""
     found = [element.proto for element in app.get("bidi_component")]
-    (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
+    (mine,) = [proto for proto in found if "grid" in proto.component_name]
     return str(json.loads(mine.json)["html"])
 
 
@@ -105,6 +106,38 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
     assert button(app, "Queue 6 runs")
 
 
+def test_the_dialog_gets_what_runs_lack_and_queues_them(open_page: Opened, db: Path) -> None:
+    app = open_page("papers", table="feddeap-1")
+    app.session_state[fill.OPEN] = ("feddeap-1", "row 0 0")
+    app = app.run()
+    assert "This machine lacks the data set Office" in app.warning[0].value.replace("\\", "")
+    terms = next(m.value for m in app.markdown if "to download from" in m.value).replace("\\", "")
+    assert "PACS: 191 MB to download from huggingface.co/datasets/flwrlabs/pacs" in terms
+    assert "The weights 'openai' of ViT-B-32, from huggingface.co." in terms
+    get = next(b for b in app.button if b.label.startswith("Get 2 data sets (at least 19 GB) and queue "))
+    app = get.click().run()
+    (task,) = Store(db).tasks.recent("fill")
+    assert task.args["data"] == ["pacs", "domainnet-126"] and task.args["weights"] == [["ViT-B-32", "openai"]]
+    assert not Store(db).experiments.all(), "they cannot be planned before the images are here"
+    assert "Get and queue" in app.get("progress")[0].proto.text
+    app.session_state[fill.OPEN] = ("feddeap-1", "row 0 0")
+    assert any("on their way" in info.value for info in app.run().info)
+
+
+def test_the_task_queues_the_wanted_runs_or_none(db: Path) -> None:
+    store = Store(db)
+    (filling,) = fillings(rehearsed(store).values(), Availability({}))
+    asked = task_arguments([filling])
+    store.tasks.submit("fill", "without VLCS", asked | {"data": ["vlcs"]})
+    assert work_off(db) == ["failed"] and not store.experiments.all()
+    assert "VLCS has no automatic download" in str(store.tasks.recent("fill")[0].error)
+    store.tasks.submit("fill", "rehearsal", asked)
+    assert work_off(db) == ["done"]
+    (experiment,) = store.experiments.all()
+    assert {(r.label, r.seed, r.held_out) for r in experiment.runs} == filling.wanted
+    assert store.tasks.recent("fill")[0].result == {"runs": len(filling.wanted)}
+
+
 @pytest.mark.parametrize(
     ("table", "method", "target", "expected"),
     [
@@ -120,7 +153,7 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
             "A",
             "every accuracy printed for a domain is a fraction of 409, 468, 334 or 785 test images",
         ),
-        ("feddeap-1", "FedDEAP", "a", "the authors' public code tests images sorted by class"),
+        ("feddeap-1", "FedDEAP", "a", "mean image embedding: the paper does not say of which images it is"),
     ],
 )
 def test_the_dialog_says_what_speaks_for_and_against_comparing(
@@ -153,10 +186,10 @@ def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened
 
 def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     app = open_page("papers", table="fedot-1")
-    app.session_state[fill.OPEN] = ("fedot-1", "cell 1")
+    app.session_state[fill.OPEN] = ("fedot-1", "cell 3")
     app.run()
     assert not app.exception
-    assert any("This machine lacks the data set PACS" in warning.value for warning in app.warning)
+    assert any("This machine lacks the data set VLCS" in warning.value for warning in app.warning)
     assert not any(b.label.startswith("Queue") for b in app.button)
 
 

@@ -1,10 +1,11 @@
 """What papers leave open: their files, the readings, and runs that several readings share."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from fedcore.base.errors import FedLensError
@@ -13,15 +14,17 @@ from fedcore.cli.common import INTERRUPTED
 from fedcore.cli.main import main
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import Experiment
+from fedcore.methods import registry
 from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.cells import Availability, RunSource, fillings, missing_parts, source_of
 from fedcore.papers.choices import Alternative, Choice, Multiverse, Ranking
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import DATA
-from fedcore.papers.published import load
+from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.store import Store
 from tests.support.papers import finish_readings, value_of
+from tools.docs.methods import PAGES
 
 PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
 VALUES = (
@@ -94,7 +97,8 @@ def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
     [
         ("[[choice]]", "[[choice]", "choices.toml: "),
         ('"none"', '"0.9"', "two alternatives have the same label"),
-        ('{ label = "0.9" }', '{ label = "0.9", digits = 1 }', "is the reading of FedLens"),
+        ('{ label = "0.9" }', '{ label = "0.9", rule = "best" }', "is the reading of FedLens"),
+        ('name = "momentum"', 'name = "momentun"\nof = "sdfed"', "'sdfed' declares no 'momentun'"),
         ("why", "because", "docs/papers.md has the fields"),
         ('momentum" = 0.0', 'momentun" = 0.0', "'momentum', 'none': no experiment of its tables has"),
         ('methods.*.momentum" = 0.0', 'methods.promptfl.momentum" = 7', "'momentum', 'none': "),
@@ -103,7 +107,6 @@ def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
         ('["PromptFL"]', '["CoOp"]', "it is about no printed value"),
         ('momentum" = 0.0', 'momentum" = nan', "'momentum', 'none': "),
         ('methods.*.momentum" = 0.0', "backbone.name\" = '../../x'", "'momentum', 'none': "),
-        ('set = { "methods.*.momentum" = 0.0 }', "seed = 4", "less than or equal to 3"),
         (
             '{ label = "none"',
             ", ".join(f'{{ label = "{i}" }}' for i in range(16)) + ', { label = "none"',
@@ -126,8 +129,8 @@ def test_two_choices_do_not_set_one_field_of_the_same_values(tmp_path: Path) -> 
     again = CHOICE.replace('name = "momentum"', 'name = "again"').replace("= 0.0", "= 0.5")
     with pytest.raises(FedLensError, match=r"'again': 'momentum' sets methods\.\*\.momentum of the same"):
         check(folder(tmp_path, CHOICE + again))
-    of_seeds = CHOICE.replace('set = { "methods.*.momentum" = 0.0 }', "seed = 2")
-    check(folder(tmp_path, of_seeds + again))
+    of_rounds = CHOICE.replace('set = { "methods.*.momentum" = 0.0 }', 'rule = "best"')
+    check(folder(tmp_path, of_rounds + again))
 
 
 def test_reasons_are_checked_without_choices_too(tmp_path: Path) -> None:
@@ -140,7 +143,9 @@ def test_reasons_are_checked_without_choices_too(tmp_path: Path) -> None:
 def test_readings_are_all_of_them_or_a_seeded_sample_with_each_single_change() -> None:
     two, three = (
         Choice(
-            name=str(n), why="-", alternatives=[Alternative(label=str(i), digits=i or None) for i in range(n)]
+            name=str(n),
+            why="-",
+            alternatives=[Alternative(label=str(i), set={"rounds": i} if i else {}) for i in range(n)],
         )
         for n in (2, 3)
     )
@@ -162,18 +167,18 @@ def ranking() -> Ranking:
 
 def test_runs_that_several_readings_share_are_trained_once(tmp_path: Path) -> None:
     space = choices.multiverse(ranking(), rehearsal=True)
-    assert [len(c.alternatives) for c in space.choices] == [2, 2, 2, 2, 2, 4]
+    assert [len(c.alternatives) for c in space.choices] == [2] * 7
     assert len(space.readings) == 128
     recorded = RecordedRuns(Store(tmp_path / "none.db"), {DATA})
     parts = missing_parts(space.cells(recorded, Availability({})))
-    # FedDEAP has three choices of its own that train, CLIP-FC one; round and seeds read the same runs
+    # FedDEAP has six choices of its own, CLIP-FC one
     assert {source.entry.name: 0 for source in parts} == {"feddeap": 0, "clip-fc": 0}
-    assert sum(source.entry.name == "feddeap" for source in parts) == 8
+    assert sum(source.entry.name == "feddeap" for source in parts) == 64
     assert sum(source.entry.name == "clip-fc" for source in parts) == 2
     assert {len(of_source) for of_source in parts.values()} == {3}
     (experiment,) = fillings(space.cells(recorded, Availability({})), Availability({}))
-    assert len(experiment.wanted) == 30
-    assert len({entry.label for entry in experiment.experiment.methods}) == 10
+    assert len(experiment.wanted) == 198
+    assert len({entry.label for entry in experiment.experiment.methods}) == 66
     assert not experiment.experiment.reproduces
 
 
@@ -197,33 +202,53 @@ def readings_of_table5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store,
     return Store(db), finish_readings(db)
 
 
-def test_selection_rounding_and_seeds_read_the_same_runs(
-    readings_of_table5: tuple[Store, Multiverse],
-) -> None:
+def test_recorded_runs_are_read_under_each_reading(readings_of_table5: tuple[Store, Multiverse]) -> None:
     store, space = readings_of_table5
     runs = choices.recorded_runs(store, True)
     shown = space.read(runs)
-    assert len(shown.found) == len(space.readings) == 8
+    assert len(shown.found) == len(space.readings) == 7
     assert shown.missing == 0
-    names = [choice.name for choice in space.choices]
-    seeds, default = names.index("seeds"), (0,) * len(names)
-    of_seed = [shown.values()[(*default[:seeds], k, *default[seeds + 1 :])] for k in range(4)]
-    assert [len(of) for of in of_seed] == [3, 1, 1, 1]
-    assert {k: v for of in of_seed[1:] for k, v in of.items()} == of_seed[0]
+    assert {len(of) for of in shown.values().values()} == {3}, "seeds are no readings"
     text = "\n".join(choices.report(shown))
-    assert "8 readings run, 0 not (in rehearsal: no evidence about the paper)" in text
-    rules = {space.rule(space.ranking.proposed, reading) for reading in space.readings}
-    assert rules == {"last", "mean10"}
-    rounded = Choice(
-        name="rounding", why="-", alternatives=[Alternative(label="full"), Alternative(label="1", digits=0)]
-    )
-    rounding = Multiverse(space.ranking, (rounded,), ((0,), (1,)), rehearsal=True)
-    exact, whole = (list(of.values()) for of in rounding.read(runs).values().values())
-    assert np.mean(whole) == pytest.approx(round(np.mean(exact)), abs=1e-12) and whole != exact
-    assert np.diff(whole) == pytest.approx(np.diff(exact)), "a mean is rounded, and not each value"
+    assert "7 readings run, 0 not (in rehearsal: no evidence about the paper)" in text
     weights = choices.caveat_weights(runs, space.ranking.proposed, True)
-    assert weights, "caveats of FedDEAP name choices"
+    assert len(weights) == 6, "each caveat that its method declares"
     assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
+
+
+def test_a_mean_of_ten_rounds_is_a_reading_of_more_than_ten() -> None:
+    def rules(value: PublishedValue, rehearsal: bool) -> set[str]:
+        space = choices.multiverse(Ranking("one", value, (value,)), rehearsal)
+        return {space.rule(value, reading) for reading in space.readings}
+
+    long, ten = (
+        value_of(paper, table="1", dataset=data, setting=setting, target="avg", method=method, metric=metric)
+        for paper, data, setting, method, metric in (
+            ("feddeap", "PACS", "one client per domain", "FedDEAP", "accuracy"),
+            ("fedalign", "CIFAR10", "IID", "FedAlign", "global"),
+        )
+    )
+    assert [rules(long, False), rules(long, True), rules(ten, False)] == [
+        {"last", "mean10"},
+        {"last"},
+        {"last"},
+    ]
+
+
+def test_every_documented_reading_of_a_field_is_a_choice() -> None:
+    """A field that a page calls a reading is declared, and what is declared is a choice of some value."""
+    for name in ("fedot", "sdfed", "fedalign", "feddeap"):
+        config: Any = registry.get(name).Config
+        declared = {field for point in config.left_open for field in point.fields}
+        page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        texts = [text for text in page.split("\n\n") if text.startswith("**Reading")]
+        named = {field for text in texts for field in re.findall(r"`([a-z_]+)", text)}
+        assert named & config.model_fields.keys() <= declared, name
+        assert declared <= config.model_fields.keys()
+        values = [value for paper in library.editions(name) for value in load(paper.key)]
+        found = {choice.name for choice in choices.choices(name) if any(map(choice.is_about, values))}
+        of_federation = {"participation", "held_out", "client_per_domain"}
+        assert {p.name for p in config.left_open if not of_federation & p.unless.keys()} <= found, name
 
 
 def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
@@ -259,8 +284,8 @@ def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple
     shown = both.read(choices.recorded_runs(store, True))
     assert shown.ranking.values == (proposed,)
     assert shown.choices == space.choices
-    assert shown.missing == 32
-    assert len(shown.found) == 32, "those whose runs are there: four variants, two rules, four of seeds"
+    assert len(shown.found) == 7, "those whose runs are there"
+    assert shown.missing == 64 - 7
     nothing = choices.multiverse(Ranking("both", other, (other, proposed)), rehearsal=True)
     assert not nothing.read(choices.recorded_runs(store, True)).found
 
@@ -273,9 +298,9 @@ def test_the_command_reads_a_table(
     command += ["--most", "1"]
     assert main([*command, "--db", str(store.path)]) == 0
     shown = capsys.readouterr().out
-    assert "optimiser of the prompts: momentum and decay of the code, plain SGD" in shown
-    assert "40 readings, 0 runs missing" in shown
-    assert "FedDEAP is first in 8 of 8 readings" in shown
+    assert "optimiser of the prompts: momentum and decay of the authors' code, plain SGD" in shown
+    assert "35 readings, 0 runs missing" in shown
+    assert "FedDEAP is first in 7 of 7 readings" in shown
     assert main(["papers", "readings", "feddeap-55", "--db", str(store.path)]) == 2
     assert "no table 'feddeap-55'; " in capsys.readouterr().err
     assert main(["papers", "readings", "feddeap-5", "--method", "FedDEEP", "--db", str(store.path)]) == 2

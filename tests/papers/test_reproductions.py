@@ -245,7 +245,7 @@ def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_value(db):
     swept = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,), sweep={"methods.*.local_epochs": (1, 2)})
     train(db, swept)
     row = find(reproductions(Store(db), swept), table="1", method="FedOT", metric="generalization")
-    label = "FedOT (local_epochs 1)"
+    label = "FedOT (local epochs 1)"
     assert row.outcome == "measured"
     assert row.stat.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
 

@@ -347,7 +347,5 @@ def test_the_mark_of_a_file_changes_with_the_data(db: Path) -> None:
 
 
 def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
-    with pytest.raises(
-        FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
-    ):
+    with pytest.raises(FedLensError, match="no method 'FedAvg' in the table; there are: FedOT, FedAlign"):
         exported(Store(filled), [1], baseline="FedAvg")

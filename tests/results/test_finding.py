@@ -44,6 +44,20 @@ def test_a_single_row_leads_nobody_and_a_single_leader_may_have_and_in_its_name(
     assert text is not None and "this and that leads on personal accuracy" in text
 
 
+def test_a_miniature_backbone_is_no_evidence_on_data_that_it_never_saw(db: Path) -> None:
+    for method, correct in (("mine", 90), ("yours", 80)):
+        for dataset in ("pacs", "rotated-digits"):
+            with Recorder(
+                db, method=method, seed=1, dataset=dataset, backbone="mini-vit", experiment=dataset
+            ) as run:
+                run.round(1, {(client, client): (correct, TOTAL) for client in CLIENTS})
+    worth = "No evidence about CLIP: mini-vit was trained on drawings and digits alone."
+    photographs, drawings = said(db, 1), said(db, 2)
+    assert photographs is not None and photographs.endswith(f"One seed: no difference is proven. {worth}")
+    assert drawings is not None and worth not in drawings
+    assert [*compare(Store(db), [1]).settings.values()] == ["pacs · by domain · mini-vit (no evidence)"]
+
+
 def seeded(db: Path, noise: Sequence[float], **means: float) -> Summary:
     """Return the summary of methods with so many right answers in the mean, and their noise by seed."""
     for seed, extra in enumerate(noise):
@@ -135,11 +149,13 @@ def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     assert text.endswith("1 row could not be tested; the table says why.")
 
 
-def test_a_verdict_says_the_time_of_the_runs_which_is_not_that_of_training(db: Path) -> None:
+def test_a_verdict_says_the_time_of_the_rounds_and_that_of_loading_and_encoding(db: Path) -> None:
     number = fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
-    assert (said(db, number) or "").startswith("Done; 2 runs took 28 s in all. FedOT leads")
+    assert (said(db, number) or "").startswith(
+        "Done; 2 runs took 5 s in all, loading and encoding 23 s. FedOT leads"
+    )
     single = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    assert said(db, single) == "Done; the run took 16 s."
+    assert said(db, single) == "Done; the run took 2 s, loading and encoding 13 s."
 
 
 def test_nothing_is_said_while_a_run_trains(db: Path) -> None:

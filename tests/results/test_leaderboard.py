@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.base.errors import FedLensError
 from fedcore.results import leaderboard as boards
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import TOOLBAR, Theme
 from fedcore.results.leaderboard import (
     DECISIVE_SEEDS,
     decisive_runs,
-    missing_runs,
     power,
     queue,
     rank_intervals,
     seeds_for_power,
-    separation,
+    separating_seeds,
 )
 from fedcore.results.metrics import value_per_seed
-from fedcore.results.statistics import pairwise_tests, spread
+from fedcore.results.statistics import MIN_PAIRS, pairwise_tests, spread
 from fedcore.store import Store
 from tests.support import fill
 
@@ -91,17 +89,13 @@ def test_power_agrees_with_a_simulation() -> None:
     assert power(50, 4) == 1.0 and power(0, 5) == pytest.approx(0.05)
 
 
-def test_seeds_that_separate_grow_with_doubt_and_end_somewhere() -> None:
-    seen = separation([1.0, 2.0, 1.5, 0.5], pairs=6)
-    assert seen is not None and seen.have == 4 and seen.more is not None and seen.more >= 1
-    assert seen.cautious is not None and seen.total is not None and seen.cautious > seen.total
-    alone = separation([1.0, 2.0, 1.5, 0.5], pairs=1)
-    assert alone is not None and alone.total is not None and alone.total <= seen.total
-    hopeless = separation([5.0, -5.0, 5.0, -4.99], pairs=1)
-    assert hopeless is not None and hopeless.total is None and hopeless.more is None
-    assert separation([1.0], pairs=1) is None
-    certain = separation([1.0, 1.0, 1.0], pairs=1)
-    assert certain is not None and certain.total is None
+def test_seeds_that_separate_grow_with_the_pairs_and_end_somewhere() -> None:
+    among_six = separating_seeds([1.0, 2.0, 1.5, 0.5], pairs=6)
+    alone = separating_seeds([1.0, 2.0, 1.5, 0.5], pairs=1)
+    assert among_six is not None and alone is not None and 4 < alone <= among_six
+    assert separating_seeds([5.0, -5.0, 5.0, -4.99], pairs=1) is None
+    assert separating_seeds([1.0], pairs=1) == MIN_PAIRS, "those for a rank come first"
+    assert separating_seeds([1.0, 1.0, 1.0], pairs=1) is None
 
 
 @pytest.fixture(scope="module")
@@ -182,31 +176,13 @@ def test_any_share_of_clients_has_a_board_of_its_own(tmp_path: Path) -> None:
         assert {g.config.participation for g in rows} == {setting.participation} and len(rows) == 2
 
 
-def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
-    fedot, promptfl, _ = the_board(store).rows
-    plans = missing_runs(store, fedot, promptfl, 6)
-    runs = {(r.method.name, r.seed) for _, configs in plans for r in configs}
-    assert runs == {("promptfl", 4), ("fedot", 5), ("promptfl", 5), ("fedot", 6), ("promptfl", 6)}
-    before = len(store.experiments.all())
-    for row, configs in plans:
-        joined = store.experiments.extend(row.runs[0].run.experiment_id, configs)
-        experiment = store.experiments.get(joined.experiment_id)
-        assert {r.group_hash for r in experiment.runs if r.id in joined.run_ids} == {
-            row.runs[0].run.group_hash
-        }
-        assert {c.seed for c in configs} <= set(experiment.config.seeds), "its TOML names them too"
-    assert len(store.experiments.all()) == before
-    assert missing_runs(store, fedot, promptfl, 6) == [], "they wait already"
-    assert missing_runs(store, fedot, promptfl, 3) == []
-
-
 def test_a_decisive_ranking_first_completes_the_ranks(store: Store) -> None:
     plan, undecided = decisive_runs(store, the_board(store))
     lacking = {(row.method, run.seed) for row, runs in plan for run in runs}
     assert lacking == {("zero-shot", seed) for seed in (1, 2, 3)}, "the seeds that the other rows have"
     assert undecided == [], "FedOT and PromptFL are far apart"
     count = len(store.experiments.all())
-    assert queue(store, plan) == len(lacking) and len(store.experiments.all()) == count
+    assert len(queue(store, plan)) == len(lacking) and len(store.experiments.all()) == count
     assert decisive_runs(store, the_board(store))[0] == [], "they wait already"
     joined = next(e for e in store.experiments.all() if any(r.method == "zero-shot" for r in e.runs))
     assert {r.seed for r in joined.runs if r.method == "zero-shot"} == {1, 2, 3, 4}
@@ -239,10 +215,10 @@ def test_neighbours_get_the_seeds_that_separate_them_or_are_named(tmp_path: Path
     assert not any(test.significant for test in shown.tests.values())
     plan, undecided = decisive_runs(store, shown)
     assert undecided == [f"{second.label} and {third.label}"]
-    seen = separation([a - b for a, b in zip(near, close, strict=True)], pairs=3)
-    assert seen is not None and seen.total is not None and 4 < seen.total <= DECISIVE_SEEDS
+    total = separating_seeds([a - b for a, b in zip(near, close, strict=True)], pairs=3)
+    assert total is not None and 4 < total <= DECISIVE_SEEDS
     assert {row.label: [run.seed for run in runs] for row, runs in plan} == {
-        row.label: list(range(5, seen.total + 1)) for row in (first, second)
+        row.label: list(range(5, total + 1)) for row in (first, second)
     }
 
 
@@ -299,6 +275,67 @@ def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> 
     setting = next(
         s for s in boards.board_settings(store, runs) if store.experiments.all()[0].id in s.experiments
     )
-    mine = boards.board(store, setting, "personal").rows[0]
-    with pytest.raises(FedLensError, match="recorded elsewhere"):
-        missing_runs(store, mine, mine, 3)
+    assert decisive_runs(store, boards.board(store, setting, "personal")) == ([], [])
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> boards.Board:
+    """FedOT as its paper sets it on three seeds, twice under another name, and four values of a sweep on one.
+
+    Learning rate 0.003 is the best on validation samples, 0.03 on test samples.
+    """
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=2))
+    named = fill.an_experiment(methods=("fedot",), seeds=(3, 4), rounds=2)
+    again = named.methods[0].model_copy(update={"label": "FedOT (copy)"})
+    fill.done(store.path, named.model_copy(update={"methods": (again,)}))
+    sweep = {"methods.fedot.lr": (0.001, 0.003, 0.02, 0.03)}
+    fill.done(store.path, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, sweep=sweep))
+    for rate, split in (("0.003", 1), ("0.03", 2)):
+        runs = f"(SELECT id FROM runs WHERE label='FedOT (learning rate {rate})')"
+        where = f"WHERE split={split} AND run_id IN {runs}"
+        fill.alter(store.path, f"UPDATE accuracy SET correct=total {where}")
+        fill.alter(store.path, f"UPDATE scores SET personal_mean=1.0 {where}")
+    return board_of(store)
+
+
+def board_of(store: Store, *pins: str) -> boards.Board:
+    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    return boards.board(store, setting, "personal", pins=pins)
+
+
+def test_a_method_is_one_row_whose_setting_validation_chooses(swept: boards.Board, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    chosen = next(row for row in swept.rows if row.method == "fedot")
+    assert sorted(row.method for row in swept.rows) == ["fedot", "promptfl"]
+    assert chosen.label == "FedOT (learning rate 0.003)", "not the one that is best on the test set"
+    assert swept.chosen_by(chosen) == "highest of 5 settings on validation, 100.0 %"
+    folded = swept.variants[chosen.key]
+    assert [row.label for row in folded if len(row.seeds) > 1] == ["FedOT"]
+    assert next(row for row in folded if len(row.seeds) > 1).seeds == (1, 2, 3, 4), "whatever its label"
+    plan, _ = decisive_runs(store, swept)
+    assert {row.key for row, _ in plan} <= {row.key for row in swept.rows}
+    assert {(row.label, run.seed) for row, runs in plan for run in runs if row.method == "fedot"} == {
+        (chosen.label, 2),
+        (chosen.label, 3),
+    }
+
+
+def test_a_pinned_setting_stands_for_its_method(swept: boards.Board, tmp_path: Path) -> None:
+    chosen = next(row for row in swept.rows if row.method == "fedot")
+    wanted = next(row for row in swept.variants[chosen.key] if len(row.seeds) == 4)
+    pinned = board_of(Store(tmp_path / "runs.db"), wanted.key)
+    row = next(row for row in pinned.rows if row.method == "fedot")
+    assert (row.key, pinned.chosen_by(row)) == (wanted.key, "pinned, of 5 settings")
+    assert {r.key for r in pinned.variants[row.key]} == {r.key for r in swept.variants[chosen.key]}
+
+
+def test_without_validation_the_setting_with_the_most_seeds_is_shown_as_not_selected(
+    swept: boards.Board, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "runs.db")
+    fill.alter(store.path, "DELETE FROM scores WHERE split=1")
+    shown = board_of(store)
+    row = next(row for row in shown.rows if row.method == "fedot")
+    assert len(row.seeds) == 4
+    assert shown.chosen_by(row) == "most seeds of 5 settings, not selected: no validation samples"

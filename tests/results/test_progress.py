@@ -85,8 +85,10 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
     assert not progress.matches(found[1], "nowhere", [])
 
 
-@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, progress.NO_BEST)])
-def test_the_best_method_is_not_chosen_on_test_data(db: Path, validated: bool, shown: str) -> None:
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "FedOT (not selected)")])
+def test_a_method_that_is_shown_by_its_test_accuracy_is_marked_as_not_selected(
+    db: Path, validated: bool, shown: str
+) -> None:
     """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
     for writer in writers:
@@ -102,7 +104,8 @@ def test_the_best_method_is_not_chosen_on_test_data(db: Path, validated: bool, s
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown
-    assert item.last == (pytest.approx(100 * tests["PromptFL"]) if validated else None)
+    assert item.last == pytest.approx(100 * tests["PromptFL" if validated else "FedOT"])
+    assert len(item.curve) == 5 and item.best_run is not None
 
 
 def test_a_run_that_failed_early_does_not_lower_the_mean_of_the_finished_ones(db: Path) -> None:

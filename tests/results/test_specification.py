@@ -2,7 +2,16 @@
 
 import pytest
 
-from fedcore.results.specification import Effect, curve, differences, effects, order, survival, weight_text
+from fedcore.results.specification import (
+    Effect,
+    chance,
+    curve,
+    differences,
+    effects,
+    order,
+    survival,
+    weight_text,
+)
 
 MEANS = {
     (0, 0): {"ours": 80.0, "a": 78.0, "b": 70.0},
@@ -48,3 +57,11 @@ def test_the_weight_of_a_caveat_is_said_in_words() -> None:
     assert weight_text([Effect(0, 1, -0.2, 0.4, 3)]) == "up to 0.4 points, no rank changes"
     both = weight_text([Effect(0, 1, -0.2, 0.4, 3, 1), Effect(0, 2, 1.0, 1.25, 1, 1)])
     assert both == "up to 1.2 points, the order of methods changes in 2 of 4 pairs of readings"
+
+
+def test_chance_is_the_share_of_other_seeds_that_turn_the_sign() -> None:
+    # two seeds: resampled means 1, 2, 2, 3 lie sqrt(4) times as far from 2, at 0, 2, 2, 4; 0 is not ahead
+    assert chance({1: 1.0, 2: 3.0}) == 1 / 4
+    assert chance({1: 5.0, 2: 5.5, 3: 6.0}) == 0
+    assert chance({1: -1.0, 2: 1.0, 3: 0.1}) == pytest.approx(chance({1: 1.0, 2: -1.0, 3: -0.1}))
+    assert chance({1: 2.0}) is None

@@ -92,7 +92,8 @@ def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, 
     assert "images" in verdict.checked[-1]
     archive = read_bundle(made.content)
     lines = list(csv.DictReader(io.StringIO(archive.text(SUMMARY))))
-    with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
+    choice = ComparisonChoices(baseline="PromptFL", as_launched=True)
+    with checked_comparison(Store(trained), [1], choice) as checked:
         rows = exports.summary_rows(checked.summary)
     for name in ("label", "metric", "mean", "difference"):
         assert [line[name] for line in lines] == ["" if r[name] is None else str(r[name]) for r in rows]
@@ -211,6 +212,8 @@ def test_every_kind_of_test_set_has_its_predictions(kind: str, db: Path) -> None
     entries = [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}]
     if kind not in ("base and new classes", "cross-class"):
         entries.append({"name": "coop", "config": {"context_length": 2}})
+    if kind == "base and new classes":
+        entries.append({"name": "clip-fc"})  # has no value on new classes
     train(db, parse({"name": kind, "methods": entries, "seeds": [1], **settings}))
     verdict = judged(bundle(db, rule=rule).content, with_data=True)
     assert not verdict.differences, verdict.differences
@@ -252,6 +255,36 @@ def change_count(files: Files) -> None:
         database.execute(f"UPDATE accuracy SET correct = correct - 1 WHERE {of_round}")
 
 
+def exchange(column: str, codes: str = "1, 2") -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        with changed_database(files) as database:
+            query = f"SELECT run_id, entity, {column} FROM entities WHERE entity IN ({codes})"
+            values = database.execute(query).fetchall()
+            for run, entity, _ in values:
+                (other,) = (value for r, e, value in values if r == run and e != entity)
+                update = f"UPDATE entities SET {column}=? WHERE run_id=? AND entity=?"
+                database.execute(update, [other, run, entity])
+
+    return change
+
+
+exchange_domains, exchange_names = exchange("domain"), exchange("name")
+
+
+def fill_from_others(files: Files) -> None:
+    """The test set of one domain has a test image of the other; its clients and domains stay."""
+    name = next(n for n in sorted(files) if n.startswith("splits/"))
+    files[name] = re.sub(rb"(,rot75,test,)2\b", rb"\g<1>1", files[name], count=1)
+
+
+def remove_predictions(files: Files) -> None:
+    del files[prediction_file(2, 1)]
+
+
+def add_predictions(files: Files) -> None:
+    files[prediction_file(1, 0)] = files[prediction_file(1, 1)]
+
+
 @pytest.mark.parametrize(
     ("change", "where"),
     [
@@ -260,6 +293,14 @@ def change_count(files: Files) -> None:
         (change_number, "summary.csv: line 2"),
         (change_client, "training samples"),
         (change_image, "sha256 of"),
+        (exchange_domains, "rot0 is of the domain rot75, and its test samples are not"),
+        (exchange_names, "the test set of rot75 is not that of its test samples"),
+        (fill_from_others, "the test set of rot0 is not that of its test samples"),
+        (
+            lambda files: files.pop(prediction_file(2, 1)) and None,
+            "run 2, round 1: its predictions are missing",
+        ),
+        (add_predictions, "predictions of a round that is not reported"),
     ],
 )
 def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: str) -> None:
@@ -267,10 +308,55 @@ def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: s
     assert not verdict.holds and any(re.search(where, text) for text in verdict.differences), verdict
 
 
-def test_a_round_without_its_predictions_is_not_verified(made: Made) -> None:
-    verdict = judged(repacked(made.content, lambda files: files.pop(prediction_file(2, 1)) and None))
-    assert not verdict.holds
-    assert verdict.unchecked == ("run 2, round 1: it has counts only, since its predictions are missing",)
+def relabel(files: Files) -> None:
+    with changed_database(files) as database:
+        database.execute("UPDATE runs SET label='FedDEAP' WHERE id=3")
+
+
+def drop_the_last_round(files: Files) -> None:
+    """Without training, the baseline is weaker."""
+    with changed_database(files) as database:
+        for table in ("accuracy", "rounds", "scores", "client_rounds", "diagnostics", "digests"):
+            database.execute(f"DELETE FROM {table} WHERE run_id=1 AND round=1")
+        database.execute("UPDATE runs SET rounds_done=0 WHERE id=1")
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (relabel, "it is labelled 'FedDEAP', and its method is coop"),
+        (drop_the_last_round, "it has finished, but its last recorded round is 0 of 1"),
+    ],
+)
+def test_a_bundle_that_contradicts_itself_is_refused(
+    made: Made, change: Callable[[Files], None], where: str, tmp_path: Path
+) -> None:
+    content = repacked(made.content, change)
+    with pytest.raises(FedLensError, match=where):
+        judged(content)
+    with pytest.raises(FedLensError, match=where):
+        import_bundle(read_bundle(content), Store(tmp_path / "other.db"))
+
+
+def test_runs_without_predictions_are_marked_wherever_they_are_imported(made: Made, tmp_path: Path) -> None:
+    """As a forger would who invents accuracies and says that there is no checkpoint."""
+
+    def change(files: Files) -> None:
+        remove_predictions(files)
+        evidence = json.loads(files[EVIDENCE])
+        evidence["runs"][1]["counts_only"] = {"1": "it was recorded elsewhere, so there is no model"}
+        files[EVIDENCE] = json.dumps(evidence).encode()
+
+    content = repacked(made.content, change)
+    assert judged(content).unchecked == (
+        "run 2, round 1: it has counts only, since it was recorded elsewhere, so there is no model",
+    )
+    other = Store(tmp_path / "other.db")
+    other.prepare()
+    import_bundle(read_bundle(content), other)
+    rows = {row.label: row for row in compare(other, [1]).rows}
+    assert rows["FedDEAP"].mark == "†" and rows["FedDEAP"].remark.startswith("counts only: the bundle ")
+    assert rows["PromptFL"].mark == "", "which has its predictions"
 
 
 def test_a_run_without_its_checkpoint_has_counts_only(trained: Path, tmp_path: Path) -> None:
@@ -422,11 +508,6 @@ def test_a_database_that_is_none_or_newer_or_circular_gets_a_plain_error(made: M
             judged(repacked(made.content, change))
 
 
-def test_a_bundle_of_an_earlier_version_is_made_again() -> None:
-    with pytest.raises(FedLensError, match="was made by an earlier version of FedLens; make it again"):
-        read_bundle(zipped({"bundle.json": b'{\n "format": "fedlens-bundle-1",\n "title": "a"\n}'}))
-
-
 def change_evidence(change: Callable[[dict], None]) -> Callable[[Files], None]:
     def changed(files: Files) -> None:
         content = json.loads(files[EVIDENCE])
@@ -472,7 +553,7 @@ def fewer_rounds(files: Files) -> None:
     [
         (empty_test_set, "no sample is in the test set 'none'"),
         (other_samples, "run 1 has samples of more data sets than its config names"),
-        (fewer_rounds, "the rounds of run 1 contradict its config"),
+        (fewer_rounds, "its last recorded round is 1 of 0"),
         (unknown_model, "run 1 has counts of models or test sets that it does not name"),
         (change_evidence(lambda run: run["space_of"].update({"1": 7})), "the test sets of run 1 contradict"),
         (lambda files: files.update({EVIDENCE: b'{"runs": []}'}), "evidence.json"),

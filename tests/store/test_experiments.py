@@ -4,9 +4,10 @@ from fedcore.base.errors import FedLensError
 from fedcore.config import MethodEntry
 from fedcore.methods import registry
 from fedcore.store import Store, runs
+from fedcore.store.damage import findings
 from fedcore.store.database import reading
 from fedcore.store.liveness import new_owner
-from tests.support import fake_engine
+from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next
 
 OWN_METHOD = """
@@ -168,3 +169,42 @@ def test_two_stores_in_one_folder_do_not_share_files(db, make):
     Store(other).prepare()
     folders = [Store(d).runs.folder(Store(d).experiments.create(make()).run_ids[0]) for d in (db, other)]
     assert folders[0].parent == folders[1].parent and folders[0] != folders[1]
+
+
+def test_a_run_that_exists_is_taken_over_with_all_that_it_has_recorded(db):
+    experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=2)
+    first, writers = fill.start(db, experiment)
+    for writer in writers[:3]:
+        fill.train(writer, environment={"code": "abc"})
+    writers[3].claim.finish("failed", "no reason")
+    file = Store(db).runs.folder(1) / "round-2.safetensors"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"state")
+    store, configs = Store(db), list(Store(db).runs.configs(first.run_ids).values())
+    renamed = configs[0].model_copy(
+        update={"method": configs[0].method.model_copy(update={"label": "Mine", "config": {}})}
+    )
+    others = [c.model_copy(update={"keep_checkpoints": "all"}) for c in configs[:1]]
+    others += [c.model_copy(update={"data": c.data.model_copy(update={"root": "/x"})}) for c in configs[:1]]
+    assert store.runs.twins([renamed, *configs[1:], *others], "abc") == {0: 1, 1: 2, 2: 3}
+    assert store.runs.twins(configs, "other code") == {}
+    again = store.experiments.create(experiment, [renamed, *configs[1:]], twins={0: 1, 1: 2, 2: 3})
+    rows = store.experiments.get(again.experiment_id).runs
+    assert [(r.label, r.state, r.rounds_done) for r in rows] == [
+        ("Mine", "done", 2),
+        ("PromptFL", "done", 2),
+        ("FedOT", "done", 2),
+        ("PromptFL", "queued", 0),
+    ]
+    assert rows[0].notices[-1].message == "taken over from run 1, which has the same config and seed"
+    with reading(db) as connection:
+        assert findings(connection) == []
+        for table in ("accuracy", "scores", "rounds", "client_rounds", "diagnostics", "entities"):
+            theirs, ours = (
+                [tuple(row)[1:] for row in connection.execute(f"SELECT * FROM {table} WHERE run_id={i}")]
+                for i in (1, rows[0].id)
+            )
+            assert ours and ours == theirs, table
+    copy = store.runs.folder(rows[0].id) / file.name
+    store.experiments.delete(first.experiment_id)
+    assert copy.read_bytes() == b"state", "the other one's files may go"

@@ -27,7 +27,7 @@ def render(text: str) -> str:
     Raises:
         FedLensError: for a marker that names no method.
     """
-    return fill(text, {"idea": idea, "fields": fields, "methods": listed})
+    return fill(text, {"idea": idea, "fields": fields, "readings": readings, "methods": listed})
 
 
 def readme(text: str) -> str:
@@ -59,6 +59,19 @@ def idea(name: str) -> str:
     """Return a method's paper and its idea."""
     about = registry.get(name).about
     return f"*{about.source}.*\n\n{about.summary}\n"
+
+
+def readings(name: str) -> str:
+    """Return a table of what a method declares that its paper leaves open."""
+    rows = ["| open | the paper | FedLens | other readings |", "|---|---|---|---|"]
+    config: Any = registry.get(name).Config
+    for point in config.left_open:
+        others = "; ".join(
+            f"{label}: " + ", ".join(f"`{field} = {json.dumps(value)}`" for field, value in of.items())
+            for label, of in point.others.items()
+        )
+        rows.append(f"| {point.name} | {point.why} | {point.ours} | {others} |")
+    return "\n".join(rows) + "\n"
 
 
 def fields(name: str) -> str:

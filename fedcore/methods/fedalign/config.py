@@ -6,9 +6,11 @@ from pydantic import model_validator
 
 from fedcore.methods.class_texts import ClassText, ClassTextConfig
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     TENFOLD,
     BatchSize,
     LearningRate,
+    LeftOpen,
     LossWeight,
     MethodConfig,
     Optimiser,
@@ -52,6 +54,64 @@ class LoRAConfig(MethodConfig):
 
 
 class FedAlignConfig(ClassTextConfig, LoRAConfig):
+    left_open = (
+        OPTIMISER_STATE,
+        LeftOpen(
+            "temperature",
+            "the paper prints tau = 2.66, which is CLIP's initial logarithm of the scale, ln(1/0.07)",
+            "cosines times exp(2.66) = 14.3",
+            {"cosines over 2.66": {"scale": 0.376}, "CLIP's own scale": {"scale": "clip"}},
+        ),
+        LeftOpen(
+            "trained parts",
+            "the text says that attention alone is trained, Table 4 and Appendix C.1 count more",
+            "attention alone",
+            {"all that Table 4 counts": {"trainable": "table4"}},
+        ),
+        LeftOpen(
+            "norm of the orthogonality loss",
+            "the paper writes a 2-norm, the code that it cites takes the mean of squares",
+            "Frobenius",
+            {
+                "mean of squares": {"orthogonality_norm": "mean_squares"},
+                "spectral": {"orthogonality_norm": "spectral"},
+            },
+            unless={"orthogonality": (0.0,)},
+        ),
+        LeftOpen(
+            "means in the orthogonality loss",
+            "the paper does not normalise them, and then the diagonal cannot be 1",
+            "normalised again",
+            {"as they are": {"renormalise": False}},
+            unless={"orthogonality": (0.0,)},
+        ),
+        LeftOpen(
+            "averaging",
+            "Equations 13 and 14 average products B A, whose rank grows with the clients",
+            "exact; cut where the next round starts",
+            {"cut for prediction too": {"average": "product"}, "B and A apart": {"average": "factors"}},
+        ),
+        LeftOpen(
+            "sum over the other's classes",
+            "as printed it drives attention to one neighbour when classes are many",
+            "as printed",
+            {"mean": {"reduce": "mean"}},
+        ),
+        LeftOpen(
+            "sign of the Euclidean distance",
+            "as printed, clients learn from those that differ most",
+            "as printed",
+            {"negated": {"euclidean": "negated"}},
+            unless={"similarity": ("cosine", "dot")},
+        ),
+        LeftOpen(
+            "server's training",
+            "the paper does not say how often the server passes over the uploaded features",
+            "one epoch",
+            {"five epochs": {"server_epochs": 5}},
+        ),
+    )
+
     trainable: Literal["attention", "table4"] = hyper(
         "attention",
         "Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "

@@ -26,8 +26,10 @@ from fedcore.clip.prompts import encode_context
 from fedcore.methods.base import Batch, Params, State, Step, Uploads
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
+    OPTIMISER_STATE,
     BatchSize,
     LearningRate,
+    LeftOpen,
     PromptLength,
     SearchRange,
     Weighting,
@@ -46,8 +48,61 @@ from fedcore.methods.sdfed.two_prompts import (
 )
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 
+UNREFINED = {"components": ("none", "pfhf", "pfhf+irdc")}
+
 
 class SDFedConfig(TwoPromptsConfig):
+    left_open = (
+        OPTIMISER_STATE,
+        LeftOpen(
+            "momentum",
+            "the paper names SGD and its learning rate only",
+            "0.9, as in CoOp's code",
+            {"none": {"momentum": 0.0}},
+        ),
+        LeftOpen(
+            "weight decay",
+            "the paper names SGD and its learning rate only",
+            "5e-4, as in CoOp's code",
+            {"none": {"weight_decay": 0.0}},
+        ),
+        LeftOpen(
+            "refinement",
+            "Algorithm 1 refines in every step, Section 4.2.5 once per round",
+            "once per round",
+            {"in every step": {"refine_every": "step"}},
+            unless=UNREFINED,
+        ),
+        LeftOpen(
+            "refined prompt in the stretch loss",
+            "Appendix C.3 differentiates the stretch loss through it, C.4 does not",
+            "fixed (C.4)",
+            {"trained (C.3)": {"refined_gradient": True}},
+            unless={"components": ("pfhf+srlp", *UNREFINED["components"])},
+        ),
+        LeftOpen(
+            "directions beyond the prompt's rank",
+            "the prompt has fewer tokens than directions are removed, and the paper does not say how the "
+            "others are chosen",
+            "by the SVD",
+            {"at random": {"null_basis": "seeded"}},
+            unless=UNREFINED,
+        ),
+        LeftOpen(
+            "scored classes",
+            "the paper does not say whether a client that holds some of the classes scores all of them",
+            "all",
+            {"the client's own": {"label_space": "client"}},
+        ),
+        LeftOpen(
+            "clients that never train",
+            "the paper does not say with which prompt they are tested",
+            "the shared one",
+            {"their own, as drawn": {"untrained": "local"}},
+            unless={"participation": (1.0,)},
+        ),
+    )
+
     lr: LearningRate = hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
     batch_size: BatchSize = hyper(16, "Samples in a local batch (paper: 16)")
     weighting: Weighting = hyper(

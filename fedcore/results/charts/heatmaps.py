@@ -43,13 +43,16 @@ LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name;
 TITLE, NAME_LETTER = 24, 5  # pixels: the title of a vertical axis; a letter of a name beside it
 COLOUR_BAR, COLOUR_BAR_GAP = 99, 0.03  # pixels; share of the panels' width, for windows wider than expected
 OVERHANG = 80  # pixels by which the title of a single panel may exceed its width
-CELL = 30  # pixels, height of a row
+CELL, PAPER_CELL = 30, 18  # pixels, height of a row
+PAPER = 500, 700  # pixels: wider than a telephone, and up to a page of paper, which has rows of PAPER_CELL
 FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smallest cell that has one
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
 BAR, NOTE_HEIGHT = 4, 26  # pixels: the bar of a panel's progress; it and its text
 PanelKind = Literal["accuracy", "difference", "recorded"]
+Place = tuple[int, int, int]
+"""A cell: the positions of its panel in the chart, and of its row and column there."""
 Extent = tuple[tuple[float, float], tuple[float, float]]
 """Left and right, bottom and top of a panel, as shares of the chart."""
 
@@ -116,8 +119,9 @@ def difference_grid(
     columns: int = 3,
     width: int = WIDE_PIXELS,
     what: str = "Difference from the baseline",
+    marked: Place | None = None,
 ) -> Chart:
-    """Draw differences in points, in colours that diverge around 0.
+    """Draw differences in points, in colours that diverge around 0, and a frame around a marked cell.
 
     The text alternative calls them ``what``.
     """
@@ -127,6 +131,11 @@ def difference_grid(
     means = [(p.title, np.nanmean(p.values)) for p in panels if not np.isnan(p.values).all()]
     parts = [f"{title}: {mean:+.1f} points on average" for title, mean in means]
     figure = _grid(panels, theme, columns, axis, "difference", width)
+    if marked is not None:
+        panel, row, column = marked
+        nth = str(panel + 1) if panel else ""
+        corners = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
+        figure.add_shape(xref=f"x{nth}", yref=f"y{nth}", **corners, line={"color": theme.ink, "width": 4})
     return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
 
 
@@ -139,7 +148,7 @@ class _Places:
 
     Attributes:
         columns: panels beside each other, as many as there are at most.
-        height: of the chart in pixels.
+        height: of the chart in pixels; first_row: of its upper panels, beside which the colour bar is.
         margin: around the panels, in pixels.
         title_letters: letters of a title for which there is room.
     """
@@ -148,15 +157,17 @@ class _Places:
         self.columns = max(1, min(columns, len(panels)))
         rows = max(1, ceil(len(panels) / self.columns))
         tallest = max((len(p.rows) for p in panels), default=1)
-        self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
-        full = max(7 * CELL, tallest * self._row)
+        row = PAPER_CELL if PAPER[0] < pixels <= PAPER[1] else CELL
+        self._row = row if tallest <= MANY_ROWS else max(4, 1200 // tallest)
+        full = max(7 * row, tallest * self._row)
         of_row = [panels[i * self.columns : (i + 1) * self.columns] for i in range(rows)]
         # the name of a shared row has two lines; a row of panels is as tall as its tallest one
         self._full, self._shared = full, 2 * self._row
         bodies = [self._shared if some and all(p.shared for p in some) else full for some in of_row]
         below = _longest(n for p in panels for n in p.columns)  # they are slanted
         above = NOTE_HEIGHT if notes else 0
-        self._gap = (max(92, 52 + 4 * below) if below else 60) + above
+        self._gap = (max(74, 34 + 4 * below) if below else 60) + above
+        self.first_row = bodies[0] if bodies else full
         self._inner = sum(bodies) + (rows - 1) * self._gap
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         name = _longest(n for p in panels for n in p.rows)
@@ -169,7 +180,9 @@ class _Places:
             right = ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)
         self.margin = {"l": left, "r": right, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
-        usual = min(0.12, 0.34 / self.columns, 0.03 + name * 0.0065)  # between two panels
+        usual = min(
+            0.12, (0.34 if self.columns < 5 else 0.22) / self.columns, 0.03 + name * 0.0065
+        )  # between two panels
         self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
         self._width = (1 - self._aside * (self.columns - 1)) / self.columns
         self._pixels = self._width * inside  # of a panel
@@ -217,7 +230,8 @@ def _grid(
     framed = False
     for i, panel in enumerate(panels):
         ends, nth, note = places.ends(i, panel), str(i + 1) if i else "", notes[i] if notes else None
-        axes |= _panel_axes(panel, theme, nth, ends, i % places.columns == 0)
+        outer = i % places.columns == 0, i + places.columns >= len(panels)
+        axes |= _panel_axes(panel, theme, nth, ends, *outer)
         annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
@@ -228,10 +242,12 @@ def _grid(
             y, x = np.nonzero(~np.isnan(panel.values))
             form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
             texts = [cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])]
-        frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
+        # one model of all clients has no other cells than those
+        frames = [] if panel.shared or min(size) < FRAMED_FROM else _frames(panel, inks, size)
         framed = framed or bool(frames)
         of_panel = {"xaxis": f"x{nth}", "yaxis": f"y{nth}"}
         data += [trace | of_panel for trace in (_heatmap(panel, kind), *texts, *frames)]
+    bar = coloraxis["colorbar"] | {"lenmode": "pixels", "len": places.first_row, "y": 1, "yanchor": "top"}
     if framed:
         frame = {"symbol": "square-open", "size": 13, "color": theme.ink, "line": {"width": FRAME}}
         meaning = "global model (G)" if panels[0].row_title == HELD_OUT else "own test images"
@@ -244,7 +260,7 @@ def _grid(
         **axes,
         "annotations": annotations,
         "shapes": shapes,
-        "coloraxis": coloraxis,
+        "coloraxis": coloraxis | {"colorbar": bar},
         "height": places.height,
         "legend": {**LEGEND_BELOW, "x": 0},
         "margin": places.margin,
@@ -321,8 +337,10 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
     ]
 
 
-def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
-    """Return the two axes of a panel; only the first panel of a row has a title on its vertical axis."""
+def _panel_axes(
+    panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool, last: bool
+) -> dict[str, Any]:
+    """Return the axes of a panel; the first one of a row and the last one of a column have titles."""
     names_x, names_y = _axis_names(panel.columns, 14), _axis_names(panel.rows, MANY_ROWS)
     if panel.shared:
         names_y["ticktext"] = ["all clients<br>share it"]
@@ -335,7 +353,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
         "anchor": f"y{nth}",
         "domain": ends[0],
         **names_x,
-        "title": {"text": panel.column_title, **small},
+        "title": {"text": panel.column_title if last else "", **small},
         "range": [-0.5, max(0.5, len(panel.columns) - 0.5)],
         "tickangle": 0 if longest <= 4 else -35,
     }

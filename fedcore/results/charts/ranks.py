@@ -18,10 +18,10 @@ from fedcore.results.charts.theme import (
     short_name,
 )
 from fedcore.results.leaderboard import Board
-from fedcore.results.metrics import METRICS
+from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.specification import Specification
-from fedcore.results.statistics import mean_interval, signed
+from fedcore.results.statistics import MIN_PAIRS, mean_interval, signed
 
 ROW_PIXELS, MARGIN_PIXELS, RANK_PIXELS = 40, 70, 100
 NAME_LETTERS = 30
@@ -77,20 +77,11 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
                 "font": {"color": theme.ink if ranked else theme.faint},
             }
         )
-    layout = {
-        **theme.layout,
+    title = f"{quantity}, {unit}: mean and 95 % interval over seeds"
+    layout = _rows_layout(theme, [row.label for row in rows], title) | {
         "annotations": ranks,
         "height": TOOLBAR + MARGIN_PIXELS + ROW_PIXELS * len(rows),
         "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": TOOLBAR + 8, "b": 8},
-        "showlegend": False,
-        "xaxis": {**theme.axis, "title": {"text": f"{quantity}, {unit}: mean and 95 % interval over seeds"}},
-        "yaxis": {
-            **theme.axis,
-            "range": [len(rows) - 0.5, -0.7],
-            "tickmode": "array",
-            "tickvals": list(range(len(rows))),
-            "ticktext": [f"{short_name(row.label, NAME_LETTERS)} " for row in rows],
-        },
     }
     return Chart(go.Figure({"data": data, "layout": layout}), board.finding)
 
@@ -109,6 +100,57 @@ def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
 def _half_width(board: Board, row: ComparisonRow) -> float | None:
     """Return half of a ranked row's interval; with fewer seeds it would be too wide to say anything."""
     return mean_interval(row.stats[board.metric]) if row.key in board.ranks else None
+
+
+BAR_PIXELS = 26
+
+
+def bar_chart(rows: Sequence[ComparisonRow], metric: Metric, theme: Theme) -> Chart:
+    """Draw the mean of each row that has a metric as a bar, with its 95 % interval over seeds."""
+    rows = [row for row in rows if metric in row.stats]
+    facts, stats = METRICS[metric], [row.stats[metric] for row in rows]
+    half = [mean_interval(stat) if stat.n >= MIN_PAIRS else None for stat in stats]
+    names = [row.drawn_label for row in rows]
+    intervals = ", with 95 % interval" if any(half) else ""
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": [stat.mean for stat in stats],
+        "y": list(range(len(rows))),
+        "marker": {"color": [theme.colour(row.method) for row in rows]},
+        "error_x": {
+            "array": [width or 0.0 for width in half],
+            "visible": any(half),
+            "color": theme.ink,
+            "thickness": 1.5,
+        },
+        "customdata": [
+            f"{short_name(name, 60)}: {stat.text(2)} {facts.unit}, n = {stat.n}"
+            for name, stat in zip(names, stats, strict=True)
+        ],
+        "hovertemplate": hover("%{customdata}"),
+    }
+    means = [f"{stat.mean:.1f}" for stat in stats]
+    layout = _rows_layout(theme, names, f"{facts.title}, {facts.unit}{intervals}", means) | {
+        "height": TOOLBAR + MARGIN_PIXELS + BAR_PIXELS * len(rows),
+        "margin": {"l": 8, "r": 16, "t": TOOLBAR, "b": 8},
+    }
+    said = ", ".join(f"{name} {mean}" for name, mean in zip(names, means, strict=True))
+    return Chart(go.Figure({"data": [trace], "layout": layout}), f"{facts.title}: {said}.")
+
+
+def _rows_layout(theme: Theme, names: Sequence[str], title: str, means: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the layout of a chart with a row for each name, and its mean behind it if given."""
+    texts = [f"{short_name(name, NAME_LETTERS)} " for name in names]
+    if means:
+        texts = [f"{text}<b>{mean}</b> " for text, mean in zip(texts, means, strict=True)]
+    rows = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": texts}
+    return {
+        **theme.layout,
+        "showlegend": False,
+        "xaxis": {**theme.axis, "title": {"text": title}},
+        "yaxis": {**theme.axis, "range": [len(names) - 0.5, -0.7], **rows},
+    }
 
 
 ROW_HEIGHT, OTHER_HEIGHT, SOURCE_LETTERS = 26, 130, 24

@@ -43,8 +43,19 @@ MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only ever
 PLOTLY: dict[str, Any] = {"height": 450, "margin": {}}  # what plotly takes where a layout is silent
 
 
-def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str = "a figure") -> Picture:
-    """Lay out a figure for a width in pixels; ``name`` is the figure's, for the error."""
+def still(
+    figure: go.Figure,
+    width: float,
+    theme: Theme | None = None,
+    name: str = "a figure",
+    aspect: float = MAX_ASPECT,
+) -> Picture:
+    """Lay out a figure for a width in pixels.
+
+    Args:
+        name: of the figure, for the error.
+        aspect: maximum height of a line chart in units of its width.
+    """
     theme = theme or Theme()
     layout = PLOTLY | figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
@@ -63,7 +74,7 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
     legend = _legend_rows(traces, layout, width)
-    (left, right), (bottom, top), below = _place_axes(axes, layout, width, bar, len(legend))
+    (left, right), (bottom, top), below = _place_axes(axes, layout, width, bar, len(legend), aspect)
     shapes: list[Shape] = []
     for place, axis in axes.items():
         if place.startswith("x"):
@@ -93,6 +104,7 @@ def _place_axes(
     width: float,
     bar: Mapping[str, Any] | None,
     rows: int,
+    aspect: float,
 ) -> tuple[Point, Point, float]:
     """Give all axes their pixels; ``rows`` are those of the legend.
 
@@ -114,7 +126,7 @@ def _place_axes(
     under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * rows)
     height = layout["height"] - TOOLBAR - top - under
     if bar is None:
-        height = min(max(160.0, height), MAX_ASPECT * width)
+        height = min(max(160.0, height), aspect * width)
     elif len({a.domain for a in down}) == 1:
         height = min(height, MAX_HEIGHT - top - below - LEGEND_ROW * rows)
     for axis in down:

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcore.results.charts import heatmaps
-from fedcore.results.charts.heatmaps import PanelKind
+from fedcore.results.charts.heatmaps import PanelKind, Place
 from fedcore.results.charts.theme import Chart, Theme
 from fedcore.results.matrices import (
+    Panels,
     difference_panel,
     matrix_views,
     over_common_seeds,
@@ -16,8 +19,8 @@ from fedcore.results.matrices import (
 from fedcore.results.panels import Panel
 from fedcore.share.views import Figure, NumberColumns, View, ViewSource
 
-SIDE_BY_SIDE, PAPER = 3, 700
-"""Panels beside each other, and the width in pixels of a page of paper."""
+SIDE_BY_SIDE = 3
+"""Panels beside each other."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Heatmaps:
     Attributes:
         fitted: whether the colours of accuracies span the values instead of 0 to 100 %.
         columns: panels beside each other; 0: as many as are usual.
+        marked: a cell of the differences that has a frame.
     """
 
     name: str
@@ -35,12 +39,13 @@ class Heatmaps:
     kind: PanelKind = "accuracy"
     fitted: bool = False
     columns: int = 0
+    marked: Place | None = None
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        square = len(self.panels) == 4 and width <= PAPER  # two by two instead of three and one
+        square = len(self.panels) == 4 and width <= heatmaps.PAPER[1]  # two by two instead of three and one
         columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else SIDE_BY_SIDE)
         if self.kind == "difference":
-            return heatmaps.difference_grid(self.panels, theme, columns, width)
+            return heatmaps.difference_grid(self.panels, theme, columns, width, marked=self.marked)
         return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
@@ -51,9 +56,12 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     """Return every matrix that the setting has, each followed by its differences from the baseline."""
     rows, baseline = source.comparison.rows_in(setting), source.baseline_in(setting)
     found: list[Figure] = []
+    models: Panels = {}
     for name, matrix in matrix_views(result.run for row in rows for result in row.runs).items():
         panels = shown_panels(matrix, source.store, source.comparison, setting)
-        if not panels:
+        if name == "models":
+            models = panels
+        if not panels or (name == "domains" and _repeats(panels, models)):
             continue
         kind: PanelKind = "recorded" if matrix.recorded else "accuracy"
         found.append(Heatmaps(name, matrix.title, tuple(panels.values()), kind))
@@ -65,6 +73,14 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
             title = f"{matrix.title}, difference from {baseline.label}{seeds}"
             found.append(Heatmaps(f"{name}-difference", title, gaps, "difference"))
     return found
+
+
+def _repeats(domains: Panels, models: Panels) -> bool:
+    """Return whether matrices of domains have the cells of those of models, as each domain is one client."""
+    return all(
+        key in models and not np.nan_to_num(difference_panel(models[key], panel, panel).values, nan=1.0).any()
+        for key, panel in domains.items()
+    )
 
 
 VIEW = View("Heatmaps", figures, "None of these runs has recorded a matrix.")

@@ -12,7 +12,7 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress
 from fedcore.data import catalog, image_files
-from fedcore.data.check import KINDS, CheckReport, DataFinding, check_dataset
+from fedcore.data.check import KINDS, CheckReport, DataFinding, check_dataset, recognised
 from fedcore.data.readers.loaders import detect_format
 from tests.support.data.layouts import WRITE, read_folder
 from tests.support.data.spoilers import bomb, cut, write
@@ -352,3 +352,20 @@ def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pet
     ):
         list(pixels)
     assert len(catalog.load("folder", str(pets))) == 11, "the next start leaves it out"
+
+
+def test_a_folder_with_the_domains_classes_and_counts_of_a_data_set_is_recognised() -> None:
+    pacs = catalog.entry("pacs")
+    counts = tuple((pacs.counts[d] - 6, *[1] * 6) for d in reversed(pacs.domains))
+    report = CheckReport(
+        name="folder",
+        root="/x",
+        images=sum(pacs.counts.values()),
+        domains=("sketch", "Photo", "cartoon", "art painting"),
+        classes=pacs.classes,
+        counts=counts,
+    )
+    assert recognised(report) == "pacs"
+    (first, *row), *rest = counts
+    assert recognised(report.model_copy(update={"counts": ((first - 1, *row), *rest)})) is None
+    assert recognised(report.model_copy(update={"classes": (*pacs.classes[1:], "cat")})) is None

@@ -290,7 +290,7 @@ def test_the_buttons_hand_out_the_files_of_the_page(
     contents = {label: made() for label, (_, made) in handed.items()}
     assert latex == contents["LaTeX table"]
     assert contents == {
-        "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
+        "Download CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
         **{
             f"{name.capitalize()} CSV": exported(Store(seeds), [1], name, rule="mean10")
             for name in ("domains", "breakdowns", "costs", "configs")
@@ -334,7 +334,7 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
         opened.execute("UPDATE runs SET finished_at = finished_at + 1 WHERE id = 1")
     saved.clear()
     app.run()
-    assert "Summary CSV" in saved and "Save report" not in saved, "the report has numbers of before"
+    assert "Download CSV" in saved and "Save report" not in saved, "the report has numbers of before"
 
     other = show(
         open_page("compare", ids=["2"]), "Export", report_wording=app.session_state["report_wording"]

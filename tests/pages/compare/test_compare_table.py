@@ -167,7 +167,7 @@ def test_no_difference_is_taken_of_runs_that_were_evaluated_on_other_clients(
         with Recorder(tmp_path / "runs.db", method=method, seed=1, experiment=number) as run:
             run.round(2, accuracy={(c, c): (59, fill.TOTAL) for c in clients})
     for name, compared in (("all", True), ("two", False)):
-        app = open_page("compare", ids=[str(number)], tab="Two runs")
+        app = open_page("compare", ids=[str(number)], tab="Two runs", as_launched="true")
         beside = next(s for s in app.selectbox if s.label == "Beside")
         app = beside.select(next(o for o in beside.options if o.startswith(name))).run()
         values = next(t.rows for t in tables(html(app)) if t.label == "Values of both runs")
@@ -245,8 +245,6 @@ def test_images_are_compared_only_where_both_runs_read_them(
 ) -> None:
     two_runs(tmp_path / "runs.db", read)
     app = open_page("compare", ids=["1"], baseline="PromptFL", tab=tab)
-    app.session_state["pictures_compare_gap_models_0_open"] = True
-    app = app.run()
     assert not app.exception
     refused = [i.value for i in app.info if "read different images" in i.value]
     assert len(refused) == (read[0] != read[1]), [i.value for i in app.info]

@@ -13,7 +13,7 @@ from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import methods
 from tests.support import fill
-from tests.support.web.pages import Opened, button, open_form
+from tests.support.web.pages import Opened, button, html, open_form
 from tests.support.web.pictures import image_folder
 
 TEXTS = {"cat": ["a pet.", "a small tiger."]}
@@ -147,14 +147,12 @@ def test_there_is_no_editor_where_the_prompt_is_taken(open_page: Opened, tmp_pat
     assert not [f for f in app.dataframe if "text" in f.value]
 
 
-def test_a_closed_form_says_how_many_texts_it_holds(
+def test_the_row_of_a_method_says_how_many_texts_it_holds(
     open_page: Opened, tmp_path: Path, pictures: Path
 ) -> None:
     recorded(tmp_path, pictures, {"cat": ["mine."]})
-    said = [
-        c.value for c in open_page("new", clone="1").caption if c.value.startswith("Changed from the paper")
-    ]
-    assert "1 text for 1 of 1 classes" in said[0].replace("\\", "") and "mine" not in said[0]
+    row = next(text for text in html(open_page("new", clone="1")).splitlines() if "1 text for 1" in text)
+    assert "1 text for 1 of 1 classes (checksum" in row and "mine" not in row
 
 
 def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:

@@ -71,7 +71,7 @@ def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, db: P
 def test_the_protocol_of_new_classes_is_chosen_by_name_for_a_folder_of_ones_own(
     open_page: Opened, tmp_path: Path, folder: Path
 ) -> None:
-    app = own_folder(open_page("new", preset="demo"), folder)
+    app = more_of_the_data(own_folder(open_page("new", preset="demo"), folder))
     protocol = widget(app, "Protocol", "selectbox")
     assert protocol.options == ["all classes", "base-to-new classes", "cross-class"]
     app = protocol.select("base-to-new classes").run()
@@ -199,7 +199,7 @@ def test_the_preset_fills_the_form_and_another_protocol_hides_its_fields(open_pa
     for part in ("data", "further_data", "partition", "methods"):
         assert getattr(experiment.config, part) == getattr(wanted, part), part
 
-    app = open_page("new", preset="cross-class")
+    app = more_of_the_data(open_page("new", preset="cross-class"))
     (protocol,) = (s for s in app.selectbox if s.label == "Protocol")
     app = protocol.set_value("base").run()
     assert not any(m.label == "Further data sets" for m in app.multiselect)

@@ -47,7 +47,7 @@ def test_only_starts_of_a_classifier_that_can_run_are_offered(open_page: Opened,
     app = start.select("class_means").run()
     assert not app.error and "1 method" in plan_line(app)
     embedding_file(tmp_path)
-    app = open_form(app.run(), "FedOT")
+    app.run()
     assert "class prompts" in widget(app, "Initial classifier", "selectbox").options
 
 

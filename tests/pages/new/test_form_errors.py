@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.base.errors import FedLensError
 from pages.forms.fields import MAX_SEEDS, seeds_of
-from tests.support.web.pages import Opened, button, more_of_the_data, open_form, widget
+from tests.support.web.pages import SWEEP, Opened, button, more_of_the_data, open_form, open_sweep, widget
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,8 @@ def test_what_is_typed_and_wrong_is_named_beside_launch(open_page: Opened, numbe
 
 
 def test_a_swept_value_that_is_wrong_is_named(open_page: Opened) -> None:
-    app = open_page("new", preset="demo")
-    app.session_state[next(e for e in app.expander if e.label.startswith("Sweep")).key] = True
-    app = widget(app.run(), "Fields").set_value(["rounds"]).run()
+    app = open_sweep(open_page("new", preset="demo"))
+    app = widget(app, SWEEP).set_value(["rounds"]).run()
     for value in ("-1, 1", "few", "1, 1", ""):
         app = next(w for w in app.text_input if w.label == "Rounds: values").set_value(value).run()
         assert not_ready(app), value

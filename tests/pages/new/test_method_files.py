@@ -11,7 +11,7 @@ from fedcore.config import dumps, parse
 from fedcore.methods import registry
 from fedcore.store import Store
 from pages.forms.methods import guide
-from tests.support.web.pages import Opened, button
+from tests.support.web.pages import Opened, button, widget
 
 SOURCE = """
 from pathlib import Path
@@ -59,6 +59,22 @@ def test_the_page_asks_before_it_runs_a_file(open_page: Opened, file: Path, tmp_
     assert (tmp_path / "has run").exists()
     assert not button(app, "Launch").disabled
     assert not any("**Run elsewhere" in element.value for element in app.markdown)
+
+
+def test_a_method_file_is_added_once_the_user_has_agreed_to_run_it(
+    open_page: Opened, file: Path, tmp_path: Path
+) -> None:
+    registry._METHODS.pop("from-elsewhere")
+    app = open_page("new", preset="demo")
+    app = widget(app, "Python file on this machine", "text_input").set_value(str(file)).run()
+    assert not (tmp_path / "has run").exists()
+    app = button(app, "I have read it: run it").click().run()
+    assert (tmp_path / "has run").exists()
+    app = next(b for b in app.button if b.label.startswith("Add Zero")).click().run()
+    assert not app.exception and "from-elsewhere" in widget(app, "Methods").value
+    button(app, "Launch").click().run()
+    added = Store(tmp_path / "runs.db").experiments.get(2).config.methods[-1]
+    assert (added.name, added.file) == ("from-elsewhere", str(file))
 
 
 def test_the_command_line_asks_only_a_person(

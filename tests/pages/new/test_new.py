@@ -15,19 +15,23 @@ from pages.forms.methods import guide
 from tests.support import fill
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
-from tests.support.web.pages import NASTY, Opened, button, more_of_the_data, open_form, plan_line, widget
-
-
-def open_sweep(app: AppTest) -> AppTest:
-    box = next(e for e in app.expander if e.label.startswith("Sweep"))
-    app.session_state[box.key] = True
-    return app.run()
+from tests.support.web.pages import (
+    NASTY,
+    SWEEP,
+    Opened,
+    button,
+    more_of_the_data,
+    open_form,
+    open_sweep,
+    plan_line,
+    widget,
+)
 
 
 def sweep_over(app: AppTest, values: dict[str, str]) -> AppTest:
     """Open the sweep and type values for fields, by the fields' titles."""
     app = open_sweep(app)
-    fields = next(m for m in app.multiselect if m.label == "Fields")
+    fields = widget(app, SWEEP)
     app = fields.set_value(list(values)).run()
     for title, text in zip(
         [w for w in app.text_input if w.label.endswith(": values")], values.values(), strict=True
@@ -62,9 +66,7 @@ def test_what_is_wrong_with_a_sweep_stands_beside_its_field(open_page: Opened) -
 
 def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> None:
     app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 2"})
-    box = next(e for e in app.expander if e.label.startswith("Sweep"))
-    app.session_state[box.key] = False
-    app.run()
+    app = open_sweep(app, False)
     assert any(c.value == r"Swept: FedOT\: blocks 1, 2" for c in app.caption)
     assert ", 2 values of" in plan_line(app) and "7 runs" in plan_line(app)
     assert [w.value for w in open_sweep(app).text_input if w.label.endswith(": values")] == ["1, 2"]
@@ -217,7 +219,7 @@ def test_fields_on_offer_are_those_of_the_form_and_options_are_swept_by_choosing
     app = open_page("new", preset="demo")
     assert "at least 36 MB on disk" in plan_line(app)
     app = open_sweep(app)
-    fields = next(m for m in app.multiselect if m.label == "Fields")
+    fields = widget(app, SWEEP)
     offered = {"Rounds", "CLIP backbone", "Clients per domain", "FedOT: blocks", "All methods: learning rate"}
     assert offered <= set(fields.options)
     assert not {"Classes per client", "PromptFL: blocks"} & set(fields.options)
@@ -268,8 +270,8 @@ def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differ
     changed = fill.an_experiment().model_copy(update={"methods": entries})
     number = Store(filled).experiments.create(changed).experiment_id
     app = open_page("new", clone=str(number))
-    (drawn,) = [e.proto.body for e in app.get("html") if "Hyper-parameters of the methods" in e.proto.body]
-    assert drawn.count("<tr>") == 3
+    drawn = "".join(e.proto.body for e in app.get("html") if "fl-hyper" in e.proto.body)
+    assert drawn.count("<div") == 3
     paper = default_of(FedOTConfig.model_fields["lr"])
     assert f'title="paper: {paper}">0.25 *</b>' in drawn
     assert drawn.count(" *</b>") == 1, "nothing else was changed"

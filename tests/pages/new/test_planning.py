@@ -11,9 +11,13 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import DataConfig
 from fedcore.data.images import ImageSet
+from fedcore.engine import environment
 from fedcore.engine import plan as planner
 from fedcore.engine.prepare import read_images
+from fedcore.papers.experiments import preset
+from fedcore.store import Store
 from pages.forms import plan
+from tests.support import fill
 from tests.support.web.pages import Opened, button, own_folder, plan_line, widget
 
 
@@ -130,3 +134,21 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
     assert app.run().error, "not looked at again at once"
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
     assert not app.run().error
+
+
+def test_runs_that_exist_are_taken_over_and_not_trained_again(open_page: Opened, db: Path) -> None:
+    demo = preset("demo")
+    _, writers = fill.start(db, demo)
+    for writer in writers[:4]:
+        fill.train(writer, environment={"code": environment.code()})
+    writers[4].claim.finish("failed", "no reason")
+    app = open_page("new", clone="1")
+    box = next(c for c in app.checkbox if c.label.startswith("Take over"))
+    assert (box.label, box.value) == ("Take over 4 runs that exist already", True)
+    button(app, "Launch").click().run()
+    states = [r.state for r in Store(db).experiments.get(2).runs]
+    assert states == ["done"] * 4 + ["queued"] * 2
+    app = open_page("new", clone="1")
+    app = next(c for c in app.checkbox if c.label.startswith("Take over")).uncheck().run()
+    button(app, "Launch").click().run()
+    assert {r.state for r in Store(db).experiments.get(3).runs} == {"queued"}

@@ -36,15 +36,25 @@ def button(app: AppTest, label: str) -> object:
 
 
 def open_form(app: AppTest, method: str) -> AppTest:
-    """Open the expander with a method's hyper-parameters."""
-    box = next(e for e in app.expander if e.label.startswith(method))
-    app.session_state[box.key] = True
-    return app.run()
+    """Open the hyper-parameters of a method, by the beginning of its name in the table."""
+    return next(b for b in app.button if b.key.endswith(".open") and b.label.startswith(method)).click().run()
+
+
+SWEEP = "Sweep: several values of one or more fields"
 
 
 def more_of_the_data(app: AppTest, is_open: bool = True) -> AppTest:
-    """Open or close the form of what is seldom set."""
-    box = next(e for e in app.expander if e.label.startswith("More data settings"))
+    """Open or close what is seldom set of the data."""
+    return _more(app, "domains", is_open)
+
+
+def open_sweep(app: AppTest, is_open: bool = True) -> AppTest:
+    """Open or close what is seldom set of the schedule, a sweep among it."""
+    return _more(app, "held-out", is_open)
+
+
+def _more(app: AppTest, what: str, is_open: bool) -> AppTest:
+    box = next(e for e in app.expander if e.label.startswith(f"More: {what}"))
     app.session_state[box.key] = is_open
     return app.run()
 
