@@ -9,6 +9,7 @@ import pytest
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.papers.experiments import DEMO_TIME
+from tools.docs import cli as cli_doc
 from tools.docs import experiment as experiment_doc
 from tools.docs import methods as methods_doc
 from tools.docs import rooms
@@ -65,6 +66,14 @@ def test_the_page_of_experiment_files_says_what_the_models_say():
     for name, model in experiment_doc.TABLES.items():
         missing = [f for f in model.model_fields if f"`{f}`" not in page and f"[{f}]" not in page]
         assert missing == [], f"{name}: {missing}"
+
+
+def test_the_page_of_the_command_line_says_what_the_help_says():
+    page = cli_doc.PAGE.read_text(encoding="utf-8")
+    assert cli_doc.render(page) == page, "out of date; run python -m tools.docs"
+    assert [
+        name for name in cli_doc.commands() if f"<!-- command: {name.replace(' ', '-')} -->" not in page
+    ] == []
 
 
 def test_every_test_that_the_page_names_is_there():

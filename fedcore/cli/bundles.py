@@ -10,7 +10,6 @@ from typer import Argument, Option
 from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
 from fedcore.cli.progress import track
-from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.share.recipe import RunRecipe
@@ -24,7 +23,7 @@ BundleFile = Annotated[Path, Argument(metavar="BUNDLE", help="File of `fedlens b
 
 @common.command("bundle")
 def bundle(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     output: Annotated[str, Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
     baseline: common.Baseline = None,
     test: common.TestOption = None,
@@ -32,18 +31,20 @@ def bundle(
     where: common.RunFilter = "",
     title: common.Title = "",
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write the evidence of a comparison, for others to check.
 
     A ZIP file of a database of the runs, splits by content, predictions of the reported rounds, and numbers.
     """
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
     from fedcore.share.make import make
 
     target = common.file_output(output, "name a file, such as results.zip")
     common.check_baseline(baseline, test)
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
-    with checked_comparison(Store(db), ids, choice) as checked:
+    with common.compared(db, experiments, choice, methods) as checked:
         made = track(make(checked, title))
     common.write_file(target, made.content)
     for line in made.without_predictions:
@@ -88,7 +89,9 @@ def rerun(
 ) -> int:
     """Train the runs of a bundle again and compare the bits.
 
-    A report's page serves as well. The new runs are recorded in the database. What differs is named.
+    A report's page serves as well. The new runs are recorded in the database, and what differs is named.
+    Method files of the bundle run after one question; without a terminal they are written into methods/
+    beside the database, and --methods names those that you have read.
     """
     from fedcore.share import rerun as again
 

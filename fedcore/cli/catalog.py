@@ -56,7 +56,11 @@ def presets(
         str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
 ) -> None:
-    """List the experiments that come with FedLens, or write them."""
+    """List the experiments that come with FedLens, or write them.
+
+    They are the demo, the ablations of methods, and the papers' experiments, one for tables that share their
+    runs. Where a paper does not state a setting, the notes of its preset say what was chosen.
+    """
     from fedcore.papers import experiments
 
     wanted = names or experiments.names()
@@ -91,7 +95,12 @@ def published(
     ] = False,
     db: common.Database = None,
 ) -> None:
-    """Show the values that a paper prints, with ours beside them."""
+    """Show the values that a paper prints, with ours beside them.
+
+    Ours is the mean over seeds of finished runs that have the experiment's data, partition, CLIP, rounds and
+    hyper-parameters, at the round that the paper reports. Lines below the table explain † (with a caveat)
+    and ‡ (not comparable, so no difference is given).
+    """
     from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
 
@@ -131,7 +140,7 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> 
     absent = sorted(data_sets() - {*catalog.names()})
     return "\n".join(
         [
-            _columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
+            common.columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
             "",
             "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
             *(f"{column}: {meaning}" for column, meaning in COVERAGE_COLUMNS.items()),
@@ -148,7 +157,7 @@ def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
             (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
             for v in values
         ]
-        blocks.append(f"{reason.place}: {reason.text}\n{_columns(lines, left=7)}")
+        blocks.append(f"{reason.place}: {reason.text}\n{common.columns(lines, left=7)}")
     count = len({value for values in supported.values() for value in values})
     return "\n\n".join([*blocks, f"{count} comparable values"])
 
@@ -174,15 +183,6 @@ def reproductions_text(cells: Sequence[TableCell]) -> str:
     ]
     counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
     notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(cells)]
-    return "\n".join([_columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"])
-
-
-def _columns(lines: Iterable[Iterable[object]], left: int) -> str:
-    """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
-    cells = [[str(cell) for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = (
-        (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in cells
+    return "\n".join(
+        [common.columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"]
     )
-    return "\n".join("  ".join(line).rstrip() for line in aligned)

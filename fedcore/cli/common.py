@@ -8,10 +8,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
 from typer import Argument, Option
@@ -22,6 +22,9 @@ from fedcore.base.errors import FedLensError, ReadOnlyDatabase, explain, first_l
 from fedcore.base.files import user_path, write_whole
 from fedcore.methods import registry
 from fedcore.store import Store
+
+if TYPE_CHECKING:
+    from fedcore.share.checked import CheckedComparison, ComparisonChoices
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
@@ -50,11 +53,20 @@ MethodFiles = Annotated[
         "--methods", metavar="FILE", help="Python file with a method or encoder of yours; may be repeated"
     ),
 ]
-RunIds = Annotated[list[int], Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")]
+RunIds = Annotated[list[str], Argument(metavar="ID", help="Ids of runs (with --experiment: experiments)")]
 OfExperiments = Annotated[
-    bool, Option("--experiment", help="The ids are those of experiments; take all of their runs")
+    bool,
+    Option("--experiment", help="All runs of experiments, given by id, by name, or as @last, the newest"),
 ]
-ExperimentIds = Annotated[list[int], Argument(metavar="ID", help="Ids of experiments")]
+ExperimentNames = Annotated[
+    list[str], Argument(metavar="EXPERIMENT", help="Experiments by id, by name, or as @last, the newest")
+]
+ListedExperiments = Annotated[
+    list[str] | None,
+    Argument(metavar="EXPERIMENT", help="Experiments by id, by name, or as @last (default: all)"),
+]
+MethodNames = Mapping[Path, Sequence[str]]
+"""The files of ``--methods``, and the methods that each defines."""
 ExperimentFile = Annotated[Path | None, Argument(metavar="FILE.toml", help="Experiment file")]
 PresetName = Annotated[
     str | None,
@@ -116,7 +128,8 @@ def command(
     """Return a decorator that adds a function to the command line; its docstring is the help text.
 
     The function returns its exit status if it may be another than 0. The command gets the options
-    ``--methods`` and ``--debug`` too, which the function may take, and its errors are printed in one line.
+    ``--methods`` (``MethodNames``) and ``--debug`` too, which the function may take, and its errors are
+    printed in one line.
     """
 
     def add(function: Command) -> Command:
@@ -128,16 +141,13 @@ def command(
 
 def _with_shared_options(function: Command) -> Command:
     signature = inspect.signature(function, eval_str=True)
-    takes_debug = "debug" in signature.parameters
 
     @functools.wraps(function)
     def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
-        if takes_debug:
-            options["debug"] = debug
         try:
-            for file in methods or ():
-                registry.load_file(file)
-            return function(**options) or DONE
+            shared_options = {"methods": {f: registry.load_file(f) for f in methods or ()}, "debug": debug}
+            taken = {name: value for name, value in shared_options.items() if name in signature.parameters}
+            return function(**options, **taken) or DONE
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
@@ -223,6 +233,23 @@ def check_runs(store: Store, ids: Sequence[int]) -> None:
         refuse_if(run_id not in existing, f"no run {run_id}; `fedlens list` shows them", "id")
 
 
+@contextmanager
+def compared(
+    db: Path | None, experiments: Sequence[str], choice: ComparisonChoices, methods: MethodNames
+) -> Iterator[CheckedComparison]:
+    """Check and compare the experiments that a command names; refuse method files that none of them uses."""
+    from fedcore.share.checked import checked_comparison
+
+    store = Store(db)
+    ids = list(dict.fromkeys(map(store.experiments.find, experiments)))
+    used = {entry.name for row in store.experiments.several(ids) for entry in row.config.methods}
+    for file, names in methods.items():
+        unused = f"{file} defines {', '.join(names)}, which these experiments do not have; leave it out"
+        refuse_if(bool(names) and used.isdisjoint(names), unused, "methods")
+    with checked_comparison(store, ids, choice) as checked:
+        yield checked
+
+
 def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> config.Experiment:
     """Return the experiment of a file or of a preset, also of a paper that was added to the database."""
     from fedcore.papers import adding, experiments
@@ -294,6 +321,17 @@ def printable_output() -> Iterator[None]:
     out, err = (cast("TextIO", _Printable(stream)) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
+
+
+def columns(lines: Iterable[Iterable[object]], left: int) -> str:
+    """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
+    cells = [[str(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = (
+        (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+        for line in cells
+    )
+    return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 
 def write_data(parts: Iterable[str]) -> None:

@@ -126,7 +126,7 @@ def check(
 ) -> None:
     """Decode every image of a data set and list irregularities.
 
-    The exit status is 2 if the data set cannot be used as it is.
+    The exit status is 2 if the data set cannot be used as it is. Later runs leave broken images out.
     """
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset
@@ -159,7 +159,10 @@ def encode(
     ] = "embedding",
     db: common.Database = None,
 ) -> None:
-    """Encode a data set before any run needs it."""
+    """Encode a data set before any run needs it.
+
+    An encoding depends on columns, decode, backbone and precision, so give those of the experiment.
+    """
     from fedcore.jobs.handlers import encode_data
 
     wanted = DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)

@@ -34,8 +34,9 @@ def doctor(
     """Check the database and the files beside it, or the GPU.
 
     It lists damage, leftovers, and jobs that are marked as running without a process. Recorded results are
-    never changed. With --gpu, each method is trained for two steps on the GPU and on the CPU, and rounds are
-    measured, in some minutes. The exit status is 1 while something remains to be done.
+    never changed: --mend deletes what belongs to nothing or can be made again. With --gpu, each method is
+    trained for two steps on the GPU and on the CPU, and rounds are measured, in some minutes. The exit
+    status is 1 while something remains to be done.
     """
     if gpu:
         return _examine_gpu()
@@ -96,7 +97,8 @@ def restore(
 ) -> None:
     """Replace the database by a backup.
 
-    The replaced database is kept in a file beside it.
+    The replaced database is kept in a file beside it. It needs disk space for that file and for twice the
+    backup; after an error nothing has changed. Runs that trained when it was made can be resumed.
     """
     store, live = Store(db), []
     if store.path.is_file():
@@ -141,7 +143,8 @@ def checkpoints(
 ) -> None:
     """List the checkpoints of finished runs, or delete some.
 
-    Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
+    Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay. Unfinished runs
+    keep theirs. New runs keep what keep_checkpoints of their experiment says.
     """
     from fedcore.config.field_names import size_text
     from fedcore.jobs import retention

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,7 +39,10 @@ def run(
     ] = None,
     scale: Annotated[
         Literal["full", "mini"],
-        Option(help="mini: a rehearsal, the same methods on the embedded data and model, in seconds a run"),
+        Option(
+            help="mini: a rehearsal of the same methods on embedded drawings and a miniature CLIP: eight "
+            "rounds, three seeds, prompts of at most eight tokens"
+        ),
     ] = "full",
     queue: Annotated[
         bool, Option("--queue", help="Queue the runs for the worker instead of training here")
@@ -49,7 +54,15 @@ def run(
     db: common.Database = None,
     debug: bool = False,
 ) -> int:
-    """Train an experiment here, with progress bars."""
+    """Train an experiment here, with progress bars.
+
+    The whole experiment is checked first. Ctrl-C stops between two steps: recorded rounds are kept, and
+    `fedlens resume` continues after them; a second Ctrl-C ends at once. If nothing was trained because runs
+    failed, the experiment is deleted again.
+
+    FEDLENS_THREADS sets the number of CPU threads of a run (default: one per core), and FEDLENS_MEMORY the
+    bytes that a run on a CPU counts on when it chooses how many clients it trains at once.
+    """
     from fedcore.jobs import forecast, process
     from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
@@ -107,6 +120,10 @@ def run(
         for number in {row.experiment_id for row in rows}:
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
+        return status
+    after = ["export"] if status == common.DONE else ["resume", "--experiment"]
+    given = ["--db", str(db)] if db else []
+    print(f"next: {shlex.join(['fedlens', *after, str(rows[-1].experiment_id), *given])}", file=sys.stderr)
     return status
 
 
@@ -182,7 +199,9 @@ def train_in_process(
 
 
 @common.command("list")
-def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> None:
+def list_experiments(
+    experiments: common.ListedExperiments = None, where: common.RunFilter = "", db: common.Database = None
+) -> None:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
 
@@ -190,6 +209,8 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
     rows, unreadable = store.experiments.listed()
     for damaged in unreadable:
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+    if experiments:
+        rows, unreadable = store.experiments.several([*map(store.experiments.find, experiments)]), []
     runs = {run.id: run for row in rows for run in row.runs}
     selected = set(runs)
     if where:
@@ -200,19 +221,19 @@ def list_experiments(where: common.RunFilter = "", db: common.Database = None) -
                 f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`"
             )
     for row in rows:
-        if where and not selected.intersection(run.id for run in row.runs):
+        lines = []
+        for run in (run for run in row.runs if run.id in selected):
+            accuracy = "" if run.last_test is None else f"{100 * run.last_test:.1f} %"
+            why = f"({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
+            seed = f"seed {run.seed}" + (f"  without {run.held_out}" if run.held_out else "")
+            rounds = f"{run.rounds_done}/{run.rounds_total}"
+            lines.append((f"  run {run.id}", run.label, seed, run.state, rounds, accuracy, why))
+        if where and not lines:
             continue
-        print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
-        for run in row.runs:
-            if run.id not in selected:
-                continue
-            accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
-            held_out = f"  without {run.held_out}" if run.held_out else ""
-            why = f"  ({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
-            print(
-                f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
-                f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
-            )
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_at))
+        print(f"experiment {row.id}  {row.name}  {begun}" + ("  (archived)" if row.archived else ""))
+        if lines:
+            print(common.columns(lines, left=len(lines[0])))
     common.warn_of_damage(store)
 
 
@@ -248,7 +269,9 @@ def resume(
 ) -> int:
     """Queue stopped, interrupted or failed runs again.
 
-    They continue after their last complete round.
+    They continue after their last complete round. After an error of a method's file, correct the file and
+    resume with --methods FILE: runs that have trained a round refuse another file than they began with,
+    unless --restart trains them from the beginning.
     """
     from fedcore import jobs
 
@@ -272,16 +295,14 @@ def delete(
 ) -> int:
     """Delete runs or experiments for good.
 
-    All rounds, logs and checkpoints go with them.
-
-    It cannot be undone. Running runs have to be stopped first.
+    All rounds, logs and checkpoints go with them. Running runs have to be stopped first.
     """
     store = common.writable(db)
-    ids = list(dict.fromkeys(ids))
-    runs = store.runs.get(_run_ids(ids, experiment, db))
+    runs = store.runs.get(_run_ids(list(dict.fromkeys(ids)), experiment, db))
     what = counted(len(runs), "run")
+    numbers = list(dict.fromkeys(map(store.experiments.find, ids))) if experiment else []
     if experiment:
-        what = f"{counted(len(ids), 'experiment')} with {what}"
+        what = f"{counted(len(numbers), 'experiment')} with {what}"
     for run in runs:
         is_live = run.status in ("running", "stopping")
         common.refuse_if(is_live, f"run {run.id} is running; stop it first, then delete", "id")
@@ -292,10 +313,10 @@ def delete(
         common.print_note("nothing was deleted")
         return common.NOT_DONE
     if experiment:
-        for number in ids:
+        for number in numbers:
             store.experiments.delete(number)
     else:
-        store.runs.delete(ids)
+        store.runs.delete([run.id for run in runs])
     print(f"deleted: {what}")
     return common.DONE
 
@@ -316,10 +337,15 @@ def _report(
     return common.NOT_DONE if unchanged else common.DONE
 
 
-def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
+def _run_ids(given: Sequence[str], of_experiments: bool, db: Path | None) -> list[int]:
     """Return the ids of the runs that a command was given, directly or by their experiments."""
     store = Store(db)
     if of_experiments:
-        return [run.id for i in ids for run in store.experiments.get(i).runs]
+        numbers = dict.fromkeys(map(store.experiments.find, given))
+        return [run.id for number in numbers for run in store.experiments.get(number).runs]
+    for text in given:
+        no_id = f"'{text}' is not the id of a run; add --experiment to name experiments"
+        common.refuse_if(not text.isdecimal(), no_id, "id")
+    ids = [*map(int, given)]
     common.check_runs(store, ids)
     return ids

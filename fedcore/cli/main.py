@@ -43,8 +43,21 @@ def _print_versions(wanted: bool) -> None:
         raise typer.Exit
 
 
-@application.callback()
+START = """FedLens compares federated-learning methods for CLIP. What to do next:
+
+  fedlens run --demo                    a comparison without data, weights or network, in two minutes
+  fedlens app                           the dashboard, in the browser
+  fedlens presets                       experiments of papers; fedlens run --preset NAME trains one
+  fedlens run FILE.toml                 an experiment of your own
+  fedlens list                          what is recorded
+  fedlens export @last                  the numbers of the newest experiment
+  fedlens report @last -o report.html   the same as a page with its charts
+  fedlens --help                        all commands"""
+
+
+@application.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -56,6 +69,8 @@ def _options(
     ] = False,
 ) -> None:
     """Compare federated-learning methods for CLIP from the command line."""
+    if context.invoked_subcommand is None:
+        print(START)
 
 
 def fedlens() -> NoReturn:

@@ -55,7 +55,7 @@ def add(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
     db: common.Database = None,
 ) -> None:
-    """Check a paper's folder, copy it beside the database, and audit its values."""
+    """Check a paper's folder, copy it beside the database (or into FEDLENS_PAPERS), and audit its values."""
     from fedcore.papers import adding
     from fedcore.papers.published import load
 
@@ -177,7 +177,10 @@ def readings(
     queue: Annotated[bool, Option("--queue", help="Queue the missing runs for the worker")] = False,
     db: common.Database = None,
 ) -> int:
-    """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
+    """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive.
+
+    It lists the choices, counts the missing runs, and reads those that are there.
+    """
     from fedcore import jobs
     from fedcore.papers import choices
     from fedcore.papers.cells import Availability, fillings, find_available

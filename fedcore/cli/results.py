@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     from fedcore.results.metrics import Metric
 
 HTML_SUFFIXES = (".html", ".htm")
+FORMATS: Mapping[str, Literal["csv", "latex", "json"]] = {".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
 @common.command("export")
 def export(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     table: Annotated[
         Literal[
             "summary",
@@ -41,7 +44,7 @@ def export(
             "diagnostics",
             "experiment",
         ],
-        Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
+        Option(help="Which table"),
     ] = "summary",
     format: Annotated[
         Literal["csv", "latex", "json"] | None,
@@ -66,15 +69,35 @@ def export(
     ] = None,
     where: common.RunFilter = "",
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
-    """Export the numbers of a comparison."""
-    from fedcore.results.exports import file_name
-    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
+    """Export the numbers of a comparison.
 
-    suffix = Path(output or "").suffix.lower()
-    if format is None and (table == "experiment" or suffix == ".json"):
-        format = "json"
-    format = format or ("latex" if suffix == ".tex" else "csv")
+    \b
+    - summary: a row per method and metric: mean, standard deviation over seeds, number of seeds
+    - domains: a row per method, a column per domain
+    - configs: a row per method, a column per field, such as method.config.lr
+    - breakdowns: a row per method and domain, client or held-out domain
+    - costs: rounds, MB and seconds until a seed reached 80, 90, 95 and 99 % of the best
+    - rounds: a row per run, round, model and test set, with counts
+    - clients: a row per run, round and client: loss, traffic and own accuracy
+    - diagnostics: a row per run, round, diagnostic and client or pair of clients
+    - experiment: everything that was recorded, for `fedlens import` elsewhere (JSON)
+
+    All are CSV files, the summary also LaTeX or JSON; on a terminal it is a table of its main columns,
+    unless --format is given. The first five share the column row, to join them.
+    """
+    from fedcore.results.exports import file_name, summary_rows
+    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices
+
+    path = common.text_output(output)
+    is_folder = path is not None and (path.is_dir() or str(output).endswith(("/", os.sep)))
+    suffix = "" if path is None or is_folder else path.suffix.lower()
+    endings = f"no format belongs to '{suffix}'; end the name with {', '.join(FORMATS)}, or give --format"
+    refuse_if(format is None and suffix != "" and suffix not in FORMATS, endings, "output")
+    on_screen = format is None and path is None and table == "summary" and sys.stdout.isatty()
+    format = format or FORMATS.get(suffix, "json" if table == "experiment" else "csv")
     common.check_baseline(baseline, test)
     refuse_if(
         baseline is not None and table != "summary", "only the summary compares with a baseline", "baseline"
@@ -88,20 +111,27 @@ def export(
     refuse_if((table, format) not in WRITERS, no_writer, "format")
     digits = 2 if digits is None else digits
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where, digits=digits)
-    with checked_comparison(Store(db), ids, choice) as checked:
-        written, path = WRITERS[table, format](checked), common.text_output(output)
-        if path is None:
-            common.write_data(written)
+    with common.compared(db, experiments, choice, methods) as checked:
+        if on_screen:
+            print(_table(summary_rows(checked.summary)))
             return
-        is_folder = path.is_dir() or str(output).endswith(("/", os.sep))
-        if is_folder:
+        if path is not None and is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
-        common.write_file(path, (part.encode() for part in written), make_folder=is_folder)
+        _write_or_print(path, WRITERS[table, format](checked), is_folder)
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the summary for a terminal; the CSV has further columns."""
+    names = ("data", "label", "metric", "mean", "std", "n", "difference", "p_holm", "remark")
+    used = [name for name in names if any(row[name] is not None for row in rows)]
+    values = [["" if row[name] is None else row[name] for name in used] for row in rows]
+    texts = [[f"{v:.2f}" if isinstance(v, float) else v for v in line] for line in values]
+    return common.columns([used, *texts], left=3)
 
 
 @common.command("report")
 def report(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     output: Annotated[
         str,
         Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
@@ -122,15 +152,24 @@ def report(
     ] = None,
     parts: Annotated[
         str | None,
-        Option(metavar="NAMES", help="Parts of the page, separated by commas (default: all)"),
+        Option(
+            metavar="NAMES",
+            help="Parts of the page, separated by commas (default: all): summary, matrices, curves, cost, "
+            "sweep, breakdowns, configs, environment, runs, reproduction, citation",
+        ),
     ] = None,
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write a comparison as one HTML file, or a folder for a paper.
 
-    The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
+    The page opens from disk in any browser, sends no request, and prints on A4: setting, finding, tables with
+    tests, heatmaps, curves, configs and what `fedlens rerun` needs. A folder adds all charts as PDF and SVG
+    at the widths of a column (3.33 in) and of both (6.9 in), the tables of `fedlens export`, method files,
+    BibTeX, and a README.txt that says what each file is.
     """
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
     from fedcore.share.content import Wording, read_report
     from fedcore.share.folder import check_new, report_files, write_folder
     from fedcore.share.page import report_html
@@ -147,7 +186,7 @@ def report(
     is_page = target.suffix.lower() in HTML_SUFFIXES
     if not is_page:
         check_new(target)  # before the figures, which take their time
-    with checked_comparison(Store(db), ids, choice) as checked:
+    with common.compared(db, experiments, choice, methods) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
         files = {} if is_page else track(report_files(checked, wording))
@@ -174,7 +213,9 @@ def flops(
 ) -> None:
     """Count the operations of each method's first round.
 
-    The round is trained under torch's counter, and nothing of it is recorded.
+    The round is trained under torch's counter, and nothing of it is recorded. Matrix products, convolutions
+    and attention count as executed, padding included, with 2 operations for each multiplication and
+    addition. Sums, activations, norms, factorisations, the optimiser and cached encodings do not count.
     """
     from fedcore.engine.train import count_flops
 
@@ -209,7 +250,14 @@ def import_results(
 ) -> None:
     """Record results from a CSV or JSON file, or from a bundle.
 
-    A CSV file has the columns method, seed, round, model, test_set, correct and total.
+    A CSV file has the columns method, seed, round, model, test_set, correct and total, and optionally split
+    (train, validation or test; default: test), stage (before_aggregation or after_aggregation; default: the
+    latter) and domain (of the test set). The model `global` is the server's; a test set with the name of its
+    domain belongs to the domain, the others to clients. Nothing is written unless every line is valid, and
+    a file can be imported once. Runs that join an experiment take its data, partition and backbone.
+
+    A JSON file is one of `fedlens export --table experiment`; it has no checkpoints. A bundle is imported
+    once its numbers follow from its evidence.
     """
     from fedcore.papers.experiments import preset
     from fedcore.results.sharing import preset_of_board
@@ -240,29 +288,33 @@ def import_results(
 
 @common.command("leaderboard")
 def leaderboard(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     output: Annotated[
         str | None, Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
     ] = None,
     rule: common.ReportedRound = "last",
     where: common.RunFilter = "",
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write the rows of one setting as CSV for another FedLens.
 
-    `fedlens import` reads it; the column preset says which preset a row follows.
+    `fedlens import` needs no --experiment for it: rows that follow a preset join its leaderboard, where they
+    are ranked if they were tested on the same clients and numbers of samples. That holds for embedded data
+    only, and without held-out domains; for other data write a bundle, which also keeps the rounds.
     """
     from fedcore.results.sharing import leaderboard_csv
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
 
-    with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
+    with common.compared(db, experiments, ComparisonChoices(rule, where=where), methods) as checked:
         text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
-    _write_or_print(output, text)
+    _write_or_print(common.text_output(output), [text])
 
 
 @common.command("hub")
 def hub(
-    ids: common.ExperimentIds,
+    experiments: common.ExperimentNames,
     row: Annotated[str, Option(metavar="NAME", help="Row of the table whose value is written")],
     dataset: Annotated[str, Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],
     task: Annotated[str, Option(metavar="ID", help="Id of the task in the benchmark's eval.yaml")],
@@ -274,31 +326,35 @@ def hub(
         Option("--output", "-o", metavar="FILE.yaml", help="File (default, or -: print it)"),
     ] = None,
     db: common.Database = None,
+    *,
+    methods: common.MethodNames,
 ) -> None:
     """Write one result in the YAML form of model hubs.
 
     The file belongs in the folder .eval_results/ of a model's repository.
     """
     from fedcore.results import sharing
-    from fedcore.share.checked import ComparisonChoices, checked_comparison
+    from fedcore.share.checked import ComparisonChoices
 
     by = _metric(metric)
-    with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
+    with common.compared(db, experiments, ComparisonChoices(rule), methods) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
-    _write_or_print(output, text)
+    _write_or_print(common.text_output(output), [text])
 
 
-def _write_or_print(output: str | None, text: str) -> None:
-    path = common.text_output(output)
+def _write_or_print(path: Path | None, parts: Iterable[str], make_folder: bool = False) -> None:
     if path is None:
-        common.write_data([text])
+        common.write_data(parts)
     else:
-        common.write_file(path, text.encode())
+        common.write_file(path, (part.encode() for part in parts), make_folder)
 
 
 @common.command("merge")
 def merge(other: Annotated[Path, Argument(metavar="OTHER.db")], db: common.Database = None) -> None:
-    """Copy the experiments of another database into this one."""
+    """Copy the experiments of another database into this one.
+
+    Experiments that are here already are left as they are; unfinished runs are copied as stopped.
+    """
     _print_merged(Store(db).imports.database(other))
 
 

@@ -25,7 +25,8 @@ def app(
 ) -> None:
     """Start the dashboard.
 
-    It listens on this machine only. Ctrl-C ends it; runs in training continue.
+    It listens on this machine only, and asks visitors of other accounts for the token that it prints. Ctrl-C
+    ends it; runs in training continue.
     """
     from click.exceptions import Abort
     from streamlit.web import cli
@@ -52,7 +53,9 @@ def worker(
     slots: Annotated[
         int | None,
         Option(
-            metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
+            metavar="N",
+            help="Runs at once on each device from now on, if their memory fits (default: the last setting, "
+            "else 1)",
         ),
     ] = None,
     ray: common.RayAddress = None,
@@ -69,7 +72,8 @@ def worker(
         Option(
             "--on-finish",
             metavar="COMMAND|URL",
-            help="Program or address to notify when an experiment has ended (default: FEDLENS_ON_FINISH)",
+            help="Program (no shell) that gets JSON on its standard input, or address that gets it by POST, "
+            "when an experiment has ended (default: FEDLENS_ON_FINISH)",
         ),
     ] = None,
     follow: Annotated[bool, Option(hidden=True)] = False,
@@ -77,9 +81,15 @@ def worker(
 ) -> int:
     """Serve the queue in this terminal.
 
-    There is one worker per database; the dashboard starts one automatically when runs are queued. Without
-    --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over and
-    without --ray, one run trains at a time.
+    There is one worker per database. The dashboard, `fedlens run --queue` and `fedlens resume` start it; do
+    so yourself where detached processes are killed, as in containers. With --ray or --on-finish, the new
+    worker takes over, and the old one leaves when its runs have ended. Without --ray, it joins the cluster
+    that was chosen on the page Experiments, if any. With --over and without --ray, one run trains at a time.
+    Ctrl-C asks its runs to end between two steps; they can be resumed.
+
+    An address of --on-finish that cannot be reached, or that answers with 429 or 5xx, is tried again twice;
+    one that does not answer is not, because it may have accepted the message. Experiments that end while no
+    worker runs are reported by the next one.
     """
     from fedcore.jobs import launcher
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
@@ -108,7 +118,11 @@ def queue(
     ] = None,
     db: common.Database = None,
 ) -> None:
-    """List the queued runs in their order, or move some of them."""
+    """List the queued runs in their order, or move some of them.
+
+    A process that has finished a run goes on with the next one of its experiment, unless another was moved
+    before it.
+    """
     store = Store(db)
     common.refuse_if(move is not None and not ids, "name the runs to move", "id")
     if ids:
@@ -133,7 +147,8 @@ def list_tasks(
 ) -> None:
     """List the background tasks, cancel one or delete one.
 
-    Tasks are checks, encodings, downloads and analyses.
+    Tasks are checks, encodings, downloads and analyses that pages need. The worker does them alongside
+    training, two at a time and at low priority; a task that was killed is done when a page needs it again.
     """
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):

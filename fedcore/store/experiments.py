@@ -78,6 +78,20 @@ class Experiments(Queries):
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
 
+    def find(self, name: str) -> int:
+        """Return the id that a text names: an experiment's id, its name, or ``@last`` for the newest."""
+        if name.isdecimal():
+            return int(name)
+        rows = self._file.rows(
+            "SELECT id FROM experiments WHERE name=:name OR :name='@last' ORDER BY id DESC", {"name": name}
+        )
+        if not rows:
+            raise FedLensError(f"no experiment '{name}'; `fedlens list` shows them")
+        if len(rows) > 1 and name != "@last":
+            ids = ", ".join(str(row["id"]) for row in reversed(rows))
+            raise FedLensError(f"several experiments are called '{name}': {ids}; give the id of one")
+        return int(rows[0]["id"])
+
     def get(self, experiment_id: int) -> ExperimentRow:
         return self.several([experiment_id])[0]
 

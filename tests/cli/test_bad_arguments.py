@@ -42,6 +42,11 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["run", "x.toml", "--demo"], "give either an experiment file or --preset NAME"),
         (["list"], "no database at"),
         (["stop", "9"], "no database at"),
+        (["stop", "seven"], "id: 'seven' is not the id of a run; add --experiment"),
+        (
+            ["export", "x", "-o", "x.xlsx"],
+            "output: no format belongs to '.xlsx'; end the name with .csv, .tex, .json",
+        ),
         (["methods", "fedott"], "did you mean 'fedot'?"),
         (["methods", "--methods", "none.py"], "no Python file at"),
         (["data", "check", "/nowhere"], "/nowhere"),
@@ -62,9 +67,7 @@ def test_bad_arguments(db, monkeypatch, capsys, arguments, message):
     "arguments",
     [
         ["bogus"],
-        ["stop", "seven"],
         ["run", "--scale", "tiny"],
-        [],
         ["data"],
         ["data", "check", "X", "--precision", "bf16"],  # an option of data encode
     ],

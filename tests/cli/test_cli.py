@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from fedcore.base.events import RoundFinished
 from fedcore.base.files import PROJECT
+from fedcore.cli import common
 from fedcore.cli import main as cli
 from fedcore.jobs import handlers
 from fedcore.methods import FedLensMethodError
@@ -205,9 +206,10 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")
     capsys.readouterr()
     assert run("list", "--db", db) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "experiment 1  From a file",
-        "  run 1  FedOT  seed 1  failed  0/2  (no luck)",
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"experiment 1  From a file  \d{4}-\d\d-\d\d \d\d:\d\d", head)
+    assert lines == [
+        "  run 1  FedOT           seed 1  failed  0/2    (no luck)",
         "  run 2  Zero-shot CLIP  seed 1  queued  0/2",
     ]
     assert run("stop", 77, "--db", db) == 2
@@ -269,7 +271,7 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys, monkeypatch):
 
 def test_an_export_goes_where_its_name_says_and_in_that_format(db, toml, fake, tmp_path):
     run("run", toml, "--db", db)
-    for name, begins in (("x.tex", "%"), ("x.json", "{"), ("x.csv", "row,"), ("x.txt", "row,")):
+    for name, begins in (("x.tex", "%"), ("x.json", "{"), ("x.csv", "row,"), ("x", "row,")):
         assert run("export", 1, "--db", db, "-o", tmp_path / name) == 0
         assert (tmp_path / name).read_text().lstrip().startswith(begins), name
     assert run("export", 1, "--db", db, "--format", "csv", "-o", tmp_path / "y.tex") == 0
@@ -278,6 +280,50 @@ def test_an_export_goes_where_its_name_says_and_in_that_format(db, toml, fake, t
     assert json.loads((tmp_path / "all").read_text())
     assert run("export", 1, "--db", db, "-o", f"{tmp_path}/new/results/") == 0
     assert [f.suffix for f in (tmp_path / "new" / "results").iterdir()] == [".csv"]
+
+
+def test_an_experiment_is_named_by_its_id_its_name_or_as_the_last(db, toml, fake, tmp_path, capsys):
+    other = toml.with_name("other.toml")
+    other.write_text(toml.read_text().replace('name = "From a file"', 'name = "Other"'))
+    run("run", toml, "--db", db)
+    run("run", other, "--db", db)
+    assert capsys.readouterr().err.endswith(f"next: fedlens export 2 --db {db}\n")
+    for same in ((1, "From a file"), (2, "Other", "@last")):
+        assert len({run("export", name, "--db", db) or capsys.readouterr().out for name in same}) == 1
+    assert run("list", "Other", "--db", db) == 0
+    assert "From a file" not in capsys.readouterr().out
+    assert run("delete", "--experiment", "@last", "--yes", "--db", db) == 0
+    assert [row.name for row in Store(db).experiments.all()] == ["From a file"]
+    assert run("export", "Other", "--db", db) == 2
+    run("run", toml, "--db", db)
+    assert run("export", "From a file", "--db", db) == 2
+    said = capsys.readouterr().err
+    assert "no experiment 'Other'" in said and "called 'From a file': 1, 3; give the id of one" in said
+
+
+def test_a_method_file_that_an_export_does_not_need_is_refused(db, toml, fake, capsys):
+    run("run", toml, "--db", db)
+    assert run("export", 1, "--db", db, "--methods", PROJECT / "examples" / "ditto.py") == 2
+    assert "methods: " in (said := capsys.readouterr().err) and "defines ditto, which these" in said
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_csv(db, toml, fake, capsys, monkeypatch):
+    run("run", toml, "--db", db)
+    capsys.readouterr()
+    monkeypatch.setattr(common.sys.stdout, "isatty", lambda: True, raising=False)
+    assert run("export", 1, "--db", db) == 0
+    head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["data", "label", "metric", "mean", "n"] and first.index("FedOT") == head.index(
+        "label"
+    )
+
+
+def test_without_arguments_it_says_what_to_do_next(capsys):
+    assert run() == 0
+    out = capsys.readouterr().out
+    for command in re.findall(r"^  fedlens (\w+)", out, re.MULTILINE):
+        assert command in COMMANDS
+    assert len(out.splitlines()) == 10
 
 
 def test_a_full_disk_keeps_no_part_of_an_export(db, toml, fake, small_disk, capsys, monkeypatch):

@@ -99,7 +99,7 @@ def test_clients_one_by_one_in_another_order_agree_with_all_at_once(name):
 ROUNDING = dict.fromkeys(
     ("ivlp", "fedmgp", "promptsrc", "fedotp", "fedalign", "fedavg-lora", "fedprox-lora"), 3e-4
 )
-"""How far class scores of chunks may differ in float32, where it is more than 1e-5, as docs/cli.md says."""
+"""How far class scores of chunks may differ in float32, where that is over 1e-5, as docs/cluster.md says."""
 
 
 @pytest.mark.slow

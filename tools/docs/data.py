@@ -20,7 +20,7 @@ def render(text: str) -> str:
     missing = [entry for entry in named_entries() if f"<!-- entry: {entry.name} -->" not in text]
     sections = [f"### {entry.title}\n\n<!-- entry: {entry.name} -->\n<!-- end -->\n\n" for entry in missing]
     text = text.replace(SECTIONS_END, "".join([*sections, SECTIONS_END]))
-    return fill(text, {"catalog": lambda what: {"all": overview, "hub": sources}[what](), "entry": about})
+    return fill(text, {"entry": about})
 
 
 def named_entries() -> list[Entry]:
@@ -29,37 +29,20 @@ def named_entries() -> list[Entry]:
     return [entry for entry in catalog.entries() if not entry.embedded and entry.loader not in of_user]
 
 
-def overview() -> str:
-    """Return a table of all data sets."""
-    rows = [
-        "| `data.name` | images | classes | domains | official split | CoOp's split |",
-        "|---|---|---|---|---|---|",
-    ]
-    for entry in named_entries():
-        official = "✓" if entry.official_split else "-"
-        coop = "✓" if entry.split_coop else "-"
-        cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official, coop
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def sources() -> str:
-    """Return a table of what ``data get`` downloads from the Hub."""
-    rows = ["| `data.name` | repository | commit | size |", "|---|---|---|---|"]
-    for entry in catalog.entries():
-        if entry.hub is not None:
-            where = f"[{entry.hub.repo}](https://{address(entry.hub.repo)})"
-            where += f": {entry.hub.archive}" if entry.hub.archive else ""
-            size = f"{entry.megabytes:,} MB" if entry.megabytes else "not found"
-            rows.append(f"| `{entry.name}` | {where} | {entry.hub.revision[:12] or 'not found'} | {size} |")
-    return "\n".join(rows) + "\n"
+USUAL_PROMPT = "a photo of a {}."
+"""The prompt of most data sets, which their cards leave out."""
 
 
 def about(name: str) -> str:
-    """Return the facts about one data set, one per line."""
+    """Return the card of a data set, without what the card above it says of the same files."""
     entry = catalog.entry(name)
+    every = named_entries()
+    above = every[max(every.index(entry) - 1, 0)]
+    total = f"{sum(entry.counts.values()):,} images" if entry.counts else ""
+    what = entry.source if f"{total}" in entry.source else f"{entry.source}; {total}"
+    source, by_hand = f"{entry.citation} ({entry.licence})", entry.how_to_get.partition("Or by hand: ")
+    same = entry != above and (entry.citation, entry.licence) == (above.citation, above.licence)
     facts = {
-        "What": f"{entry.source}.",
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
         if len(entry.domains) > 1
         else "",
@@ -68,31 +51,30 @@ def about(name: str) -> str:
             for name, counts in entry.releases.items()
         ),
         "Official split": entry.official_split,
-        "Prompt": f"`{entry.template}`",
+        "Prompt": f"`{entry.template}`" if entry.template != USUAL_PROMPT else "",
         "In CoOp": ", ".join(
             f"`{text}`"
-            for text in (entry.template_coop, "" if entry.loader == "coop" else entry.split_coop)
+            for text in (
+                entry.template_coop if entry.template_coop != USUAL_PROMPT else "",
+                "" if entry.loader == "coop" else entry.split_coop,
+            )
             if text
         ),
-        "Citation": entry.citation,
-        "Licence": entry.licence,
-        "How to get it": entry.how_to_get,
+        "Source": "" if same else source,
+        "Get": _download(entry),
+        "By hand": "" if same else by_hand[2] or by_hand[0],
     }
-    return "\n".join(f"- {title}: {text}" for title, text in facts.items() if text) + "\n"
+    lines = [f"`{name}`: {what}.", "", *(f"- {title}: {text}" for title, text in facts.items() if text)]
+    return "\n".join(lines) + "\n"
 
 
-LISTED = "as its file lists"
-
-
-def _images(entry: Entry) -> str:
-    if entry.loader == "coop":
-        return LISTED
-    return f"{sum(entry.counts.values()):,}" if entry.counts else "not agreed on"
-
-
-def _classes(entry: Entry) -> str:
-    return str(entry.class_count or len(entry.classes) or LISTED)
-
-
-def _domains(entry: Entry) -> str:
-    return ", ".join(entry.domains) if len(entry.domains) > 1 else "writers" if not entry.domains else "-"
+def _download(entry: Entry) -> str:
+    """Return what ``data get`` brings and from where; empty if it cannot."""
+    if not entry.torchvision and entry.hub is None:
+        return ""
+    size = [f"{entry.megabytes:,} MB"] if entry.megabytes else []
+    if entry.hub is not None:
+        archive = f", {entry.hub.archive}" if entry.hub.archive else ""
+        size.append(f"[{entry.hub.repo}](https://{address(entry.hub.repo)}){archive}")
+        size += [f"commit {entry.hub.revision[:12]}"] if entry.hub.revision else []
+    return f"`data get` ({', '.join(size)})"
