@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 import threading
@@ -200,6 +201,14 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def link(path: str | Path, second: str | Path) -> None:
+    """Give a file that nobody changes a second name, or copy it on a file system without links."""
+    try:
+        os.link(path, second)
+    except OSError:
+        shutil.copyfile(path, second)
 
 
 def publish(part: Path, path: Path) -> None:

@@ -1,7 +1,6 @@
 """Backups of a database: made while it is in use, checked before they get their name, and restored."""
 
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +8,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fedcore.base.errors import FedLensError, SystemFault, check_room, explain, first_line, plain_errors
-from fedcore.base.files import publish
+from fedcore.base.files import link, publish
 from fedcore.store import schema
 from fedcore.store.damage import findings
 from fedcore.store.preparing import prepare
@@ -222,10 +221,7 @@ def _exchange_files(source: sqlite3.Connection, db: Path) -> Path | None:
     with _copied(source, db, journal="WAL") as part:
         _require_sound(part, f"the copy of the backup, {part}, is damaged, so {db} was left as it is")
         if db.exists():
-            try:
-                os.link(db, former)
-            except OSError:  # a file system without links
-                shutil.copyfile(db, former)
+            link(db, former)
         for end in LOGS:
             log = db.with_name(db.name + end)
             if log.exists():

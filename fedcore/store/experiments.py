@@ -1,7 +1,6 @@
 """The experiments of a store: created, edited, archived and deleted; searches, and saved views of pages."""
 
 import json
-import os
 import shutil
 import sqlite3
 import time
@@ -15,6 +14,7 @@ from pydantic import TypeAdapter
 
 from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.events import AFTER_AGGREGATION, VALIDATION
+from fedcore.base.files import link
 from fedcore.base.progress import counted
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.config.tuning import method_label
@@ -157,7 +157,7 @@ class Experiments(Queries):
         for run_id, done in taken.items():
             here, there = (run_folder(self._file.path, i) for i in (run_id, done))
             if there.is_dir():
-                shutil.copytree(there, here, copy_function=os.link)  # a finished run's files never change
+                shutil.copytree(there, here, copy_function=link)  # a finished run's files never change
         return created
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
