@@ -18,7 +18,6 @@ from pages.compare_view import controls, export, summary, two_runs
 from pages.compare_view.controls import ShownComparison
 from pages.compare_view.two_runs import field_html
 from pages.widgets import background, charts, markup, session
-from pages.widgets.background import report_button
 
 PARTIAL = "Fields that only some methods have"
 MANY = 15
@@ -198,7 +197,7 @@ def page() -> None:
         controls.nothing_finished(experiments, shown.choice.where)
         return
     with beside:
-        report_button(shown.store, shown.experiments, "report_page", shown.choice)
+        background.report_button(shown.store, shown.experiments, "report_page", shown.choice)
     summary.draw_findings(shown)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):

@@ -26,9 +26,7 @@ from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
 
-POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while the first rounds of a run come quickly
-LONGEST_SECONDS = 15  # until processes and machine load are read again while something runs
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 SHOWN_SECONDS = 0.4  # minimum time between two drawings
 REDRAW_SECONDS = 5
@@ -189,13 +187,13 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
         for p in running
         if p.run.rounds_done < YOUNG_ROUNDS
     )
-    return FAST_POLL_SECONDS if quick else POLL_SECONDS
+    return FAST_POLL_SECONDS if quick else browser.POLL_SECONDS
 
 
 @markup.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outcome: str) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
-    clock: RerunSchedule = ("", POLL_SECONDS, POLL_SECONDS)  # after an error: try again soon
+    clock: RerunSchedule = ("", browser.POLL_SECONDS, browser.POLL_SECONDS)  # after an error: try again soon
     now = flags
     if st.session_state.pop("live_fit_clicked", False):
         st.rerun()
@@ -234,7 +232,7 @@ def draw_current(
     every, flags = poll_seconds(shown), actions.button_flags(row)
     if drawn != now:  # a newer snapshot waits to be drawn
         return flags, (seen, every, every)
-    return flags, (seen, every, LONGEST_SECONDS if flags[0] else None)
+    return flags, (seen, every, browser.LONGEST_SECONDS if flags[0] else None)
 
 
 def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> None:
@@ -302,8 +300,7 @@ def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
     content, table, note = drawn
     if st.session_state.get("as_tables"):
-        st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
-        st.dataframe(table, hide_index=True, key=f"live_{name}_table")
+        charts.draw_tables([(CHARTS.get(name, name), table)])
     else:
         charts.draw_payload(content, f"live_chart_{name}")
     if note:

@@ -20,7 +20,6 @@ from pages.widgets import background, browser, charts, markup, session
 from pages.widgets.grid import draw_html
 from pages.widgets.markup import esc
 
-POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
@@ -113,7 +112,9 @@ def follow(snapshot: fill.Snapshot, active: Sequence[object]) -> None:
     """Let the browser ask whether a run has changed, and draw the calling fragment again if it has."""
     if active:
         background.keep_working()
-    browser.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
+    browser.rerun_on_change(
+        None, snapshot.digest, browser.POLL_SECONDS, browser.LONGEST_SECONDS if active else None
+    )
 
 
 def with_ours(statuses: Sequence[CellStatus], rehearsal: bool) -> int:

@@ -15,12 +15,11 @@ from fedcore.base.progress import counted, duration, shortened
 from fedcore.config import backbones, loads
 from fedcore.config.field_names import error_text
 from fedcore.results import curves
-from fedcore.results.charts import heatmaps
-from fedcore.results.charts.theme import WIDE_PIXELS
 from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
 from fedcore.results.progress import seconds_outside_rounds
 from fedcore.results.run_files import run_toml
+from fedcore.share.views.matrices import Heatmaps
 from fedcore.store import RunRow, Store
 from pages.forms import drafts, methods
 from pages.run_view import tabs
@@ -215,11 +214,9 @@ def panel_of(
     return run_panel(store, _run, view, until=until)
 
 
-def draw_panel(panel: Panel, key: str, width: int = WIDE_PIXELS) -> None:
-    """Draw a heatmap, or its numbers."""
-    table = heatmaps.panel_table(panel) if st.session_state.get("as_tables") else None
-    chart = heatmaps.heatmap_grid([panel], session.theme(), 1, width=width)
-    charts.draw(chart, key, table, panel.title)
+def draw_panel(panel: Panel, key: str) -> None:
+    """Draw a heatmap, or its numbers, in half of a wide window."""
+    charts.draw_figure(Heatmaps(key, panel.title, (panel,)), key, share=0.5)
 
 
 def accuracy(run: RunRow) -> None:
@@ -235,11 +232,10 @@ def accuracy(run: RunRow) -> None:
     matrix = panel_of(store, run, run.version, "matrix", chosen)
     own = panel_of(store, run, run.version, "clients")
     columns = st.columns(1 if session.is_narrow() else 2)
-    width = session.figure_width() // len(columns)
     with columns[0]:
-        draw_panel(replace(matrix, title=f"Model by test set, round {chosen}"), "run_heat_0", width)
+        draw_panel(replace(matrix, title=f"Model by test set, round {chosen}"), "run_heat_0")
     with columns[-1]:
-        draw_panel(replace(own, title="Clients' own accuracy by round"), "run_heat_1", width)
+        draw_panel(replace(own, title="Clients' own accuracy by round"), "run_heat_1")
     until = {run.id: run.rounds_total}
     left, right = st.columns(2)
     curve(left, "Personal accuracy, mean", curves.run_lines(store, until), True)

@@ -18,7 +18,7 @@ from fedcore.config.field_names import data_titles, seeds_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RunResult, value_per_seed
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.settings import protocol_title
+from fedcore.results.settings import NO_EVIDENCE, protocol_title
 from fedcore.results.statistics import ValuesBySeed, group_by, spread
 
 
@@ -35,8 +35,12 @@ def groups_of_data(configs: Mapping[str, RunConfig]) -> dict[str, tuple[str, lis
     A group has several data sets, and none of them twice: which of two settings of one data set a mean should
     take, nobody has said.
     """
+
+    def protocol(key: str) -> str:
+        return protocol_title(configs[key]).replace(NO_EVIDENCE, "")  # which depends on the data
+
     found = {}
-    for keys in group_by(sorted(configs), lambda key: protocol_title(configs[key])).values():
+    for keys in group_by(sorted(configs), protocol).values():
         names = sorted(data_titles(configs[key]) for key in keys)
         if 1 < len(keys) == len(set(names)):
             found["+".join(keys)] = f"Mean over {len(keys)} data sets ({', '.join(names)})", keys
@@ -60,7 +64,9 @@ def over_data_sets(compared: Comparison) -> Comparison:
                 notes.append(f"{label} has no mean over data sets: {why}")
                 continue
             rows.append(row)
-            settings[setting] = f"{title} · {protocol_title(row.config)}"
+            # one part without evidence is enough to mark the mean
+            protocol = max((protocol_title(configs[key]) for key in keys), key=len)
+            settings[setting] = f"{title} · {protocol}"
             if unused := {seed for part in row.parts for seed in part.seeds} - set(row.seeds):
                 left_out = f"{seeds_text(unused)} left out, which not all data sets have"
                 notes.append(f"{label}, mean over data sets: {left_out}")

@@ -151,9 +151,12 @@ def worth(config: RunConfig | Experiment) -> str:
     return catalog.miniature_note((b.name for b in backbones(config)), data_names(config))
 
 
+NO_EVIDENCE = " (no evidence)"
+
+
 def backbone_title(config: RunConfig | Experiment) -> str:
     """Name the CLIP models of a config, marked like a rehearsal's values if they say nothing about CLIP."""
-    return backbone_names(config) + (" (no evidence)" if worth(config) else "")
+    return backbone_names(config) + (NO_EVIDENCE if worth(config) else "")
 
 
 def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:

@@ -80,9 +80,13 @@ def first_metric(comparison: Comparison) -> Metric:
 
 @contextmanager
 def checked_comparison(
-    store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
+    store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None, printed: bool = True
 ) -> Iterator[CheckedComparison]:
-    """Check and compare some experiments once, for all files that are then written."""
+    """Check and compare some experiments once, for all files that are then written.
+
+    Args:
+        printed: whether the files show the values that papers print.
+    """
     choice, ids = choice or ComparisonChoices(), list(experiment_ids)
     with store.checked(ids) as sound:
         compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
@@ -90,8 +94,9 @@ def checked_comparison(
             compared = compared.best_first(choice.metric or first_metric(compared))
         if choice.baseline is not None and compared.rows:
             choice = replace(choice, baseline=_baseline_label(compared, choice.baseline))
-        printed = printed_values(compared, [e.config for e in compared.experiments])
-        yield CheckedComparison(sound, compared, choice, printed)
+        experiments = compared.experiments if printed else ()
+        values = printed_values(compared, [e.config for e in experiments])
+        yield CheckedComparison(sound, compared, choice, values)
 
 
 def _baseline_label(comparison: Comparison, baseline: str) -> str:

@@ -129,11 +129,11 @@ def draw_matrices(shown: ShownComparison) -> None:
         pairs = pairs_of(shown.store, compared, shown.version, baseline, baseline.key, view)
         gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
         if gaps:
-            label = markup.md(markup.clipped(baseline.label))
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
-            st.markdown(f"**Difference from {label}{seeds}, percentage points**")
+            heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
+            st.markdown(f"**{markup.md(heading)}**")
             key = f"compare_gap_{view}_{i}"
-            drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference")
+            drawn = Heatmaps(view, heading, tuple(gaps.values()), "difference")
             if view == "models":
                 two_runs.draw_differences(shown.store, rows, baseline, gaps, drawn, key)
             else:

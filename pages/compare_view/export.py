@@ -1,9 +1,7 @@
 """The tab Export of the page Compare: files for a paper, for pandas and for readers, made when asked for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 
@@ -13,20 +11,10 @@ from fedcore.base.progress import Work
 from fedcore.results.exports import file_name
 from fedcore.results.metrics import RULES
 from fedcore.results.sharing import summary_latex
-from fedcore.results.summary import PrintedValues
-from fedcore.share.checked import (
-    SUFFIXES,
-    WRITERS,
-    CheckedComparison,
-    ComparisonChoices,
-    Format,
-    TableName,
-    checked_comparison,
-)
+from fedcore.share.checked import ComparisonChoices, Format, TableName, checked_comparison
 from fedcore.share.content import Wording, read_report
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
-from pages.widgets.background import made, wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
@@ -61,7 +49,9 @@ def draw(shown: ShownComparison) -> None:
     shown = replace(shown, choice=choice)
     with st.container(horizontal=True):
         about = "The table below, with booktabs"
-        _file_button(shown, "LaTeX table", "summary", "latex", wanted, help=about)
+        background.file_button(
+            shown.experiments, "LaTeX table", "summary", "latex", choice, wanted, help=about
+        )
         _archive(
             shown,
             "figures",
@@ -73,11 +63,11 @@ def draw(shown: ShownComparison) -> None:
         st.caption("Choose a baseline above for columns with the differences and p.")
     st.code(summary_latex(shown.summary(digits, wanted)), language="latex", wrap_lines=True)
     st.header("For pandas", anchor=False)
-    background.csv_button(shown.store, shown.experiments, "export_csv", shown.choice)
+    background.csv_button(shown.experiments, choice)
     with st.expander("More tables", icon=":material/table_rows:"):
         for label, table, format, about in FOR_PANDAS:
             with st.container(horizontal=True, vertical_alignment="center"):
-                _file_button(shown, label, table, format, width=200)
+                background.file_button(shown.experiments, label, table, format, choice, width=200)
                 st.caption(about)
     st.header("For my supervisor", anchor=False)
     with st.container(horizontal=True):
@@ -86,13 +76,14 @@ def draw(shown: ShownComparison) -> None:
             "report",
             "Report folder (ZIP)",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            wording(shown.experiments),
+            background.wording(shown.experiments),
         )
-        _file_button(
-            shown,
+        background.file_button(
+            shown.experiments,
             "Whole experiment JSON",
             "experiment",
             "json",
+            choice,
             help="Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
         )
     st.caption(
@@ -141,23 +132,6 @@ def _draw_bundle(shown: ShownComparison) -> None:
         st.caption(f"Its digest, to print beside your numbers: `{made.result['digest']}`")
 
 
-def _file_button(
-    shown: ShownComparison,
-    label: str,
-    table: TableName,
-    format: Format,
-    with_printed: bool = True,
-    **options: Any,
-) -> None:
-    def made() -> str:
-        with _checked(shown, with_printed) as checked:
-            return "".join(WRITERS[table, format](checked))
-
-    suffix = SUFFIXES[format]
-    name = file_name(shown.experiments, table, suffix)
-    markup.download(label, made, name, f"file_{table}_{suffix}", **options)
-
-
 def _archive(
     shown: ShownComparison,
     name: Literal["figures", "report"],
@@ -167,12 +141,12 @@ def _archive(
     with_printed: bool = True,
 ) -> None:
     """Draw the button that makes an archive, with a bar while it is made, and the archive once it is."""
-    file = file_name(shown.experiments, name, "zip")
+    file, ids = file_name(shown.experiments, name, "zip"), [e.id for e in shown.experiments]
 
     def work() -> Work[bytes]:
         from fedcore.share.folder import paper_files, report_files
 
-        with _checked(shown, with_printed) as checked:
+        with checked_comparison(shown.store, ids, shown.choice, with_printed) as checked:
             if name == "report":
                 files = yield from report_files(checked, words)
             else:
@@ -182,12 +156,8 @@ def _archive(
     asked = st.button(
         f"Make {label[:1].lower()}{label[1:]}", icon=":material/folder_zip:", key=f"make_{name}", help=help_
     )
-    content = made(f"{name}_archive", (shown.version, shown.choice, words, with_printed), asked, work)
+    content = background.made(
+        f"{name}_archive", (shown.version, shown.choice, words, with_printed), asked, work
+    )
     if content is not None:
         markup.download(label, content, file, f"{name}_zip")
-
-
-@contextmanager
-def _checked(shown: ShownComparison, with_printed: bool) -> Iterator[CheckedComparison]:
-    with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-        yield checked if with_printed else replace(checked, printed=PrintedValues())

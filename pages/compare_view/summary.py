@@ -88,7 +88,7 @@ def draw(shown: ShownComparison) -> None:
             draw_best(shown, table.setting, i)
         if i == 0:
             with st.container(horizontal=True, horizontal_alignment="right"):
-                background.csv_button(shown.store, shown.experiments, "summary_csv", choice)
+                background.csv_button(shown.experiments, choice)
         columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
         columns += map(_field_column, layout.fields)
         st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))

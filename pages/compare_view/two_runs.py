@@ -22,7 +22,6 @@ from fedcore.results.analyses import (
     same_test_samples,
     shown_of,
 )
-from fedcore.results.charts import heatmaps
 from fedcore.results.charts.analyses import overlays
 from fedcore.results.charts.heatmaps import Place
 from fedcore.results.matrices import difference_panel, run_panel
@@ -155,21 +154,16 @@ def _curves(store: Store, a: Side, b: Side) -> None:
 
 def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     """Draw the cells of both runs' last rounds, and the difference of each."""
-    panels = [replace(run_panel(store, side[1].run), title=_name(side)) for side in (a, b)]
+    panels = tuple(replace(run_panel(store, side[1].run), title=_name(side)) for side in (a, b))
     if not all(p.rows and p.columns for p in panels):
         return
-    st.markdown("**Model by test set**")
-    gaps = [] if apart else [difference_panel(*panels)]
-    if st.session_state.get("as_tables"):
-        charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in (*panels, *gaps))
-        return
-    width, beside = session.figure_width(), 1 if session.is_narrow() else 2
-    charts.draw(heatmaps.heatmap_grid(panels, session.theme(), beside, width=width), "two_runs_cells")
-    if gaps:
+    title, columns = "Model by test set", session.in_a_row(len(panels))
+    st.markdown(f"**{title}**")
+    charts.draw_figure(Heatmaps("models", title, panels, columns=columns), "two_runs_cells")
+    if not apart:
         st.markdown("**Difference, percentage points**")
-        chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
-        charts.draw(chart, "two_runs_gap")
-        st.caption(markup.md(chart.alt))
+        gap = Heatmaps("gap", "Difference of the two runs", (difference_panel(*panels),), "difference")
+        charts.draw_figure(gap, "two_runs_gap", with_alt=True)
 
 
 def _predictions(store: Store, runs: Runs, names: Names) -> None:

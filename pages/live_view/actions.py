@@ -31,8 +31,6 @@ button:disabled { cursor: default; opacity: 0.75; }
 button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 button[hidden] { display: none; }
 """
-POLL_SECONDS, LONGEST_SECONDS = 2, 15
-"""Seconds between two checks, and until a search is drawn again without a change."""
 ShownSearch = tuple[object, str | None, str | None]
 """The state on which the buttons and the outcome above a search depend."""
 _notice = st.components.v2.component(
@@ -83,7 +81,7 @@ def buttons(experiment: ExperimentRow, has_results: bool = False) -> None:
     if st.button("Compare", icon=":material/compare:", key="live_compare"):
         st.switch_page("pages/compare.py", query_params={"ids": [str(experiment.id)]})
     if has_results:
-        background.csv_button(store, [experiment], "live_csv")
+        background.csv_button([experiment])
         background.report_button(store, [experiment], "live_report")
 
 
@@ -257,15 +255,15 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
     background.keep_working()
     seen = progress.activity_digest(store, experiment)
     row = store.experiments.get(experiment)
-    longest = LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
+    longest = browser.LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
     if row.id in store.searches.waiting():  # the worker follows it at once, which changes no run of it
-        longest = POLL_SECONDS
+        longest = browser.POLL_SECONDS
     try:
         st.html(status_strip(row))
         with markup.errors_shown():
             draw_search(row)
     finally:
-        browser.rerun_on_change(experiment, seen, POLL_SECONDS, longest)
+        browser.rerun_on_change(experiment, seen, browser.POLL_SECONDS, longest)
     if state_of_search(row) != drawn and not st.session_state["live_dialog_open"]:
         st.rerun()
 

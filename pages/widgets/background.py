@@ -20,7 +20,14 @@ from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import forecast
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
-from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.share.checked import (
+    SUFFIXES,
+    WRITERS,
+    ComparisonChoices,
+    Format,
+    TableName,
+    checked_comparison,
+)
 from fedcore.share.content import PARTS, Wording, read_report
 from fedcore.share.views import views
 from fedcore.store import ExperimentRow, RunRow, Store, TaskRow
@@ -162,23 +169,34 @@ def precedents(store: Store) -> forecast.Precedents:
     return forecast.precedents(store.path)
 
 
-def csv_button(
-    store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
+def file_button(
+    experiments: Sequence[ExperimentRow],
+    label: str,
+    table: TableName,
+    format: Format,
+    choice: ComparisonChoices | None,
+    printed: bool = True,
+    **options: Any,
 ) -> None:
-    """Draw the button that saves the summary of a comparison, for which it is checked.
+    """Draw the button that saves a table of a comparison, which is checked for it."""
+
+    def written() -> str:
+        with checked_comparison(session.store(), [e.id for e in experiments], choice, printed) as checked:
+            return "".join(WRITERS[table, format](checked))
+
+    suffix = SUFFIXES[format]
+    name = file_name(experiments, table, suffix)
+    markup.download(label, written, name, f"file_{table}_{suffix}", **options)
+
+
+def csv_button(experiments: Sequence[ExperimentRow], choice: ComparisonChoices | None = None) -> None:
+    """Draw the button that saves the summary of a comparison.
 
     Args:
         choice: as on the page Compare; default: the last round of finished runs.
     """
-
-    def written() -> str:
-        with checked_comparison(store, [e.id for e in experiments], choice) as checked:
-            return "".join(WRITERS["summary", "csv"](checked))
-
-    name = file_name(experiments, "summary", "csv")
-    markup.download(
-        "Download CSV", written, name, key, help="One row per method and metric, with differences and p"
-    )
+    about = "One row per method and metric, with differences and p"
+    file_button(experiments, "Download CSV", "summary", "csv", choice, help=about)
 
 
 def report_button(

@@ -22,6 +22,8 @@ from fedcore.store import Store
 from pages.widgets import session
 
 PULSE, COUNTS = "/pulse", "/counts"
+POLL_SECONDS, LONGEST_SECONDS = 2, 15
+"""Seconds between two polls, and until a page is drawn again without a change."""
 NO_STORE = {"Cache-Control": "no-store"}
 MAX_DIGITS = 18
 """Digits of an experiment's number that always fit into an integer of SQLite."""

@@ -100,17 +100,9 @@ def draw_payload(content: bytes, key: str) -> None:
     _component(key=key, data=content)
 
 
-def draw(
-    chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None, title: str = ""
-) -> None:
-    """Draw a chart with its text alternative, or its numbers if the reader has chosen tables.
-
-    Args:
-        title: shown above the numbers, for charts whose title is inside the chart.
-    """
+def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None) -> None:
+    """Draw a chart with its text alternative, or its numbers if the reader has chosen tables."""
     if table is not None and st.session_state.get("as_tables"):
-        if title:
-            st.markdown(f"**{markup.md(title)}**")
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
     draw_payload(payload(chart), key)
@@ -124,13 +116,10 @@ def draw_figure(figure: Figure, key: str, with_alt: bool = False, share: float =
     """
     width = session.figure_width() * (1.0 if session.is_narrow() else share)
     chart = figure.chart(session.theme(), round(width))
-    if not st.session_state.get("as_tables"):
-        draw(chart, key)
-    elif len(numbers := figure.numbers()) == 1:
-        title, columns = numbers[0]
-        draw(chart, key, columns, title)
+    if st.session_state.get("as_tables"):
+        draw_tables(figure.numbers())
     else:
-        draw_tables(numbers)
+        draw(chart, key)
     if with_alt:
         st.caption(markup.md(chart.alt))
 
@@ -145,7 +134,10 @@ def draw_tables(tables: Iterable[tuple[str, NumberColumns]]) -> None:
 def draw_rounds(lines: Sequence[Series], key: str, title: str, per_cent: bool) -> Chart:
     """Draw lines over the rounds, and return the chart."""
     chart = line_chart(lines, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
-    draw(chart, key, series_table(lines, "round", "%" if per_cent else ""), title)
+    if st.session_state.get("as_tables"):
+        draw_tables([(title, series_table(lines, "round", "%" if per_cent else ""))])
+    else:
+        draw(chart, key)
     return chart
 
 

@@ -57,6 +57,12 @@ def test_a_metric_that_one_data_set_lacks_has_no_mean_and_two_settings_of_one_ar
     assert over_data_sets(compare(store, [1, 3, 5])).settings == {}
 
 
+def test_a_mean_over_data_without_evidence_about_clip_is_taken_and_marked(store: Store) -> None:
+    fill.done(store.path, fill.an_experiment(methods=("fedot",), rounds=2, data="pacs"))
+    (title,) = over_data_sets(compare(store, [1, 4])).settings.values()
+    assert title == "Mean over 2 data sets (pacs, rotated-digits) · by domain · mini-vit (no evidence)"
+
+
 def test_rows_of_other_rounds_on_one_data_set_are_not_compared(store: Store) -> None:
     fill.done(store.path, fill.an_experiment(methods=("promptfl",), rounds=3, data="shapes"))
     means = over_data_sets(compare(store, [1, 3, 4]))

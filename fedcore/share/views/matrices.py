@@ -45,7 +45,7 @@ class Heatmaps:
         square = len(self.panels) == 4 and width <= heatmaps.PAPER[1]  # two by two instead of three and one
         columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else SIDE_BY_SIDE)
         if self.kind == "difference":
-            return heatmaps.difference_grid(self.panels, theme, columns, width, marked=self.marked)
+            return heatmaps.difference_grid(self.panels, theme, columns, width, self.title, self.marked)
         return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
