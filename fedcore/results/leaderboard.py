@@ -37,7 +37,7 @@ from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.settings import setting_keys, setting_title
+from fedcore.results.settings import NO_EVIDENCE, setting_keys, setting_title
 from fedcore.results.statistics import (
     LEVEL,
     MIN_PAIRS,
@@ -194,12 +194,18 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
         in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train
         numbers = tuple(sorted({experiment[i] for i in in_setting}))
         settings.append(BoardSetting(key, rounds, share, name, numbers))
-    alike = group_by(settings, lambda s: (s.rounds, s.participation, s.title.partition(" · ")[2]))
-    for (rounds, share, protocol), parts in alike.items():
+
+    def protocol_of(setting: BoardSetting) -> tuple[int, float, str]:
+        title = setting.title.replace(NO_EVIDENCE, "")  # which depends on the data
+        return setting.rounds, setting.participation, title.partition(" · ")[2]
+
+    for (rounds, share, protocol), parts in group_by(settings, protocol_of).items():
+        mark = NO_EVIDENCE if any(NO_EVIDENCE in s.title for s in parts) else ""
         of = {s.key: configs[found[s.key, rounds, share][0]] for s in parts}
         for key, (title, _) in groups_of_data(of).items():
             numbers = tuple(sorted({n for s in parts for n in s.experiments}))
-            settings.append(BoardSetting(key, rounds, share, f"{title} · {protocol}", numbers, tuple(parts)))
+            name = f"{title} · {protocol}{mark}"
+            settings.append(BoardSetting(key, rounds, share, name, numbers, tuple(parts)))
     return settings
 
 
