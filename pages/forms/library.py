@@ -221,7 +221,7 @@ def gallery(folders: dict[str, TaskRow]) -> None:
         work: papers.find(work).title for work, names in used.items() if names
     }
     paper = session.choose(left.selectbox, "Used by", titles, "used_by", label_visibility="collapsed")
-    ways = {"all": "All", "here": "On this machine", "get": "Can be got", "by hand": "By hand"}
+    ways = {"all": "All", "here": "On this machine", "get": "To download", "by hand": "By hand"}
     options = {"default": "all", "required": True, "label_visibility": "collapsed"}
     way = session.choose(right.segmented_control, "Where", ways, "at", **options)
     get.progress()
