@@ -320,6 +320,7 @@ def page() -> None:
                 actions.buttons(experiment)
                 charts.table_switch()
             else:
+                outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
                     outcome = None if searches else verdict(store, experiment)
                 actions.buttons(experiment, has_results=outcome is not None)

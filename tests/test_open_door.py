@@ -18,6 +18,7 @@ from fedcore.store import Store
 from tests.support.encoded import DIGITS
 from tests.support.exported import exported
 from tests.support.jobs import execute_next
+from tests.support.web.pages import open_form
 
 SOURCE = '''
 """A scale per class that the clients share, and a shift of the image that stays with each."""
@@ -102,9 +103,7 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     methods = next(m for m in app.multiselect if m.label == "Methods")
     assert "Open door" in methods.options
     methods.set_value(["open-door"]).run()
-    box = next(e for e in app.expander if e.label.startswith("Open door"))
-    app.session_state[box.key] = True  # as a click on it
-    app.run()
+    app = open_form(app, "Open door")
     assert not app.exception
     labels = {w.label: w for w in [*app.text_input, *app.selectbox]}
     reach, start = labels["Reach"], labels["First class features"]

@@ -191,7 +191,7 @@ def next_snapshot(
     return tuple(snapshot)
 
 
-NOT_SELECTED = " (not selected)"
+NOT_SELECTED = " *"
 """Marks the method with the highest last test accuracy, where several have one and none was validated."""
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
 

@@ -22,7 +22,7 @@ FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scro
 LETTER_WIDTH = 7.2  # pixels, about
 WIDTHS = {False: (100, 180), True: (135, 145)}
 """Pixels of status and name, without and with archived experiments."""
-MENU_WIDTH, WIDEST_BEST = 44, 185
+MENU_WIDTH, WIDEST_BEST = 44, 125
 METHOD_LETTERS = 22
 """Number of letters that fit into the column of methods."""
 
@@ -201,8 +201,8 @@ def draw(
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
     config["Best"] = _text(
         width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))),
-        help="The method with the highest validation accuracy; *not selected*: without validation samples, "
-        "the one with the highest test accuracy at the last round",
+        help="The method with the highest validation accuracy; \\*: not selected, as there are no validation "
+        "samples, but the one with the highest test accuracy at the last round",
     )
     selected = selectable_table(
         rows,

@@ -37,8 +37,8 @@ CLASS_TEXTS = "Class descriptions"
 Texts = dict[str, list[str]]
 GUIDES = PROJECT / "docs" / "methods"
 _HEAD = re.compile(r"\A# [^\n]+\n+Name: `[\w-]+`\.\n")
-_GENERATED = re.compile(r"<!-- row: .*? -->\n|<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
-"""Blocks that repeat the form beside the text, and the page's row in a table."""
+_GENERATED = re.compile(r"<!-- (?:idea|fields): .*?<!-- end -->\n*|<!-- [^\n]*? -->\n", re.DOTALL)
+"""Blocks that repeat the form beside the text, and the marks of others."""
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 

@@ -72,7 +72,7 @@ def test_a_heatmaps_cells_are_listened_to(begin: Callable[..., Page]) -> None:
 
 
 def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None:
-    page = begin("assets/viewport.js", {"width": 640, "narrow": False, "dark": False})
+    page = begin("assets/viewport.js", {"widths": {"narrow": ["(max-width: 640px)", False]}, "dark": False})
     assert page.evaluate("window.told") == []
     page.set_viewport_size({"width": 390, "height": 600})
     page.wait_for_function(TOLD, arg="narrow")

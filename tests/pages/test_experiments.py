@@ -21,6 +21,8 @@ from pages.experiments_view import actions, table
 from tests.support import fill
 from tests.support.web.pages import Opened, button, widget, work_off
 
+DEFAULT = [name for name, column in table.COLUMNS.items() if column.shown]
+
 TABLE, MENU = "experiment_table", "experiment_menu"
 OF_DONE = ["Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete"]
 """Actions on an experiment that is done."""
@@ -172,7 +174,7 @@ def test_the_name_of_a_row_opens_it(open_page: Opened, filled: Path) -> None:
 
 def test_columns_are_chosen_and_stand_in_the_url(open_page: Opened, filled: Path) -> None:
     always = ["Status", "Experiment", ""]
-    assert list(open_page().dataframe[0].value.columns) == [*always, *table.DEFAULT]
+    assert list(open_page().dataframe[0].value.columns) == [*always, *DEFAULT]
     app = open_page(columns=["Tags", "Worst client"])
     assert list(app.dataframe[0].value.columns) == [*always, "Worst client", "Tags"], "in their usual order"
     app = open_page(columns=["no such column"])
@@ -194,7 +196,7 @@ def test_methods_are_counted_where_their_names_would_be_cut(methods: list[str], 
 
 @pytest.mark.parametrize("archived", [False, True])
 def test_no_default_column_is_cut_off_in_a_window_of_1440_pixels(archived: bool) -> None:
-    widths = [table.COLUMNS[name].config["width"] for name in table.DEFAULT if name != "Best"]
+    widths = [table.COLUMNS[name].config["width"] for name in DEFAULT if name != "Best"]
     selection, page = 33, 1240
     first = sum(table.WIDTHS[archived]) + table.MENU_WIDTH
     assert selection + first + sum(widths) + table.WIDEST_BEST <= page

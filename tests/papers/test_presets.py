@@ -267,7 +267,7 @@ def test_the_command_runs_a_small_version(tmp_path, capsys):
 
 def test_a_rehearsal_in_which_nothing_differs_says_so(tmp_path, capsys):
     file, db = tmp_path / "alike.toml", str(tmp_path / "runs.db")
-    methods = [{"name": "zero-shot", "label": label} for label in ("one", "two")]
+    methods = [{"name": "zero-shot"}, {"name": "fedot", "config": {"lr": 0.0}}]
     file.write_text(config.dumps(config.parse({"methods": methods})), encoding="utf-8")
     assert cli.main(["run", str(file), "--scale", "mini", "--seed", "1", "--db", db]) == 0
     assert "This rehearsal cannot show the ablation" in capsys.readouterr().out

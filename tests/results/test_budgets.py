@@ -12,7 +12,7 @@ from fedcore.results.charts.sweep import DrawPoint, search_chart, search_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import compare
 from fedcore.results.costs import row_costs
-from fedcore.results.leaderboard import board, board_settings, missing_runs, more_seeds
+from fedcore.results.leaderboard import board, board_settings, more_seeds
 from fedcore.results.progress import methods_of
 from fedcore.results.summary import summarise
 from fedcore.store import Store
@@ -91,10 +91,6 @@ def test_further_seeds_of_a_tuned_row_leave_out_the_seed_of_its_search(db):
     number = fill.done(db, an_experiment(entry, seeds=(1,)))
     store = Store(db)
     assert [run.seed for run in more_seeds(store, store.experiments.get(number))] == [3, 4]
-    fill.done(db, an_experiment(MethodEntry(name="promptfl"), seeds=(1, 2)))
-    (setting,) = board_settings(store, [r for e in store.experiments.all() for r in e.runs])
-    plans = missing_runs(store, *board(store, setting, "personal").rows, 3)
-    assert [[run.seed for run in runs] for _, runs in plans] == [[3, 4], [3, 4]], "the same for both"
 
 
 def test_a_search_names_the_best_draw_so_far_with_its_values(tmp_path: Path) -> None:

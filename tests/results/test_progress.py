@@ -85,7 +85,7 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
     assert not progress.matches(found[1], "nowhere", [])
 
 
-@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "FedOT (not selected)")])
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "FedOT *")])
 def test_a_method_that_is_shown_by_its_test_accuracy_is_marked_as_not_selected(
     db: Path, validated: bool, shown: str
 ) -> None:

@@ -31,7 +31,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_imported_leaderboard_follows_its_preset(db: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
-    assert file.read_text("utf-8").splitlines()[1].startswith("demo,Zero-shot CLIP,4,")
+    assert file.read_text("utf-8").splitlines()[1].startswith("demo,FedOT,4,")
     assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the preset's"
     assert command_line.run("import", file, "--db", other) == 0
     ours, theirs = compare(Store(db), [1]), compare(Store(other), [1])

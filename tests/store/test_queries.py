@@ -23,8 +23,10 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.several": lambda store: store.experiments.several([1]),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
+    "experiments.find": lambda store: store.experiments.find("@last"),
     "runs.fitted": lambda store: store.runs.fitted(1),
     "runs.get": lambda store: store.runs.get([1, 2]),
+    "runs.twins": lambda store: store.runs.twins([store.runs.config(1)], ["a b"], "c"),
     "runs.with_common_model": lambda store: store.runs.with_common_model([1, 2]),
     "runs.active_experiments": lambda store: store.runs.active_experiments(),
     "runs.states": lambda store: store.runs.states([1, 2]),

@@ -40,7 +40,8 @@ def about(name: str) -> str:
     above = every[max(every.index(entry) - 1, 0)]
     total = f"{sum(entry.counts.values()):,} images" if entry.counts else ""
     what = entry.source if f"{total}" in entry.source else f"{entry.source}; {total}"
-    source, by_hand = f"{entry.citation} ({entry.licence})", entry.how_to_get.partition("Or by hand: ")
+    source = f"{entry.citation} ({entry.licence})"
+    told, told_above = (e.how_to_get.rpartition("Or by hand: ")[2] for e in (entry, above))
     same = entry != above and (entry.citation, entry.licence) == (above.citation, above.licence)
     facts = {
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
@@ -62,7 +63,7 @@ def about(name: str) -> str:
         ),
         "Source": "" if same else source,
         "Get": _download(entry),
-        "By hand": "" if same else by_hand[2] or by_hand[0],
+        "By hand": "" if same and told == told_above else told,
     }
     lines = [f"`{name}`: {what}.", "", *(f"- {title}: {text}" for title, text in facts.items() if text)]
     return "\n".join(lines) + "\n"
