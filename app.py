@@ -27,6 +27,7 @@ from fedcore.cli.own_settings import read_own_only
 from fedcore.methods import registry
 from fedcore.results.charts.heatmaps import PanelNote, heatmap_grid
 from fedcore.results.charts.lines import line_chart
+from fedcore.results.charts.ranks import bar_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.curves import Series
 from fedcore.results.panels import Panel
@@ -77,7 +78,8 @@ def load_pages() -> None:
     panel = Panel("", "", ("a",), ("b",), np.ones((1, 1)), counts, counts, own_columns=(0,))
     line = Series("", "", (0.0, 1.0), (0.0, 1.0), (None, None), 1, low=(0.0, 0.0), high=(1.0, 1.0))
     heatmap = heatmap_grid([panel], Theme(), notes=[PanelNote("", 1.0, Theme().ink)])
-    for chart in (heatmap, line_chart([line], Theme(), "Round", "", name="a")):
+    lines = line_chart([line], Theme(), "Round", "", name="a")
+    for chart in (heatmap, lines, bar_chart([], "personal", Theme())):
         chart.figure.to_json()  # for which plotly loads its classes
     inspect.stack()  # finds the file of every module once, as Streamlit's first element would
 

@@ -18,7 +18,7 @@ from fedcore.store import Store
 from tests.support.encoded import DIGITS
 from tests.support.exported import exported
 from tests.support.jobs import execute_next
-from tests.support.web.pages import open_form
+from tests.support.web.pages import SWEEP, open_form, open_sweep
 
 SOURCE = '''
 """A scale per class that the clients share, and a shift of the image that stays with each."""
@@ -113,10 +113,8 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     assert labels["Learning rate"].value == "0.05"
     start.set_value("zero").run()
     assert "paper: those of the prompt" in [c.value for c in app.caption]
-    box = next(e for e in app.expander if e.label.startswith("Sweep"))
-    app.session_state[box.key] = True
-    app.run()
-    swept = next(m for m in app.multiselect if m.label == "Fields").options
+    app = open_sweep(app)
+    swept = next(m for m in app.multiselect if m.label == SWEEP).options
     assert "Open door: rank in the test" in swept and "Open door: learning rate" in swept
     assert not next(b for b in app.button if b.label == "Launch").disabled
 

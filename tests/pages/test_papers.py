@@ -263,15 +263,17 @@ def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_pat
     assert not charts(app)
     app = button(app, "Run all readings of the table").click().run()
     assert not app.exception
-    assert button(app, "Queue 72 runs"), "three rows of eight variants with three seeds"
+    assert button(app, "Queue 576 runs"), "three rows of 64 variants with three seeds"
     finish_readings(tmp_path / "runs.db")
     app = open_page("papers", table="feddeap-5", rehearsal="true")
     assert not app.exception
     assert len(charts(app)) == 1
-    assert any("FedDEAP is first in 32 of 32 readings" in text.value for text in app.markdown)
+    assert any("FedDEAP is first in 7 of 7 readings" in text.value for text in app.markdown), (
+        "FedLens's and six changes"
+    )
     app = app.toggle(key="as_tables").set_value(True).run()
     assert not charts(app)
-    assert len(app.dataframe[0].value) == 32, "a row of numbers per reading"
+    assert len(app.dataframe[0].value) == 7, "a row of numbers per reading"
 
 
 def test_a_paper_that_names_no_choice_shows_none(open_page: Opened) -> None:

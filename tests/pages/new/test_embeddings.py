@@ -20,7 +20,11 @@ def test_embeddings_bring_their_backbone_and_refuse_what_needs_towers(
     app = choose(open_page("new", preset="demo"), embedding_file(tmp_path))
     assert not [w for w in app.selectbox if w.label == "CLIP backbone"]
     (said,) = [error.value.replace("\\", "") for error in app.error]
-    assert "PromptFL cannot run with the backbone 'given'" in said and "these can: FedOT, " in said
+    assert (
+        "PromptFL cannot run with the backbone 'given'" in said
+        and "these can: " in said
+        and "FedOT, " in said
+    )
     assert not [w for w in app.multiselect if w.label == "Also tested on"]
     app = widget(app, "Methods").set_value(["fedot", "taskres"]).run()
     assert not app.error and "2 methods" in plan_line(app)
