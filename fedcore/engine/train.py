@@ -102,7 +102,7 @@ class Spread:
     """
 
     width: int
-    start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Processes]]
+    start: "Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Processes]]"
     device: str
     sharers: int = 1
     memory: int | None = None

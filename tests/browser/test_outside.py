@@ -57,8 +57,9 @@ MORE = {
     "checkpoints": "data?section=Checkpoints",
     "backbones": "data?section=Backbones",
 }
-ELSEWHERE = """() => [...document.querySelectorAll('a[href], img[src], iframe, [srcset]')]
+ELSEWHERE = r"""() => [...document.querySelectorAll('a[href], img[src], iframe, [srcset]')]
   .filter(e => e.href !== 'https://evil.example/paper') // a paper's link is one
+  .filter(e => !(e.rel && /^https:\/\/(arxiv|doi|openreview)\.(org|net)\//.test(e.href))) // sources
   .filter(e => !/^(data|blob):/.test(e.src ?? ''))
   .filter(e => !String(e.href || e.src || location).startsWith(location.origin))
   .map(e => e.outerHTML.slice(0, 200))"""

@@ -30,7 +30,10 @@ def counting(monkeypatch):
 
 @pytest.mark.parametrize(
     "names",
-    [("fedot", "cocoop"), pytest.param(tuple(load_all()), marks=pytest.mark.slow)],
+    [
+        ("fedot", "cocoop"),
+        pytest.param(tuple(load_all()), marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
     ids=["two", "all"],
 )
 def test_methods_compute_the_same_there_and_are_measured(counting, names):
