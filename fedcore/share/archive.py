@@ -42,7 +42,7 @@ _BROKEN = (
     zipfile.BadZipFile,  # no archive, contradictory entries, or a wrong checksum
     zlib.error,  # damaged content
     EOFError,  # content that ends too early
-    RuntimeError,  # an encrypted file; as NotImplementedError, an unsupported ZIP feature
+    RuntimeError,  # an encrypted file, or (NotImplementedError) a ZIP feature that is not supported
     ValueError,  # a place before the beginning of the file; a name that is not UTF-8
     OverflowError,  # a place beyond 2**63 bytes
 )

@@ -282,7 +282,7 @@ def _contradiction(run: RunRecipe) -> str:
 def import_bundle(archive: Archive, store: Store) -> Merged:
     """Merge the runs of a bundle into a database; an earlier import of it is left as it is.
 
-    A bundle may have only some runs of an experiment, so that it has an identity of its own. A run without
+    A bundle may have only some runs of an experiment, so the import gets a new identity. A run without
     predictions is marked in every table, since nothing shows that its counts were measured.
     """
     content = sound_content(archive)

@@ -17,7 +17,7 @@ from fedcore.base.files import PROJECT
 from fedcore.cli import common
 from fedcore.cli import main as cli
 from fedcore.jobs import handlers
-from fedcore.methods import FedLensMethodError
+from fedcore.methods import FedLensMethodError, registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -301,8 +301,10 @@ def test_an_experiment_is_named_by_its_id_its_name_or_as_the_last(db, toml, fake
     assert "no experiment 'Other'" in said and "called 'From a file': 1, 3; give the id of one" in said
 
 
-def test_a_method_file_that_an_export_does_not_need_is_refused(db, toml, fake, capsys):
+def test_a_method_file_that_an_export_does_not_need_is_refused(db, toml, fake, capsys, monkeypatch):
     run("run", toml, "--db", db)
+    for table in ("_METHODS", "_FILES"):  # so that no other test meets the method
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     assert run("export", 1, "--db", db, "--methods", PROJECT / "examples" / "ditto.py") == 2
     assert "methods: " in (said := capsys.readouterr().err) and "defines ditto, which these" in said
 
