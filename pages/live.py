@@ -322,7 +322,8 @@ def page() -> None:
             else:
                 outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
-                    outcome = None if searches else verdict(store, experiment)
+                    if not searches:
+                        outcome = verdict(store, experiment)
                 actions.buttons(experiment, has_results=outcome is not None)
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)

@@ -285,11 +285,12 @@ def letters(text: str) -> float:
     )
 
 
-def shorten(title: str, room: float, end: int = 16) -> str:
-    """Shorten a title to the width of ``room`` letters, keeping its last ``end``, which name the round."""
+def shorten(title: str, room: float) -> str:
+    """Shorten a title to the width of ``room`` letters, keeping its end, which names the round."""
     if letters(title) <= room:
         return title
-    return f"{cut(title[:-end], room - letters(title[-end:]) - 1)}…{title[-end:]}"
+    name, end = title[:-16], title[-16:]
+    return f"{cut(name, room - letters(end) - 1)}…{end}"
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
