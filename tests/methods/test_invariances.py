@@ -96,25 +96,28 @@ def test_clients_one_by_one_in_another_order_agree_with_all_at_once(name):
     assert any(moved), "it trained"
 
 
-ROUNDING = dict.fromkeys(
-    ("ivlp", "fedmgp", "promptsrc", "fedotp", "fedalign", "fedavg-lora", "fedprox-lora"), 3e-4
+STEEP = dict.fromkeys(
+    ("ivlp", "fedmgp", "promptsrc", "fedotp", "fedalign", "fedavg-lora", "fedprox-lora"), 1e-3
 )
-"""How far class scores of chunks may differ in float32, where that is over 1e-5, as docs/cluster.md says."""
+"""Methods whose steps enlarge a rounding of float32 beyond 1e-5 -> how far their class scores may differ."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", TRAINED)
-def test_chunks_in_float32_differ_by_roundings_after_twelve_rounds(name):
+def test_chunks_differ_by_roundings_after_twelve_rounds(name, dtype):
+    """What is a rounding in float32 shrinks with the precision, by 2^29; an error of a chunk would stay."""
     found = []
     for chunk in (32, 1):
-        held = federation(name, torch.float32, samples=(3, 6, 4, 8, 5, 7))
+        held = federation(name, dtype, samples=(3, 6, 4, 8, 5, 7))
         options = SMALL.get(name, {}) | ({"average": "exact", "rank": 4} if name == "fedalign" else {})
         method = build(name, held, batch_size=4, **options)
         found.append(
             scores(method, tiny.run_rounds(method, held, 12, chunk=chunk, evaluate_every=12).state, held)
         )
     largest = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*found, strict=True))
-    assert largest < ROUNDING.get(name, 1e-5), f"{name}: {largest:.1e}"
+    bound = 1e-12 if dtype == torch.float64 else STEEP.get(name, 1e-5)
+    assert largest < bound, f"{name}: {largest:.1e}"
 
 
 @pytest.mark.parametrize(
