@@ -225,11 +225,13 @@ def processes(
         makes: a function that makes a process's worker, and the environment variables of the process.
         device: see ``Parallel``.
     """
+    before = os.environ.get("PYTHONSAFEPATH", "")
     os.environ["PYTHONSAFEPATH"] = "1"  # a process would import from the folder in which it starts
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:
         yield Parallel([_submit_to(pool) for pool in pools], device)
     finally:
+        os.environ["PYTHONSAFEPATH"] = before
         for pool in pools:
             running = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)

@@ -29,6 +29,7 @@ FLAGS = [
 SHOWN_CHARACTERS = 2000
 POLICY = "Content Security Policy"
 _contexts: list[BrowserContext] = []  # those that are open now
+_browsers: list[Browser] = []  # the one of this process, once it is open
 
 
 @contextmanager
@@ -86,6 +87,9 @@ def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A Chromium; without one these tests fail, since nobody has then seen the app."""
+    if _browsers:  # the Ray package's tests have this fixture too, and a process has one Playwright
+        yield _browsers[0]
+        return
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     found = [shutil.which(n) for n in names]
     path = next((p for p in found if p), None)
@@ -97,7 +101,9 @@ def browser() -> Iterator[Browser]:
             )
         expect.set_options(timeout=1000 * LIMIT_SECONDS)
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        _browsers.append(chromium)
         yield chromium
+        _browsers.clear()
         chromium.close()
 
 

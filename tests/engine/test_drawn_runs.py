@@ -31,9 +31,9 @@ FULL = 64
 """A batch of all samples of any client, so that their order in the files decides nothing."""
 BOUND = {"float64": 1e-10, "float32": 1e-4}
 """What other chunks or another order may change in a loss or a diagnostic, relative to it above 1."""
-IN_BOTH_TOWERS = 1e-3
-"""The same in float32 for IVLP, whose steps in both towers enlarge rounding (draw 96 differs by 6e-4). Such a
-draw is checked in float64 too, which tells rounding from a fault."""
+IN_BOTH_TOWERS = 1e-2
+"""The same in float32 for IVLP, whose steps in both towers enlarge rounding (draw 96 differs by 6e-4 or 1e-3,
+as the processor rounds). Such a draw is checked in float64 too, which tells rounding from a fault."""
 PROTOCOLS = ("all", "base", "own", "held out", "unseen", "cohorts", "transfer")
 DATA = {"shapes": ("yew", "ash", "elm", "oak", "fir"), "rotated-digits": ("oak", "lamp", "cup", "jug")}
 """The drawn data sets under names of the catalog, with their classes."""

@@ -145,7 +145,7 @@ def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_s
     expected, spread, stopped, broken = (new_loop("fedot") for _ in range(4))
     one_thread = {"OMP_NUM_THREADS": "1"}
     makes = [partial(new_worker, "fedot"), partial(new_worker, "fedot", ends_after=3)]
-    threads = torch.get_num_threads()
+    threads, safe = torch.get_num_threads(), os.environ.get("PYTHONSAFEPATH", "")
     torch.set_num_threads(1)
     try:
         with processes([(make, one_thread) for make in makes], CPU) as both:
@@ -158,6 +158,7 @@ def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_s
                 rows(broken)
     finally:
         torch.set_num_threads(threads)
+    assert os.environ.get("PYTHONSAFEPATH", "") == safe, "a program that is started later imports as before"
 
 
 PARENT = """
