@@ -148,6 +148,11 @@ def compared(participants: int) -> Tensor:
     return torch.arange(count) * participants // max(1, count)
 
 
+def measured(round_: int, rounds: int) -> bool:
+    """Return whether a round measures what takes as long as its training: the first 20, every 5th, the last."""
+    return round_ <= 20 or round_ % 5 == 0 or round_ == rounds
+
+
 def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """Draw a linear layer as torch.nn.Linear does, uniform within 1/sqrt(columns), in float64.
 
