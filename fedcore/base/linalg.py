@@ -231,7 +231,7 @@ class Remembered:
 
 
 def extreme_eigenvalues(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest eigenvalue of symmetric matrices, of large ones by the Lanczos method.
+    """Return the smallest and the largest eigenvalue of symmetric matrices; large ones by the Lanczos method.
 
     A seventh of the time of all singular values at 512 x 512; the extremes lie at most about 2 % of the
     spectrum's width inside the true ones there, and are exact for small matrices.
@@ -330,7 +330,7 @@ def _ratio_near_one(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _norms(matrix: Tensor) -> Tensor:
-    """Return a bound of the largest |eigenvalue| of symmetric matrices: the 32nd root of their 32nd powers' sum.
+    """Return a bound of the largest |eigenvalue| of symmetric matrices, (sum of |eigenvalue|^32)^(1/32).
 
     It is at most n^(1/32) too large, a fifth for 512 rows, and takes four products.
 
