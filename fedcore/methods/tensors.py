@@ -134,7 +134,7 @@ def mean_cosine(updates: Tensor) -> Tensor:
     return (cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))
 
 
-MAX_COMPARED = 200
+MAX_COMPARED = 64
 """Participants that are compared in pairs at most, because pairs grow with the square."""
 
 
