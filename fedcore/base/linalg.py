@@ -336,12 +336,13 @@ def _norms(matrix: Tensor) -> Tensor:
 
     Shape: (..., n, n) -> (...,), float64.
     """
-    total = matrix.norm(dim=(-2, -1), keepdim=True)
+    total: Tensor = matrix.norm(dim=(-2, -1), keepdim=True)
     # of norm 1, so that no power underflows in single precision
     power = (matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)).float().flatten(0, -3)
     for _ in range(4):
         power = power.bmm(power)
-    return total[..., 0, 0] * power.double().norm(dim=(-2, -1)).view(matrix.shape[:-2]) ** (1 / 16)
+    root: Tensor = power.double().norm(dim=(-2, -1)).view(matrix.shape[:-2]) ** (1 / 16)
+    return total[..., 0, 0] * root
 
 
 def _diagonal_of_gram(q: Tensor) -> Tensor | None:
