@@ -18,12 +18,16 @@ _MOST_TERMS = 8
 _REMEMBERED = 2**26
 """Numbers that ``Remembered`` holds at most: 128 matrices of 512 x 512 with their results."""
 _LANCZOS_STEPS = 24
-"""Steps of the Lanczos method; a matrix with no more rows is decomposed, which is exact."""
+"""Steps of the Lanczos method."""
 _NEAR = 0.07
 """Norm of Q - I, about twice that of P, below which ``cayley`` makes Q of four powers of P at most."""
-_NUMBERS_AT_ONCE = 2**18
-"""Numbers of the matrices whose orthogonality is measured at once: a client of 512 x 512, which fits a CPU's
-cache during the steps of the Lanczos method."""
+_NUMBERS_AT_ONCE = {"cpu": 2**18, "other": 2**24}
+"""Numbers of the matrices whose orthogonality is measured at once, by type of device: a client of 512 x 512,
+which fits a CPU's cache during the steps of the Lanczos method, and 64 of them elsewhere."""
+_DECOMPOSED = 128
+"""Rows of the largest matrix of which all eigenvalues are computed, which is exact."""
+_WORTH_REMEMBERING = 16
+"""Rows of the smallest matrix that ``Remembered`` remembers; of a smaller one a comparison takes as long."""
 
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
@@ -195,7 +199,7 @@ class Remembered:
     """A function of matrices that is not computed again for its latest arguments.
 
     A round of FedOT asks four times for the same client's rotation: in both evaluations, for its diagnostics,
-    and in the next round for those of the start. Small matrices are computed again, which takes as long as a
+    and in the next round for those of the start. Small ones are computed again, which takes as long as a
     comparison; so are those of other devices, where a comparison waits for the device.
     """
 
@@ -209,7 +213,8 @@ class Remembered:
 
         Shape: matrices (clients, r, n, n) -> like matrices.
         """
-        if matrices.device.type != "cpu" or matrices.shape[-1] <= _SAFE_BATCH or matrices.requires_grad:
+        is_small = matrices.shape[-1] < _WORTH_REMEMBERING
+        if matrices.device.type != "cpu" or is_small or matrices.requires_grad:
             return self.function(matrices)
         found = [self._of(one) for one in matrices]
         return found[0][None] if len(found) == 1 else torch.stack(found)
@@ -226,7 +231,7 @@ class Remembered:
 
 
 def extreme_eigenvalues(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest eigenvalue of symmetric matrices, by the Lanczos method.
+    """Return the smallest and the largest eigenvalue of symmetric matrices; large ones by the Lanczos method.
 
     A seventh of the time of all singular values at 512 x 512; the extremes lie at most about 2 % of the
     spectrum's width inside the true ones there, and are exact for small matrices.
@@ -237,7 +242,7 @@ def extreme_eigenvalues(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     a = matrix.flatten(0, -3)
     n = a.shape[-1]
-    if n <= _LANCZOS_STEPS:
+    if n <= _DECOMPOSED:
         values = torch.linalg.eigvalsh(matrix)
         return values[..., 0], values[..., -1]
     generator = torch.Generator().manual_seed(0)  # any start is good, as long as it is always the same
@@ -277,9 +282,12 @@ def orthogonality(
     """Return the condition numbers and max |Q^T Q - I| of block-diagonal matrices.
 
     For large matrices, computing all singular values costs more than a round's training. For nearly
-    orthogonal ones the ratio follows from the extreme eigenvalues of the small Q^T Q - I, to 1e-5 or better.
-    Either all clients are measured in this way or none. A few clients are measured at a time, so that the
-    memory does not grow with their number.
+    orthogonal ones the ratio follows from the extreme eigenvalues of the small Q^T Q - I, to 1e-5 or better,
+    and of at most 128 rows to a rounding error. Either all clients are measured in this way or none. A few
+    clients are measured at a time, so that the memory does not grow with their number.
+
+    The hundreds of small operations of the Lanczos method would take most of a GPU's round. There, large
+    rotations have the norm of Q^T Q - I instead of both extremes, since they differ from 1 by roundings.
 
     Args:
         transform: makes Q from the parameters of some clients.
@@ -287,9 +295,10 @@ def orthogonality(
 
     Shape: matrices (clients, r, n, n) -> (clients,) each, float64.
     """
-    parts = matrices.detach().split(max(1, _NUMBERS_AT_ONCE // max(1, matrices[0].numel())))
-    errors, condition = [], []
-    is_near = matrices.shape[-1] > 128
+    on_cpu, is_small = matrices.device.type == "cpu", matrices.shape[-1] <= _DECOMPOSED
+    numbers = _NUMBERS_AT_ONCE["cpu" if on_cpu else "other"]
+    parts = matrices.detach().split(max(1, numbers // max(1, matrices[0].numel())))
+    errors, condition, is_near = [], [], True
     for part in parts:
         q = transform(part)
         diagonal = _diagonal_of_gram(q) if rotations else None
@@ -299,6 +308,11 @@ def orthogonality(
             continue
         gram = _gram(q)
         errors.append(gram.abs().amax((1, 2, 3)).double())
+        if rotations and not on_cpu and not is_small:
+            norm = _norms(gram)
+            condition.append(_ratio_near_one(-norm, norm))
+            continue
+        gram = gram.cpu() if is_small else gram  # GPUs are slow at decompositions in double precision
         is_near = is_near and bool(gram.flatten(1).norm(dim=1).max() < 1e-3)
         if is_near:
             condition.append(_ratio_near_one(*_extremes(gram)))
@@ -313,6 +327,22 @@ def _ratio_near_one(low: Tensor, high: Tensor) -> Tensor:
     Shape: (clients, r) each -> (clients,), float64.
     """
     return ((1 + high.double().amax(1)) / (1 + low.double().amin(1))).sqrt()
+
+
+def _norms(matrix: Tensor) -> Tensor:
+    """Return a bound of the largest |eigenvalue| of symmetric matrices, (sum of |eigenvalue|^32)^(1/32).
+
+    It is at most n^(1/32) too large, a fifth for 512 rows, and takes four products.
+
+    Shape: (..., n, n) -> (...,), float64.
+    """
+    total: Tensor = matrix.norm(dim=(-2, -1), keepdim=True)
+    # of norm 1, so that no power underflows in single precision
+    power = (matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)).float().flatten(0, -3)
+    for _ in range(4):
+        power = power.bmm(power)
+    root: Tensor = power.double().norm(dim=(-2, -1)).view(matrix.shape[:-2]) ** (1 / 16)
+    return total[..., 0, 0] * root
 
 
 def _diagonal_of_gram(q: Tensor) -> Tensor | None:

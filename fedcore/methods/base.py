@@ -451,13 +451,20 @@ class Batch:
     """One local batch of several clients.
 
     Shape: x (clients, batch, ...) encoded samples; labels and mask (clients, batch), mask False on padding;
-    clients (clients,) index into ``problem.clients``.
+    clients (clients,) index into ``problem.clients``; places (clients, batch) index into a client's samples.
     """
 
     x: Tensor
     labels: Tensor
     mask: Tensor
     clients: Tensor
+    places: Tensor
+
+    @classmethod
+    def whole(cls, data: LocalData) -> Self:
+        """Make one batch of all samples of each client."""
+        places = torch.arange(data.mask.shape[1], device=data.pool.device).expand(data.mask.shape)
+        return cls(data.x, data.labels, data.mask, data.clients.to(data.pool.device), places)
 
 
 def _added(gradients: Params, guides: Params) -> Params:

@@ -603,7 +603,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             classes = len(self.problem.classes)
             bounds = {"class_distance": distance_bound(classes), "text_entropy": entropy_bound(classes)}
             values = {f"{name}_bound": torch.tensor(bound) for name, bound in bounds.items()}
-        batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
+        batch = Batch.whole(data)
         weights = uploads.weights(self.config.weighting)
         for net in self.etf:
             target = self._target(net, batch)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
+from fedcore.methods.federation import LocalData
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -133,8 +134,12 @@ def mean_cosine(updates: Tensor) -> Tensor:
     return (cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))
 
 
-MAX_COMPARED = 200
+MAX_COMPARED = 64
 """Participants that are compared in pairs at most, because pairs grow with the square."""
+
+
+_READ_AT_ONCE = 32
+"""Samples that ``OncePerSample`` reads at once; always as many, so that a resumed run has the same bits."""
 
 
 def compared(participants: int) -> Tensor:
@@ -146,6 +151,32 @@ def compared(participants: int) -> Tensor:
     """
     count = min(participants, MAX_COMPARED)
     return torch.arange(count) * participants // max(1, count)
+
+
+def measured(round_: int, rounds: int) -> bool:
+    """Return whether a round measures what is dear: one of the first 20, every fifth, and the last."""
+    return round_ <= 20 or round_ % 5 == 0 or round_ == rounds
+
+
+class OncePerSample:
+    """What a frozen network makes of the clients' training samples, each of which it reads once in a run."""
+
+    def __init__(self, network: Callable[[Tensor], Tensor]) -> None:
+        """Know nothing yet. Shape of the network: (1, samples, ...) -> (1, samples, d)."""
+        self.network = network
+        self._known: dict[str, Tensor] = {}
+
+    def __call__(self, data: LocalData) -> Tensor:
+        """Return the results for some clients, 0 on padding. Shape: -> (participants, longest, d)."""
+        found = []
+        each = data.rows.flat.split(data.rows.counts.tolist())
+        for client, rows in zip(data.clients.tolist(), each, strict=True):
+            name = data.problem.clients[client]
+            if name not in self._known:  # alone, so that no bit depends on who takes part
+                parts = [self.network(data.pool.x(some[None])) for some in rows.split(_READ_AT_ONCE)]
+                self._known[name] = torch.cat(parts, 1)[0]
+            found.append(self._known[name])
+        return torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
 
 
 def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,12 @@ import pytest
 import torch
 
 from fedcore.base import linalg
+from fedcore.base.events import RoundFinished
 from fedcore.base.linalg import cayley
+from fedcore.engine.round import all_rounds
+from fedcore.engine.server import Server
 from fedcore.methods.fedot import rotate
+from tests.support import device
 from tests.support.against import (
     assert_predictions,
     build,
@@ -16,7 +20,7 @@ from tests.support.against import (
 )
 from tests.support.oracles import fedavg, promptfl
 from tests.support.oracles import fedot as oracle
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_backbone, tiny_federation
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4}
@@ -272,6 +276,32 @@ def test_the_error_of_large_transforms_is_the_largest_entry_anywhere(monkeypatch
     assert (sum(products) == 0) == (kind == "cayley")
     on_diagonal = gram.diagonal(dim1=1, dim2=2).abs().amax(1).tolist()
     assert (on_diagonal == errors) == (kind == "cayley")
+
+
+def test_later_rounds_are_measured_in_part_and_few_operations_on_a_device():
+    backbone = tiny_backbone(torch.float32, embed_dim=160)
+    here, there, spent = tiny_federation(backbone), [], []
+    with device.CountingDevice() as counting:
+        moved = device.move_samples(here, device.move(backbone))
+        for event in all_rounds(Server(build("fedot", moved, lr=1e-3, batch_size=8), moved, 26)):
+            if isinstance(event, RoundFinished):
+                there.append(event)
+                reads = sum(n for what, n in counting.noted.items() if what.startswith("read"))
+                spent.append((counting.launches, reads))
+                counting.noted.clear()
+                counting.launches = 0
+    every, some = {"degrees_of_freedom", "gradient_conflict"}, {"condition_number", "gradient_bound"}
+    some |= {"orthogonality_error", "gradient_difference"}
+    for event, (launches, reads) in zip(there[1:], spent[1:], strict=True):
+        is_measured = event.round in {*range(1, 21), 25, 26}
+        assert {d.name for d in event.diagnostics} == (every | some if is_measured else every)
+        assert launches <= (400 if is_measured else 300) and reads <= 2, event.round
+    on_cpu = run_rounds(build("fedot", here, lr=1e-3, batch_size=8), here, 2).finished
+    for ours, theirs in zip(on_cpu, there[:3], strict=True):
+        kappas, bounds = (diagnostics(event, "condition_number") for event in (ours, theirs))
+        assert all(-1e-7 <= b - kappa < 1e-5 for kappa, b in zip(kappas, bounds, strict=True))
+        for name in ("gradient_difference", "gradient_bound"):
+            assert diagnostics(theirs, name) == pytest.approx(diagnostics(ours, name), rel=1e-5)
 
 
 def test_a_rotation_is_made_once_while_its_matrix_stays_with_equal_rows():

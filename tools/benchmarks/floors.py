@@ -46,6 +46,23 @@ class RotatedBySeries(Rotated):
         return self.scale * F.normalize(2 * solved.T - h, dim=-1) @ self.classifier.T
 
 
+class RotatedInBlocks(Rotated):
+    """FedOT with 16 blocks."""
+
+    blocks = 16
+
+    def __init__(self, drawn: Federation) -> None:
+        super().__init__(drawn)
+        self.matrix = nn.Parameter(torch.eye(len(self.matrix) // self.blocks).repeat(self.blocks, 1, 1))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Return the scores. Shape: (samples, d) -> (samples, classes)."""
+        skew = (self.matrix - self.matrix.mT) / 2
+        columns = h.unflatten(-1, (self.blocks, -1)).permute(1, 2, 0)
+        turned = 2 * torch.linalg.solve(torch.eye(skew.shape[-1]) - skew, columns) - columns
+        return self.scale * F.normalize(turned.permute(2, 0, 1).flatten(1), dim=-1) @ self.classifier.T
+
+
 class Adapted(nn.Module):
     """FedCLIP: an attention adapter on embeddings."""
 
@@ -88,8 +105,12 @@ def one_round(
     loss: Loss,
     optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     batch: int = 32,
+    evaluated: bool = False,
 ) -> None:
-    """Train every client from the model and average the results into it."""
+    """Train every client from the model and average the results into it.
+
+    If evaluated, each client's model then predicts all test samples, and so does the average.
+    """
     trained = []
     for client, count in enumerate(drawn.train.counts.tolist()):
         local = copy.deepcopy(model)
@@ -100,4 +121,11 @@ def one_round(
             loss(local, drawn.pool.values[part], drawn.pool.labels[part]).backward()
             optim.step()
         trained.append(local.state_dict())
-    model.load_state_dict({n: torch.stack([t[n] for t in trained]).mean(0) for n in trained[0]})
+    mean = {n: torch.stack([t[n] for t in trained]).mean(0) for n in trained[0]}
+    if evaluated:
+        test = drawn.test.flat.unique()
+        with torch.no_grad():
+            for state in (*trained, mean):
+                model.load_state_dict(state)
+                (model(drawn.pool.values[test]).argmax(-1) == drawn.pool.labels[test]).sum()
+    model.load_state_dict(mean)

@@ -124,9 +124,9 @@ class StepSchedule:
             index[rows].gather(1, positions.clamp(min=0))
             for rows, positions in zip(self._active, self._positions, strict=True)
         ]
-        numbers = self._on_device(
-            [*self._active, *(self.data.clients[rows] for rows in self._active), *samples]
-        )
+        clients = (self.data.clients[rows] for rows in self._active)
+        places = (positions.clamp(min=0) for positions in self._positions)
+        numbers = self._on_device([*self._active, *clients, *samples, *places])
         masks = self._on_device([positions >= 0 for positions in self._positions])
         sources, targets = [], []
         for rows, positions, last in zip(self._active, self._positions, self._last, strict=True):
@@ -134,10 +134,10 @@ class StepSchedule:
             sources.append(row * positions.shape[1] + place)
             targets.append(rows[row] * index.shape[1] + positions[row, place])
         recorded = self._on_device([*sources, *targets])
-        host = samples if pool.values.device != pool.device else numbers[2 * n :]
+        host = samples if pool.values.device != pool.device else numbers[2 * n : 3 * n]
         for i, positions in enumerate(self._positions):
-            rows, clients, taken = numbers[i], numbers[n + i], numbers[2 * n + i]
-            batch = Batch(pool.x(host[i]), pool.y(taken), masks[i].view(positions.shape), clients)
+            rows, members, taken, own = numbers[i::n]
+            batch = Batch(pool.x(host[i]), pool.y(taken), masks[i].view(positions.shape), members, own)
             everyone = len(rows) == len(self.data.clients)
             yield Turn(everyone, rows, batch, (recorded[i], recorded[n + i]))
 

@@ -209,14 +209,15 @@ class FedAlign(Described):
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
         trained = parts_of("image", {n: v for n, v in uploads.values.items() if isinstance(v, torch.Tensor)})
-        common = mix_parts(trained, weights[None], average, self.global_rank)  # Eq. 14
         start, serve, _ = self._attention(uploads)
-        server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
+        ranks = {self.global_rank, self.config.rank, self.served_rank}
+        means = {rank: mix_parts(trained, weights[None], average, rank) for rank in sorted(ranks)}  # Eq. 14
 
         def personalised(alpha: Tensor, rank: int) -> Params:
-            mean = common if rank == self.global_rank else mix_parts(trained, weights[None], average, rank)
-            return personalise(trained, mean, alpha, self.low, average, rank)
+            return personalise(trained, means[rank], alpha, self.low, average, rank)
 
+        common = {part: value[0] for part, value in means[self.global_rank].items()}
+        server = named("text", text) | named("global", common)
         personal = named("image", personalised(start, self.config.rank))
         server |= named("serving", personalised(serve, self.served_rank))
         with torch.no_grad():

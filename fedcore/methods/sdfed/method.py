@@ -383,7 +383,7 @@ class SDFed(TwoPrompts):
 
     def _stationarity(self, before: State, uploads: Uploads, data: LocalData) -> Params:
         """Return |grad F|^2 by G_s (Eq. 16, 20), for which all clients share one text pass, and its bound."""
-        batch = Batch(data.x, data.labels, data.mask, data.clients.to(self.problem.device))
+        batch = Batch.whole(data)
         weights = uploads.weights(self.config.weighting).to(self.problem.device)
         common = before.shared["global_prompt"][None].clone().requires_grad_()
         with torch.enable_grad():

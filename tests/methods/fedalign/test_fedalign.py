@@ -281,7 +281,8 @@ def test_gradients_are_finite_for_one_class_batches():
         mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.bool)
         params = {"text": state.shared["text"].expand(3, -1, -1), **state.personal}
         params = {n: v.clone().requires_grad_() for n, v in params.items()}
-        step = method.phases[0](params, {}, Batch(x, labels, mask, torch.arange(3)))
+        places = torch.arange(4).expand(3, 4)
+        step = method.phases[0](params, {}, Batch(x, labels, mask, torch.arange(3), places))
         ((names, loss),) = step.losses.items()
         for gradient in torch.autograd.grad(loss.sum(), [params[n] for n in names]):
             assert gradient.isfinite().all()

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def prompt_gradients(**options) -> dict[str, torch.Tensor]:
     params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
     params = {n: v.clone().requires_grad_() for n, v in params.items()}
     data = federation.local_data(torch.arange(3))
-    step = method.phases[1](params, {}, Batch(data.x, data.labels, data.mask, torch.arange(3)))
+    step = method.phases[1](params, {}, Batch.whole(data))
     assert set(step.losses) == {("p_s",), ("p_d",)}  # the networks are frozen
     found = {}
     for (name,), loss in step.losses.items():
@@ -163,7 +164,7 @@ def test_gradients_are_finite_for_one_class_and_one_sample():
     data = federation.local_data(torch.arange(3))
     mask = data.mask & (torch.arange(data.mask.shape[1]) < 1)
     for phase in method.phases:
-        step = phase(params, {}, Batch(data.x, data.labels, mask, torch.arange(3)))
+        step = phase(params, {}, replace(Batch.whole(data), mask=mask))
         for names, loss in step.losses.items():
             for gradient in torch.autograd.grad(loss.sum(), [params[n] for n in names], retain_graph=True):
                 assert gradient.isfinite().all()

@@ -139,9 +139,13 @@ class FedMGP(PromptedTowers):
 
     @classmethod
     def plan_warnings(cls, config: FedMGPConfig, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP, and about the published code's sign."""
+        """Warn about its cost, the paper's learning rate on the miniature CLIP, and the authors' sign."""
+        cost = (
+            "a round takes over a hundred times as long as PromptFL's: each of its "
+            f"{config.groups} groups of prompts passes through both encoders in every step"
+        )
         caveat = cls.result_caveat(config, context.embedded)
-        return [*super().plan_warnings(config, context), *filter(None, [caveat])]
+        return [cost, *super().plan_warnings(config, context), *filter(None, [caveat])]
 
     @classmethod
     def result_caveat(cls, config: FedMGPConfig, embedded: bool) -> str:

@@ -11,7 +11,7 @@ Readings: f_0 is of the image itself, which the authors' code mirrors half of th
 attributes of all classes of the run; local training passes over all samples, where their code takes one step.
 """
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 from fedcore.base.errors import FedLensError
@@ -23,7 +23,7 @@ from fedcore.clip.specs import BackboneSpec, spoken
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.prompts.fedtpg import ATTENTION, attend, draw_attention
 from fedcore.methods.class_texts import ClassText, ClassTextConfig, WithClassTexts, descriptions_by_class
-from fedcore.methods.federation import Problem
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,
@@ -35,7 +35,7 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
+from fedcore.methods.tensors import OncePerSample, cross_entropy, draw_linear, linear, masked_mean
 
 
 class FedMVPConfig(ClassTextConfig, MethodConfig):
@@ -122,9 +122,16 @@ class FedMVP(WithClassTexts):
         parts = draw_attention(width, width, partial(generator, "fedmvp"))
         return State(shared=self.place({"text_w": text_w, "text_b": text_b} | parts))
 
+    @cached_property
+    def _own(self) -> OncePerSample:
+        return OncePerSample(lambda x: self.problem.backbone.image.tail(self._embedded(x), 0))
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return CLIP's own embeddings of the samples. Shape: own (clients, longest, d)."""
+        return {"own": self._own(data)}
+
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        with torch.no_grad():
-            own = self.problem.backbone.image.tail(self._embedded(batch.x), 0)
+        own = const["own"].take_along_dim(batch.places[..., None], 1)
         f = self._prompted(params, batch.x)
         distance = masked_mean(1 - F.cosine_similarity(f, own, dim=-1), batch.mask)
         ce = cross_entropy(self._scores(f), batch.labels, batch.mask)

@@ -20,7 +20,7 @@ from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import class_suffix, encode_around, encode_context, name_tokens
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, hyper
@@ -109,6 +109,12 @@ class ProDA(Prompted):
     backbones = "equal token widths"
     Config = ProDAConfig
     shared = ("context",)
+
+    @classmethod
+    def plan_warnings(cls, config: ProDAConfig, context: RunContext) -> list[str]:
+        """Warn about its cost, and about the paper's learning rate on the miniature CLIP."""
+        cost = "a round takes about twelve times as long as PromptFL's: it encodes many prompts of each class"
+        return [cost, *super().plan_warnings(config, context)]
 
     def __init__(self, config: ProDAConfig, problem: Problem) -> None:
         """Prepare the class names, their lengths, and the ending of a prompt without a name."""

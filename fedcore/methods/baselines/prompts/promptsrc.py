@@ -27,7 +27,7 @@ from fedcore.methods.baselines.prompts.ivlp import IVLP, IVLPConfig
 from fedcore.methods.federation import LocalData
 from fedcore.methods.hyperparameters import TENFOLD, LossWeight, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
+from fedcore.methods.tensors import OncePerSample, cosine_logits, cross_entropy, masked_mean
 
 PEAK, SPREAD = 15 / 20, 1 / 20
 """Mean and standard deviation of the weights over the rounds, in runs: the paper's 15 and 1 of 20 epochs."""
@@ -73,7 +73,7 @@ class PromptSRC(IVLP):
         "The server averages the prompts of the clients. "
         "Predictions use a weighted mean of the server's prompts over the rounds, in which those near "
         "three quarters of the run count most; clients do not train from it. "
-        "Training passes through both encoders, and images pass through the frozen one once more.",
+        "Training passes through both encoders; images pass through the frozen one once in a run.",
         family="baseline",
         charts=(
             DiagnosticChart(
@@ -92,6 +92,10 @@ class PromptSRC(IVLP):
     Config = PromptSRCConfig
 
     @cached_property
+    def _frozen(self) -> OncePerSample:
+        return OncePerSample(lambda x: F.normalize(self.tower.tail(x, 0), dim=-1))
+
+    @cached_property
     def _anchors(self) -> Tensor:
         """The normalised mean of the templates' unnormalised features. Shape: (classes, d)."""
         backbone, names = self.problem.backbone, [spoken(name) for name in self.problem.classes]
@@ -108,15 +112,17 @@ class PromptSRC(IVLP):
         return replace(state, server={f"gpa_{name}": value.clone() for name, value in state.shared.items()})
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
-        """Return the anchors. Shape: anchors (clients, classes, d)."""
-        return {"anchors": self._anchors.expand(len(data.clients), -1, -1)}
+        """Return the anchors, and the samples' normalised embeddings without prompts.
+
+        Shape: anchors (clients, classes, d), frozen (clients, longest, d).
+        """
+        return {"anchors": self._anchors.expand(len(data.clients), -1, -1), "frozen": self._frozen(data)}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         scale, config, anchors = self.problem.backbone.logit_scale, self.config, const["anchors"]
         h, text = self.features(params, self.head(params, None), batch.x)
-        with torch.no_grad():
-            frozen = F.normalize(self.tower.tail(batch.x, 0), dim=-1)
-            log_q = (scale * frozen @ anchors.mT).log_softmax(-1)
+        frozen = const["frozen"].take_along_dim(batch.places[..., None], 1)
+        log_q = (scale * frozen @ anchors.mT).log_softmax(-1)
         # Before the cross-entropy, as in KgCoOp: with all weights 0 the sums of gradients have IVLP's bits.
         text_term = (F.normalize(text, dim=-1) - anchors).abs().mean((1, 2))
         image_term = masked_mean((F.normalize(h, dim=-1) - frozen).abs().mean(-1), batch.mask)

@@ -6,6 +6,7 @@ import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import parse
 from fedcore.engine.plan import plan
+from fedcore.methods import registry
 from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
@@ -79,3 +80,12 @@ def test_the_papers_rate_on_the_miniature_clip_is_warned_of_with_the_remedy():
     assert plan(preset("demo")).warnings == ()
     config, context = PromptFLConfig(), RunContext(backbone_spec("ViT-B-32"), ("a",), 2, ("d",), "{}")
     assert PromptFL.plan_warnings(config, context) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("promptfl", []), ("fedmgp", ["a hundred times"]), ("proda", ["twelve times"])]
+)
+def test_a_plan_says_that_a_method_takes_many_times_as_long(name, said):
+    context = RunContext(backbone_spec("ViT-B-32"), ("a",), 2, ("d",), "{}")
+    warnings = registry.get(name).plan_warnings(registry.build_config(name, {}), context)
+    assert len(warnings) == len(said) and all(part in w for part, w in zip(said, warnings, strict=True))

@@ -1,8 +1,10 @@
 import math
 
+import pytest
 import torch
 
 from fedcore.base.files import ASSETS
+from fedcore.methods import tensors
 from tests.support.against import NEAR, assert_predictions, build, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts
@@ -102,3 +104,22 @@ def test_clients_train_from_the_plain_mean_whatever_is_tested():
 
 def test_there_are_60_templates():
     assert len(set(TEMPLATES)) == 60 and all(text.count("{}") == 1 for text in TEMPLATES)
+
+
+@pytest.mark.parametrize("name", ["promptsrc", "fedmvp"])
+def test_the_frozen_tower_reads_each_training_sample_once_in_a_run(name, monkeypatch):
+    federation = tiny_federation(reads="layer:0" if name == "promptsrc" else "patches", samples=(4, 3, 2))
+    monkeypatch.setattr(tensors, "_READ_AT_ONCE", 3)
+    given = {"class_text": "template"} if name == "fedmvp" else {}
+    method = build(name, federation, batch_size=2, local_epochs=2, **given)
+    once = method._frozen if name == "promptsrc" else method._own
+    network, read = once.network, []
+    once.network = lambda x: read.append(x.shape[1]) or network(x)
+    run_rounds(method, federation, 2)
+    assert read == [3, 1, 3, 2]
+    everyone = federation.local_data(torch.arange(3))
+    expected = network(everyone.x)
+    for client, count in enumerate((4, 3, 2)):
+        for found in (once(everyone), once(federation.local_data(torch.tensor([client])))[[0, 0, 0]]):
+            torch.testing.assert_close(found[client, :count], expected[client, :count])
+    assert len(read) == 4
