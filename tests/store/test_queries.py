@@ -82,7 +82,6 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.own_of_participants": lambda store: store.cells.own_of_participants(1),
     "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
-    "cells.coded_of_runs": lambda store: list(store.cells.coded_of_runs([1, 2])),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
@@ -219,7 +218,7 @@ def test_own_accuracy_is_the_diagonal(trained):
 
 
 def test_cells_by_name_and_at_chosen_rounds(trained):
-    everything = list(Store(trained).cells.of_runs([1, 2]))
+    everything = Store(trained).cells.at_rounds({1: range(5), 2: range(5)})
     chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     diagonal = Store(trained).cells.own_and_global({1: [2], 2: [4]})
@@ -228,7 +227,7 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     assert Store(trained).cells.coded({2: [4], 1: [2]}).tolist() == [
         (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen
     ]
-    assert [cell for part in Store(trained).cells.coded_of_runs([1, 2]) for cell in part] == [
+    assert [cell for part in Store(trained).cells.of_runs([1, 2]) for cell in part] == [
         (c.run_id, c.round, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total, c.loss)
         for c in everything
     ]
