@@ -109,9 +109,7 @@ def get(offer: Item, root: str | None = None, columns: Mapping[str, str] | None 
         else:
             yield from hf.prepare(folder)
     yield Progress(f"counting the images of {entry.title}", 0, 0)
-    images, _ = yield from prepare_then(
-        lambda: catalog.load_checked(entry.name, str(folder), columns=columns)
-    )
+    images, _ = yield from prepare_then(lambda: catalog.load(entry.name, str(folder), columns=columns))
     if wrong := catalog.count_warnings(entry, images):
         own = f' or use it under its own name, "{HUB}{upstream.repo}"' if upstream else " or get it by hand"
         remedy = f"it is not used as {entry.title}: choose another --revision,{own}"
