@@ -15,7 +15,7 @@ import tomli_w
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, sync_folder, write_whole
 from fedcore.papers import audits, choices, library, mini
-from fedcore.papers.comparability import read_reasons
+from fedcore.papers.comparability import reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.experiments import experiments
 from fedcore.papers.layout import tables_of
@@ -26,8 +26,8 @@ from fedcore.papers.published import (
     Finding,
     PublishedValue,
     findings_text,
+    load,
     read_findings,
-    read_values,
     values_from,
     values_of,
 )
@@ -98,14 +98,14 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     paper = library.read_paper(folder)
     if paper.key in library.shipped():
         raise FedLensError(f"{folder}: '{paper.key}' comes with FedLens; rename the folder", "folder")
-    values = read_values(paper)
+    values = load(paper)
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
         raise FedLensError(
             f"{folder / library.PAPER_FILE}: {library.VALUES_FILE} has no table '{unknown[0]}'", "tables"
         )
     tables_of(paper, values)
-    read_reasons(paper)
+    reasons(paper)
     read_findings(paper)
     for name, experiment in experiments(paper).items():
         where = f"{folder / library.RUNS_FILE}, preset '{name}'"

@@ -121,7 +121,9 @@ def recipe_of(
 
     def portable(config: _Config, weights: object = "") -> _Config:
         moved = {} if methods is not None else with_files_at(config, own.place, str(weights))
-        return config.model_copy(update=moved | _without_folders(config))
+        moved |= {"data": _without_folder(config.data)}
+        moved |= {n: tuple(map(_without_folder, getattr(config, n))) for n in ("further_data", "transfer")}
+        return config.model_copy(update=moved)
 
     experiments = []
     for experiment in comparison.experiments:
@@ -221,14 +223,6 @@ def with_files_at(
     return own | {
         "backbone": backbone(config.backbone),
         "cohorts": tuple(c.model_copy(update={"backbone": backbone(c.backbone)}) for c in config.cohorts),
-    }
-
-
-def _without_folders(config: RunConfig | Experiment) -> dict[str, Any]:
-    return {
-        "data": _without_folder(config.data),
-        "further_data": tuple(map(_without_folder, config.further_data)),
-        "transfer": tuple(map(_without_folder, config.transfer)),
     }
 
 

@@ -47,15 +47,6 @@ class _Lent(threading.local):
 _lent = _Lent()
 
 
-@dataclass(frozen=True)
-class Access:
-    """Access to a database: whether it can be written, and if not, why, in one line."""
-
-    path: Path
-    writable: bool
-    why: str | None = None
-
-
 def default_path() -> Path:
     """Return FEDLENS_DB, else ``runs.db`` in the checkout, or in the current folder outside of one."""
     folder = PROJECT if IN_CHECKOUT else Path.cwd()
@@ -130,15 +121,6 @@ def one_connection(path: Path) -> Iterator[None]:
         finally:
             _lent.path = None
             del _lent.connection
-
-
-@contextmanager
-def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection to a database of any version, which stays as it is."""
-    if not path.is_file():
-        raise FedLensError(f"no database at {path}", "db")
-    with plain_errors(path), closing(read_only(path)) as connection:
-        yield connection
 
 
 def _check_once(path: Path) -> None:

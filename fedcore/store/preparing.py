@@ -10,11 +10,10 @@ from fedcore.store import database, schema
 PROBE_SECONDS = 1.0
 
 
-def prepare(db: str | Path | None = None) -> database.Access:
+def prepare(db: str | Path | None = None) -> str:
     """Create the database if there is none, and bring one of an earlier version up to date.
 
-    Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
-        read-only.
+    Returns: why it cannot be written, on a full disk say, and so opens read-only; empty if it can be.
 
     Raises:
         FedLensError: field ``db``, on a network file system, for a file that is not a database of this
@@ -35,20 +34,19 @@ def prepare(db: str | Path | None = None) -> database.Access:
         fault = explain(error, path)
         if path.is_file() and _has_our_tables(path):
             why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
-            return database.Access(path, False, f"{why}. Recorded runs can be read, none can be started")
+            return f"{why}. Recorded runs can be read, none can be started"
         if isinstance(fault, SystemFault):
             raise fault from error
         raise FedLensError(
             f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB", "db"
         ) from error
-    return database.Access(path, True)
+    return ""
 
 
 def prepare_for_writing(db: Path) -> None:
     """Do the same, and refuse a database that cannot be written."""
-    access = prepare(db)
-    if not access.writable:
-        raise ReadOnlyDatabase(access.why or "", "db")
+    if why := prepare(db):
+        raise ReadOnlyDatabase(why, "db")
 
 
 def _is_there(path: Path) -> bool:

@@ -544,15 +544,11 @@ class Queue(Queries):
         rows = self._file.rows(f"SELECT {LIST} AS needs FROM {waiting}")
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
-    def move(self, run_ids: Iterable[int], to: Move = "top") -> list[int]:
-        """Move queued runs, in their order, before all that are queued later; return those still queued."""
-        return self._move("id", set(run_ids), to)
-
-    def move_experiments(self, experiment_ids: Iterable[int], to: Move = "top") -> list[int]:
-        """Move all queued runs of some experiments, each experiment as a block; return the moved runs."""
-        return self._move("experiment_id", set(experiment_ids), to)
-
-    def _move(self, by: str, wanted: set[int], to: Move) -> list[int]:
+    def move(
+        self, ids: Iterable[int], to: Move = "top", by: Literal["id", "experiment_id"] = "id"
+    ) -> list[int]:
+        """Move queued runs, or those of experiments as blocks, in their order; return those still queued."""
+        wanted = set(ids)
         with self._file.writing() as database:
             blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):

@@ -287,7 +287,7 @@ def test_a_damaged_registration_is_none(server: hub.HubServer, small_pacs, caplo
 
 def test_a_task_gets_what_a_table_of_a_paper_lacks(server: hub.HubServer, small_pacs, tmp_path: Path):
     store = Store(tmp_path / "runs.db")
-    assert store.prepare().writable
+    assert store.prepare() == ""
     config = expand(preset("fedot/table1-pacs"))[0]
     assert [lack.kind for lack in find_available(store).lacks(config)][:1] == ["data"]
     args = {"name": "pacs"}

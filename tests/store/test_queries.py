@@ -97,7 +97,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 CHANGES = {
     "experiments": {"create", "extend", "edit", "delete", "clone"},
     "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
-    "queue": {"move", "move_experiments", "set_slots"},
+    "queue": {"move", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
