@@ -59,7 +59,7 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
 
 
 def test_two_processes_may_prepare_at_once(tmp_path):
-    code = f"from fedcore.store import Store; assert Store({str(tmp_path / 'runs.db')!r}).prepare() == "
+    code = f"from fedcore.store import Store; assert not Store({str(tmp_path / 'runs.db')!r}).prepare()"
     processes = [subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT) for _ in range(2)]
     assert [p.wait(60) for p in processes] == [0, 0]
 
