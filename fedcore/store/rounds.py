@@ -168,13 +168,13 @@ CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:spl
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
 OF_MODELS = """
 WITH RECURSIVE models(run_id, round, model) AS (
-  {rounds}
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), -1 FROM json_each(:pairs)
   UNION ALL
   SELECT run_id, round, (SELECT min(a.model) FROM accuracy a WHERE a.run_id=models.run_id
     AND a.split=:split AND a.stage=:stage AND a.round=models.round AND a.model>models.model)
   FROM models WHERE model IS NOT NULL)
 """
-"""The evaluated models of some rounds, given as rows (run, round, -1).
+"""The evaluated models of (run, round) pairs.
 
 Each is found by a step in the primary key, for a federation of 200 clients has 200 cells of each model.
 """
@@ -281,43 +281,23 @@ class Cells(Queries):
         )
         return {row["entity"]: tuple(json.loads(row["class_counts"])) for row in rows}
 
-    def own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
-        """Return the accuracy of every client's own model on its own test samples, by round, then client."""
+    def own_accuracy(
+        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION, participants: bool = False
+    ) -> list[OwnAccuracy]:
+        """Return the accuracy of every client's own model on its own samples, by round, then client.
+
+        Args:
+            participants: leave out the clients that took no part in a round, if its participants are known.
+        """
         rows = self._file.rows(
             """
-            SELECT round, model AS client, correct, total, loss FROM accuracy
-            WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set ORDER BY round, model
+            SELECT round, model AS client, correct, total, loss FROM accuracy a
+            WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set AND (:all
+              OR EXISTS (SELECT 1 FROM client_rounds WHERE run_id=:run AND round=a.round AND client=a.model)
+              OR NOT EXISTS (SELECT 1 FROM client_rounds WHERE run_id=:run AND round=a.round))
+            ORDER BY round, model
             """,
-            {"run": run_id, "split": TEST, "stage": AFTER_AGGREGATION},
-        )
-        return _with_samples([OwnAccuracy(*row) for row in rows])
-
-    def own_of_participants(
-        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[OwnAccuracy]:
-        """Return those of ``own_accuracy`` whose client took part in the round, without a scan of all cells.
-
-        Of a round for which no participants were recorded, such as round 0, all are returned.
-        """
-        rounds = """
-        SELECT run_id, round, -1 FROM scores WHERE run_id=:run AND split=:split AND stage=:stage
-        AND round NOT IN (SELECT round FROM client_rounds WHERE run_id=:run)
-        """
-        cell = "a.split=:split AND a.stage=:stage"
-        rows = self._file.rows(
-            f"""
-            {OF_MODELS.format(rounds=rounds)}
-            SELECT a.round, a.model, a.correct, a.total, a.loss FROM client_rounds c
-            CROSS JOIN accuracy a ON a.run_id=c.run_id AND {cell} AND a.round=c.round AND a.model=c.client
-              AND a.test_set=c.client
-            WHERE c.run_id=:run
-            UNION ALL
-            SELECT a.round, a.model, a.correct, a.total, a.loss FROM models o
-            CROSS JOIN accuracy a ON a.run_id=o.run_id AND {cell} AND a.round=o.round AND a.model=o.model
-              AND a.test_set=o.model
-            ORDER BY 1, 2
-            """,
-            {"run": run_id, "split": split, "stage": stage},
+            {"run": run_id, "split": split, "stage": stage, "all": not participants},
         )
         return _with_samples([OwnAccuracy(*row) for row in rows])
 
@@ -367,9 +347,8 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
-        rounds = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), -1 FROM json_each(:pairs)"
         cells = f"""
-        {OF_MODELS.format(rounds=rounds)}
+        {OF_MODELS}
         SELECT {NAMED_CELL} FROM models o
         CROSS JOIN accuracy a ON a.run_id=o.run_id AND a.split=:split AND a.stage=:stage
           AND a.round=o.round AND a.model=o.model

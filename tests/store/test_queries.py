@@ -80,7 +80,6 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.kinds": lambda store: store.cells.kinds([1, 2]),
     "cells.class_counts": lambda store: store.cells.class_counts(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
-    "cells.own_of_participants": lambda store: store.cells.own_of_participants(1),
     "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
@@ -213,7 +212,7 @@ def test_own_accuracy_is_the_diagonal(trained):
     assert [r.correct for r in rows if r.round == 2] == [c.correct for c in diagonal]
     with writing(trained) as connection:  # client 2 takes no part in round 3, and nobody knows of round 4
         connection.execute("DELETE FROM client_rounds WHERE run_id=1 AND (round=4 OR round=3 AND client=2)")
-    took_part = Store(trained).cells.own_of_participants(1)
+    took_part = Store(trained).cells.own_accuracy(1, participants=True)
     assert took_part == [r for r in rows if (r.round, r.client) != (3, 2)]
 
 
