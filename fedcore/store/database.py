@@ -99,7 +99,7 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
     with plain_errors(path):
-        _check_once(path)
+        has_tables(path)
         with closing(read_only(path)) as connection:
             yield connection
 
@@ -123,14 +123,17 @@ def one_connection(path: Path) -> Iterator[None]:
             del _lent.connection
 
 
-def _check_once(path: Path) -> None:
-    """Refuse a database of another program or version when this process first reads or writes it."""
-    key = (path, path.stat().st_ino)
-    if key not in _CURRENT:
-        with closing(read_only(path)) as connection:
-            if schema.tables(connection):
+def has_tables(path: Path) -> bool:
+    """Return whether a database has tables; once per process, refuse those of another program or version."""
+    with plain_errors(path):
+        key = (path, path.stat().st_ino)
+        if key not in _CURRENT:
+            with closing(read_only(path)) as connection:
+                if not schema.tables(connection):
+                    return False
                 schema.require_current(path, connection)
                 _CURRENT.add(key)
+    return True
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -196,8 +199,7 @@ def writing(
     """
     path = resolve(db)
     if path.is_file():
-        with plain_errors(path):
-            _check_once(path)
+        has_tables(path)
     patience = BUSY_SECONDS if patience is None else patience
     with opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")

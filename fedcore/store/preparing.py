@@ -32,7 +32,7 @@ def prepare(db: str | Path | None = None) -> str:
             _upgrade(path)
     except (ReadOnlyDatabase, SystemFault, OSError) as error:
         fault = explain(error, path)
-        if path.is_file() and _has_our_tables(path):
+        if path.is_file() and database.has_tables(path):
             why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
             return f"{why}. Recorded runs can be read, none can be started"
         if isinstance(fault, SystemFault):
@@ -79,12 +79,3 @@ def _upgrade(path: Path) -> None:
         # of two processes at a first start, one finds the tables made; a kill leaves what was there
         with database.transaction(connection, database.BUSY_SECONDS):
             upgrade(connection)
-
-
-def _has_our_tables(path: Path) -> bool:
-    """Return whether a database that cannot be written has tables; refuse one that is not ours."""
-    with plain_errors(path), closing(database.read_only(path)) as connection:
-        if not schema.tables(connection):
-            return False
-        schema.require_current(path, connection)
-        return True
