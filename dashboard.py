@@ -7,7 +7,7 @@ import pandas  # noqa: F401
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
-from fedcore.store import Access, Store
+from fedcore.store import Store
 from pages.widgets import background, browser, charts, markup, session
 
 ICON = session.ASSETS / "icon.svg"
@@ -17,8 +17,8 @@ DAMAGE_CHECK_SECONDS = 20.0
 
 # for 20 s only: permissions and disks change; ``exists`` is part of the key for a database that was deleted
 @st.cache_resource(ttl=20, show_spinner=False)
-def prepared(path: str, exists: bool) -> Access:
-    """Create the database, or open it and check that it can be used."""
+def prepared(path: str, exists: bool) -> str:
+    """Create the database, or open it; return why it cannot be written, see ``Store.prepare``."""
     return Store(path).prepare()
 
 
@@ -29,11 +29,11 @@ def open_database() -> bool:
     """
     store = session.store()
     try:
-        access = prepared(str(store.path), store.path.exists())
-        st.session_state["writable"] = access.writable
+        why = prepared(str(store.path), store.path.exists())
+        st.session_state["writable"] = not why
         background.keep_working()
-        if not access.writable:
-            st.warning(markup.md(access.why or ""), icon=":material/lock:")
+        if why:
+            st.warning(markup.md(why), icon=":material/lock:")
     except FedLensError as error:
         markup.show_error(error)
         return False

@@ -220,9 +220,8 @@ def warn_of_damage(store: Store) -> None:
 def writable(db: Path | None) -> Store:
     """Return the store of a database that can be written; one is made if there is none."""
     store = Store(db)
-    access = store.prepare()
-    if not access.writable:
-        raise ReadOnlyDatabase(access.why or "", "db")
+    if why := store.prepare():
+        raise ReadOnlyDatabase(why, "db")
     return store
 
 

@@ -47,7 +47,7 @@ def list_data_sets() -> None:
     from fedcore.data import getting
 
     for item in getting.shelf():
-        size = size_text(item.offer.size) if item.offer and item.offer.size else ""
+        size = size_text(item.size) if item.size else ""
         where = {"included": "comes with FedLens", "here": "on this machine", "get": f"data get {size}"}
         title = f"{item.entry.name:<18} {item.entry.title:<36}"
         print(f"{title} {where.get(item.state, 'by hand: docs/data.md')}".rstrip())

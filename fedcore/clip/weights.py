@@ -151,7 +151,9 @@ class _ArchiveUnpickler(pickle.Unpickler):
         if module.startswith("__torch__"):
             return _Module
         allowed = {
-            ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: (
+                torch.as_strided(storage, size, stride, offset)
+            ),
             ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
             ("collections", "OrderedDict"): dict,
         }
@@ -182,12 +184,6 @@ _STORAGES = {
     "IntStorage": torch.int32,
     "BoolStorage": torch.bool,
 }
-
-
-def _tensor(
-    storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object
-) -> Tensor:
-    return torch.as_strided(storage, tuple(size), tuple(stride), offset)
 
 
 def _read_archive(path: Path) -> dict[str, Tensor]:

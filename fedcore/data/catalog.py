@@ -1,7 +1,6 @@
 """The data sets that can be named: their facts, and loading them."""
 
 import json
-import logging
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +26,6 @@ from fedcore.data.images import (
     select_domains,
 )
 
-_log = logging.getLogger(__name__)
 _CATALOG = ASSETS / "catalog.toml"
 
 
@@ -172,7 +170,7 @@ def facts(
     coop_split: bool = False,
     coop_classes: bool = False,
 ) -> DataFacts:
-    """Return classes, domains and template as ``load_checked`` would, without opening an image."""
+    """Return classes, domains and template as ``load`` would, without opening an image."""
     found = _read_as(name, coop_split, coop_classes)
     template = prompt(name, template) or found.template
     if found.embedded:
@@ -191,34 +189,17 @@ def load(
     domains: Sequence[str] | None = None,
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
-) -> ImageSet:
-    """Load a data set by name; warnings about images that are left out are logged.
+    *,
+    coop_split: bool = False,
+    coop_classes: bool = False,
+) -> tuple[ImageSet, list[str]]:
+    """Load a data set by name; also return warnings about images that are left out.
 
     Args:
         root: folder on this machine, except for embedded data.
         domains: the domains to use, in any order; None for all.
         template: prompt with one ``{}``, or ``coop`` for CoOp's; None for the data set's default.
         columns: names of the columns of a manifest or Hugging Face data set, if they differ from FedLens'.
-    """
-    images, warnings = load_checked(name, root, domains, template, columns)
-    for line in warnings:
-        _log.warning(line)
-    return images
-
-
-def load_checked(
-    name: str,
-    root: str | None = None,
-    domains: Sequence[str] | None = None,
-    template: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    *,
-    coop_split: bool = False,
-    coop_classes: bool = False,
-) -> tuple[ImageSet, list[str]]:
-    """Load a data set as ``load`` does, and return the warnings instead of logging them.
-
-    Args:
         coop_split: read the images, classes and parts of CoOp's split file in the folder.
         coop_classes: leave out the classes that CoOp's code leaves out, and use its names.
     """

@@ -22,11 +22,12 @@ _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A data set that can be got.
+class Item:
+    """A data set, where it is, and what a get would download.
 
     Attributes:
-        address: where its images come from.
+        copy: what a get has brought.
+        address: where a get has its images from; empty if the data set cannot be got.
         licence: what is known of its terms.
         size: bytes to download: those of the catalog, or after ``ask`` the Hub's; None if unknown.
         remark: what else the user should know before the first byte; may be empty.
@@ -34,21 +35,13 @@ class Offer:
     """
 
     entry: Entry
+    state: State
+    copy: Copy | None
     address: str
     licence: str
     size: int | None
     remark: str = ""
     upstream: hub.Upstream | None = None
-
-
-@dataclass(frozen=True)
-class Item:
-    """A data set and where it is; ``offer`` says what a get would download, ``copy`` what one has brought."""
-
-    entry: Entry
-    state: State
-    offer: Offer | None
-    copy: Copy | None
 
 
 def shelf() -> list[Item]:
@@ -62,44 +55,41 @@ def item(name: str) -> Item:
     """Return where a data set is, without a network."""
     entry, copy = catalog.entry(name), copies.registered(name)
     size = None if entry.megabytes is None else entry.megabytes * 1_000_000
-    offer = None
-    if entry.hub is not None:
-        offer = Offer(entry, hub.address(entry.hub.repo), entry.licence, size)
-    elif entry.torchvision:
-        offer = Offer(entry, "the authors' archive, through torchvision", entry.licence, size)
-    state: State = "here" if copy else "get" if offer else "included" if entry.embedded else "by hand"
-    return Item(entry, state, offer, copy)
+    address = "the authors' archive, through torchvision" if entry.torchvision else ""
+    address = hub.address(entry.hub.repo) if entry.hub is not None else address
+    state: State = "here" if copy else "get" if address else "included" if entry.embedded else "by hand"
+    return Item(entry, state, copy, address, entry.licence, size)
 
 
-def ask(name: str, revision: str | None = None) -> Offer:
-    """Return what ``get`` would download, as the Hub says at this moment.
+def ask(name: str, revision: str | None = None) -> Item:
+    """Return a data set with what ``get`` would download, as the Hub says at this moment.
 
     Args:
         revision: a commit, tag or branch; default: that of the catalog, of an earlier get, or the newest.
     """
     found = item(name)
-    entry, offer = found.entry, found.offer
-    if offer is None:
+    entry = found.entry
+    if not found.address:
         remedy = "comes with FedLens; there is nothing to download"
         if not entry.embedded:
             remedy = f"has no automatic download. {entry.how_to_get}"
         raise FedLensError(f"{entry.title} {remedy}", "data.name")
     if entry.hub is None:
-        return offer
+        return found
     pinned = entry.hub.revision or (found.copy.revision if found.copy else None)
     upstream = hub.ask(entry.hub.repo, revision or pinned, [entry.hub.archive] * bool(entry.hub.archive))
     remarks = []
     if upstream.gated:
-        remarks.append(f"Its terms must have been accepted on {offer.address} (then `hf auth login`).")
+        remarks.append(f"Its terms must have been accepted on {found.address} (then `hf auth login`).")
     if pinned and not revision and upstream.newest != pinned:
         remarks.append(f"The repository has changed since; this is its revision {pinned[:7]}, as before.")
     if upstream.here:
         remarks.append("All of it is in the Hub's cache, so that nothing is downloaded.")
     licence = f"{entry.licence}; its card says {upstream.licence}" if upstream.licence else entry.licence
-    return replace(offer, licence=licence, size=upstream.size, remark=" ".join(remarks), upstream=upstream)
+    return replace(found, licence=licence, size=upstream.size, remark=" ".join(remarks), upstream=upstream)
 
 
-def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None = None) -> Work[Copy]:
+def get(offer: Item, root: str | None = None, columns: Mapping[str, str] | None = None) -> Work[Copy]:
     """Download a data set, count its images, and register it, if they are those that the catalog expects.
 
     Progress is in bytes while it downloads. What is complete is not downloaded again.
@@ -119,9 +109,7 @@ def get(offer: Offer, root: str | None = None, columns: Mapping[str, str] | None
         else:
             yield from hf.prepare(folder)
     yield Progress(f"counting the images of {entry.title}", 0, 0)
-    images, _ = yield from prepare_then(
-        lambda: catalog.load_checked(entry.name, str(folder), columns=columns)
-    )
+    images, _ = yield from prepare_then(lambda: catalog.load(entry.name, str(folder), columns=columns))
     if wrong := catalog.count_warnings(entry, images):
         own = f' or use it under its own name, "{HUB}{upstream.repo}"' if upstream else " or get it by hand"
         remedy = f"it is not used as {entry.title}: choose another --revision,{own}"

@@ -113,7 +113,7 @@ def _check_given(run: RunConfig) -> None:
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
     """Read a data set as ``[data]`` describes it, for backbones with ``side`` pixels; see ``load_images``."""
-    images, left_out = catalog.load_checked(
+    images, left_out = catalog.load(
         data.name,
         data.root,
         data.domains,

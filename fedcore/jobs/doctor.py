@@ -64,7 +64,7 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
 
 def _jobs(store: Store, mend: bool) -> Iterator[Fault]:
     dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
-    if mend and dead and store.prepare().writable:
+    if mend and dead and not store.prepare():
         store.jobs.reconcile()
     for table, number in dead:
         yield Fault(f"{table.name} {number} is marked as running, but its process has ended", mend)

@@ -108,7 +108,7 @@ def check(job: Job) -> Work[dict[str, Any]]:
     report = yield from check_dataset(name, root, domains, columns)
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)
-        images = catalog.load(name, root, domains, columns=columns)
+        images, _ = catalog.load(name, root, domains, columns=columns)
         if images.given is None:
             job.write_arrays(sheet=np.asarray(contact_sheet(images)))
     known = None if job.args.get("name") or report.error else recognised(report)

@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from fedcore.base import devices
-from fedcore.base.devices import Device
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import IN_CHECKOUT, PROJECT
 from fedcore.base.progress import counted
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
-from fedcore.store.jobs import RUNS, TASKS, TRAINING, Claim, LostClaim
+from fedcore.store.jobs import PROGRESS_PATIENCE, RUNS, TASKS, TRAINING, Claim, LostClaim
 from fedcore.store.liveness import INHERITED, hold, let_go, new_owner, process_of
 
 if TYPE_CHECKING:
@@ -84,26 +83,21 @@ class Machines(Protocol):
         """Wait for some seconds, or until a job has ended if that is noticed earlier."""
 
 
-def fits(store: Store, device: Device, waiting: int, unmeasured: int | None = None) -> bool:
-    """Return whether a queued run fits into a device's memory beside those that run there.
+def next_fits(store: Store, device: str, accepts: tuple[str, ...], unmeasured: int | None = None) -> bool:
+    """Return whether there is a next run for a device that fits into its memory beside those that run there.
 
     A run needs the peak memory of earlier runs of its setting (its config without the seed).
 
     Args:
         unmeasured: bytes of a run of whose setting none was measured; default: half of the device.
     """
-    unmeasured = int(UNMEASURED_SHARE * device.memory_total) if unmeasured is None else unmeasured
-    needs = store.queue.memory_needs(device.id, waiting)
-    return sum(unmeasured if need is None else need for need in needs) <= (
-        device.memory_total - device.memory_used
-    )
-
-
-def next_fits(store: Store, device: str, accepts: tuple[str, ...], unmeasured: int | None = None) -> bool:
-    """Return whether there is a next run for a device, and it ``fits``."""
     waiting = store.jobs.next_run(accepts)
     facts = next((d for d in devices.list_devices() if d.id == device), None)
-    return waiting is not None and facts is not None and fits(store, facts, waiting, unmeasured)
+    if waiting is None or facts is None:
+        return False
+    unmeasured = int(UNMEASURED_SHARE * facts.memory_total) if unmeasured is None else unmeasured
+    needs = store.queue.memory_needs(device, waiting)
+    return sum(unmeasured if n is None else n for n in needs) <= facts.memory_total - facts.memory_used
 
 
 class Cluster(Protocol):
@@ -315,7 +309,7 @@ class ThisMachine:
         process = self._start(claim, pool)
         # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
-            claim.set_process(process.pid)
+            claim.update("pid=:pid", PROGRESS_PATIENCE, pid=process.pid)
         return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid, "device": pool}, process)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:

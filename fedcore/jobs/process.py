@@ -145,10 +145,8 @@ def run_local(
                 claim = waiting.popleft()
                 if terminated():
                     outcomes[claim.id] = "stopped"
-                    try:
+                    with suppress(LostClaim):  # stopped from the browser meanwhile; its row has the reason
                         claim.finish("stopped", "stopped before it began")
-                    except LostClaim:
-                        continue  # it was stopped from the browser in the meantime; its row has the reason
                 elif claim.status() not in ("running", "stopping"):
                     outcomes[claim.id] = "lost"  # stopped from the browser, or for a fault of its method
                 else:

@@ -365,10 +365,9 @@ def _follow(lock: SupervisorLock) -> bool:
 def _is_writable(store: Store) -> bool:
     """Prepare the database; returns False while its disk is full."""
     try:
-        access = store.prepare()
-        if not access.writable:
+        if why := store.prepare():
             check_room(store.path)
-            raise FedLensError(access.why or "", "db")
+            raise FedLensError(why, "db")
     except DiskFull:
         return False
     return True

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ import tomli_w
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, sync_folder, write_whole
 from fedcore.papers import audits, choices, library, mini
-from fedcore.papers.comparability import read_reasons
+from fedcore.papers.comparability import reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.experiments import experiments
 from fedcore.papers.layout import tables_of
@@ -26,8 +25,8 @@ from fedcore.papers.published import (
     Finding,
     PublishedValue,
     findings_text,
+    load,
     read_findings,
-    read_values,
     values_from,
     values_of,
 )
@@ -45,7 +44,7 @@ def use(db: str | Path) -> list[FedLensError]:
     folder = library.added_folder(db)
     for former in folder.glob(f".*{_FORMER}"):
         place = folder / former.name[1 : -len(_FORMER)]
-        if not place.exists():  # `_put` was killed between its two renames
+        if not place.exists():  # `_save` was killed between its two renames
             with suppress(OSError):
                 former.rename(place)
     files = sorted(folder.glob("[!.]*/*.*")) if folder.is_dir() else []
@@ -98,14 +97,14 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     paper = library.read_paper(folder)
     if paper.key in library.shipped():
         raise FedLensError(f"{folder}: '{paper.key}' comes with FedLens; rename the folder", "folder")
-    values = read_values(paper)
+    values = load(paper)
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
         raise FedLensError(
             f"{folder / library.PAPER_FILE}: {library.VALUES_FILE} has no table '{unknown[0]}'", "tables"
         )
     tables_of(paper, values)
-    read_reasons(paper)
+    reasons(paper)
     read_findings(paper)
     for name, experiment in experiments(paper).items():
         where = f"{folder / library.RUNS_FILE}, preset '{name}'"
@@ -136,38 +135,35 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
     """
     paper, _ = check(folder)
     _check_edition(paper, library.papers())
-    place = library.added_folder(db) / paper.key
-    added = {key: other for key, other in library.papers().items() if not other.ships}
-    library.set_added({**added, paper.key: paper})  # audited beside all others, before it is in its place
-    try:
-        found = audits.findings()[paper.key]
-    finally:
-        library.set_added(added)
-    try:
-        if folder.resolve() == place.resolve():
-            write_whole(place / library.FINDINGS_FILE, findings_text(found).encode())
-        else:
-            _put(folder, place, findings_text(found))
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
-    use(db)
-    return paper, found
+    return _save(library.added_folder(db) / paper.key, _files(folder), db)
 
 
-def _put(folder: Path, place: Path, found: str) -> None:
-    """Let a copy of a folder take a paper's place at once: a kill leaves the former edition or the new one.
+def _files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a paper's format in a folder."""
+    return {name: (folder / name).read_bytes() for name in library.FILES if (folder / name).exists()}
 
-    Files in the place that are not of a paper's format are kept; ``found`` is the text of the findings.
+
+def _save(place: Path, files: Mapping[str, bytes], db: str | Path) -> tuple[Paper, list[Finding]]:
+    """Let files take a paper's place at once, with what the audits find: a kill leaves one edition whole.
+
+    Other files in the place, which are not of a paper's format, are kept. Refused files change nothing.
     """
-    new = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
-    former = place.with_name(f".{place.name}{_FORMER}")
+    hidden = place.with_name(f".{os.getpid()}-{threading.get_ident()}")
+    new, former = hidden / place.name, place.with_name(f".{place.name}{_FORMER}")
+    added = {key: other for key, other in library.papers().items() if not other.ships}
     try:
         if place.exists():
             shutil.copytree(place, new, symlinks=True, ignore=shutil.ignore_patterns(*library.FILES))
         make_folder(new)
-        _copy(folder, new)
-        write_whole(new / library.FINDINGS_FILE, found.encode())
+        for name, content in files.items():
+            write_whole(new / name, content)
+        paper, _ = check(new)
+        library.set_added({**added, paper.key: paper})  # audited beside all others, before it is in its place
+        try:
+            found = audits.findings()[paper.key]
+        finally:
+            library.set_added(added)
+        write_whole(new / library.FINDINGS_FILE, findings_text(found).encode())
         shutil.rmtree(former, ignore_errors=True)
         if place.exists():
             place.rename(former)
@@ -175,14 +171,15 @@ def _put(folder: Path, place: Path, found: str) -> None:
         sync_folder(place.parent)
         if former.exists():
             former.rename(new)  # half deleted, it must not be taken for an edition
+    except FedLensError as error:  # it may name the hidden folder
+        raise FedLensError(str(error).replace(str(hidden), str(place.parent)), error.field) from error
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise FedLensError(f"cannot write {place}: {reason}; choose another folder", "db") from error
     finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _copy(folder: Path, to: Path) -> None:
-    for name in library.FILES:
-        if (folder / name).exists():
-            write_whole(to / name, (folder / name).read_bytes())
+        shutil.rmtree(hidden, ignore_errors=True)
+    use(db)
+    return paper, found
 
 
 def remove(key: str, db: str | Path) -> None:
@@ -220,11 +217,11 @@ def write(
     Nothing is written if the fields or values are refused.
     """
     place = library.added_folder(db) / key
-    given = {value.table for value in values}
+    given, files = {value.table for value in values}, dict[str, bytes]()
     if (place / library.VALUES_FILE).exists():
         paper, before = check(place)
         values = [*(v for v in before if v.table not in given), *values]
-        old = paper.model_dump(exclude_defaults=True)
+        old, files = paper.model_dump(exclude_defaults=True), _files(place)
         tables = {**{t: notes for t, notes in old.get("tables", {}).items() if t not in given}, **tables}
         settings = {**old.get("settings", {}), **settings}
     elif key in library.papers():
@@ -232,18 +229,9 @@ def write(
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
+    _check_edition(paper, library.papers())
     text = library.csv_text([COLUMNS, *(value.line for value in values)])
     values_from(text, key, library.VALUES_FILE)
-    content = paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"})
-    try:
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made) / key
-            folder.mkdir()
-            _copy(place, folder)
-            (folder / library.VALUES_FILE).write_bytes(text.encode())
-            (folder / library.PAPER_FILE).write_bytes(tomli_w.dumps(content).encode())
-            return add(folder, db)
-    except FedLensError as error:  # it names the folder that is gone
-        raise FedLensError(str(error).replace(made, str(place.parent)), error.field) from error
-    except OSError as error:
-        raise FedLensError(f"cannot write {place}: {error.strerror}", "db") from error
+    content = tomli_w.dumps(paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"}))
+    files |= {library.VALUES_FILE: text.encode(), library.PAPER_FILE: content.encode()}
+    return _save(place, files, db)

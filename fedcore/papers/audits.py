@@ -40,6 +40,8 @@ SINGLE_ROUNDING = 0.005
 RULES_APART = 1.5
 """More points than lie between the two rules for an average harmonic mean in any table that prints all of
 its data sets: a harmonic mean further below that of the averages follows from neither."""
+_PART = r"(?<=\d)(\([a-z]\)|[a-z])$"
+"""The letter of a part of a table, such as ``1a`` and ``1(b)``."""
 GroupKey = tuple[object, ...]
 
 
@@ -160,7 +162,7 @@ def _averages(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
     ]
     rows: list[tuple[PublishedValue, list[PublishedValue]]] = []
     for row in group_by(
-        single, lambda v: (_stem(v.table), v.backbone, v.method, v.target, v.metric)
+        single, lambda v: (re.sub(_PART, "", v.table), v.backbone, v.method, v.target, v.metric)
     ).values():
         of_sets = [v for v in row if not is_average(v.dataset)]
         rows += [(v, _averaged(v, of_sets)) for v in row if is_average(v.dataset)]
@@ -177,11 +179,6 @@ def _averages(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
 
 def _table_of(average: PublishedValue) -> GroupKey:
     return average.table, average.dataset
-
-
-def _stem(table: str) -> str:
-    """Return the number of a table whose parts have letters: 1 for ``1a`` and ``1(b)``."""
-    return re.sub(r"(?<=\d)(\([a-z]\)|[a-z])$", "", table)
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:

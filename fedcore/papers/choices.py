@@ -23,9 +23,9 @@ from fedcore.config import sweeps
 from fedcore.methods import registry
 from fedcore.papers import library, mini
 from fedcore.papers.cells import Availability, RunSource, TableCell, cell_of, source_of
-from fedcore.papers.comparability import comparability, read_reasons
+from fedcore.papers.comparability import comparability, reasons
 from fedcore.papers.equivalents import TIMES, left_open, variant_runs
-from fedcore.papers.experiments import data_sets, experiments, read_runs
+from fedcore.papers.experiments import data_sets, experiments, runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
@@ -137,17 +137,12 @@ def _declared(written: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@library.cached
-def choices(work: str) -> tuple[Choice, ...]:
+@library.cached_by_key
+def choices(paper: Paper) -> tuple[Choice, ...]:
     """Return what a paper leaves open: what its file names, then what the methods of its runs declare."""
-    return read_choices(library.find(work))
-
-
-def read_choices(paper: Paper) -> tuple[Choice, ...]:
-    """Read the ``choices.toml`` of a paper's folder, and add what its methods declare."""
     file = paper.folder / CHOICES_FILE
     found = library.read_optional(file, _Choices).choice
-    texts = [reason.text for reason in read_reasons(paper)]
+    texts = [reason.text for reason in reasons(paper)]
     for choice in found:
         for start in choice.reasons[bool(choice.of) :]:
             if not any(text.startswith(start) for text in texts):
@@ -159,7 +154,7 @@ def read_choices(paper: Paper) -> tuple[Choice, ...]:
     if len({choice.name for choice in found}) < len(found):
         raise FedLensError(f"{file}: two choices have the same name; rename one", "name")
     extended = {(choice.of, choice.name) for choice in found}
-    methods = dict.fromkeys(rule.name for rule in read_runs(paper).methods if registry.find(rule.name))
+    methods = dict.fromkeys(rule.name for rule in runs(paper).methods if registry.find(rule.name))
     declared = (
         (m, point.name) for m in methods for point in getattr(registry.get(m).Config, "left_open", ())
     )
@@ -171,7 +166,7 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
     """Refuse choices about no printed value, and alternatives that fit no experiment of their tables."""
     given = experiments(paper)
     checked: list[Choice] = []
-    for choice in read_choices(paper):
+    for choice in choices(paper):
         where = f"{paper.folder / CHOICES_FILE}, choice '{choice.name}'"
         declared = choice.of and not choice.methods
         about = [value for value in values if declared or choice.names(value)]

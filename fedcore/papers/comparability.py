@@ -62,14 +62,9 @@ class Reason:
         )
 
 
-@library.cached
-def reasons(work: str) -> tuple[Reason, ...]:
-    """Return the reasons of a paper and its editions, in the order of the file."""
-    return read_reasons(library.find(work))
-
-
-def read_reasons(paper: Paper) -> tuple[Reason, ...]:
-    """Read the ``reasons.csv`` of a paper's folder; without the file there are none."""
+@library.cached_by_key
+def reasons(paper: Paper) -> tuple[Reason, ...]:
+    """Read the ``reasons.csv`` of a paper and its editions; without the file there are none."""
     found = []
     for place, row in library.optional_rows(paper.folder / REASONS_FILE, COLUMNS):
         try:

@@ -122,20 +122,15 @@ class PrintedRuns(BaseModel, extra="forbid", frozen=True):
     ] = {}
 
 
-@library.cached
-def runs(work: str) -> PrintedRuns:
-    """Return the ``runs.toml`` of a paper; empty if its folder has none."""
-    return read_runs(library.find(work))
-
-
-def read_runs(paper: Paper) -> PrintedRuns:
-    """Read the ``runs.toml`` of a paper's folder."""
+@library.cached_by_key
+def runs(paper: Paper) -> PrintedRuns:
+    """Read the ``runs.toml`` of a paper; empty if its folder has none."""
     return library.read_optional(paper.folder / RUNS_FILE, PrintedRuns)
 
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given, where = read_runs(paper), str(paper.folder / RUNS_FILE)
+    given, where = runs(paper), str(paper.folder / RUNS_FILE)
     presets = _written_out(given, where)
     return {name: _experiment(name, presets, given, paper, f"{where}, preset '{name}'") for name in presets}
 
@@ -233,7 +228,7 @@ def domain_names(work: str = "") -> dict[str, dict[str, str]]:
 
 def printed_backbone(experiment: Experiment, paper: Paper) -> str:
     """Return an experiment's backbone as a paper prints it, or the names of its cohorts' backbones."""
-    of_paper = runs(paper.work) if paper.key in library.papers() else read_runs(paper)
+    of_paper = runs(paper.work if paper.key in library.papers() else paper)
     printed = {cohorts: text for given in (*_naming(""), of_paper) for text, cohorts in given.cohorts.items()}
     return printed.get(experiment.cohorts, backbone_names(experiment))
 

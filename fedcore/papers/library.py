@@ -80,13 +80,18 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
     return remembered  # type: ignore[return-value]  # mypy reads cache's arguments as hashable objects
 
 
-def cached_by_paper(function: Callable[[str], R]) -> Callable[[str], R]:
-    """Cache a function of one paper's files; those of a paper that ships do not change."""
-    of_shipped, of_added = cache(function), cached(function)
+def cached_by_key(read: Callable[[Paper], R]) -> Callable[[str | Paper], R]:
+    """Let what reads a paper's files take its key too, and cache that; files that ship do not change.
 
-    @wraps(function)
-    def remembered(key: str) -> R:
-        return of_shipped(key) if key in shipped() else of_added(key)
+    A ``Paper``, which need not be in the library yet, is read each time.
+    """
+    of_shipped, of_added = cache(lambda key: read(find(key))), cached(lambda key: read(find(key)))
+
+    @wraps(read)
+    def remembered(paper: str | Paper) -> R:
+        if isinstance(paper, Paper):
+            return read(paper)
+        return of_shipped(paper) if paper in shipped() else of_added(paper)
 
     return remembered
 

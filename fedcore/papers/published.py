@@ -108,13 +108,8 @@ LARGEST_VALUES = 20_000
 """Number of values of one source that are read; the largest that ships has 2,440."""
 
 
-@library.cached_by_paper
-def load(paper: str) -> tuple[PublishedValue, ...]:
-    """Return a paper's values in the file's order."""
-    return read_values(library.find(paper))
-
-
-def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
+@library.cached_by_key
+def load(paper: Paper) -> tuple[PublishedValue, ...]:
     """Read the ``values.csv`` of a paper's folder; one that ships must be as it was frozen."""
     file = paper.folder / VALUES_FILE
     text = read_text(file, f"a paper's folder, which has a {VALUES_FILE}", "folder")
@@ -250,9 +245,9 @@ def values_of(
 COMPUTED_COLUMNS = (*COLUMNS[:-2], "ours")
 
 
-@library.cached_by_paper
-def _computed(paper: str) -> Mapping[tuple[str, ...], float]:
-    file = library.find(paper).folder / COMPUTED_FILE
+@library.cached_by_key
+def _computed(paper: Paper) -> Mapping[tuple[str, ...], float]:
+    file = paper.folder / COMPUTED_FILE
     rows = library.optional_rows(file, COMPUTED_COLUMNS)
     return {tuple(row[n] for n in COLUMNS[:-2]): _number(row["ours"], f"{at}: ours") for at, row in rows}
 
@@ -322,11 +317,11 @@ def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]
     return found
 
 
-@library.cached_by_paper
-def of_paper(paper: str) -> Mapping[PublishedValue, list[Finding]]:
+@library.cached_by_key
+def of_paper(paper: Paper) -> Mapping[PublishedValue, list[Finding]]:
     """Return the findings about each value of a paper, without those about values that have changed."""
     values = {value.line: value for value in load(paper)}
-    stored = read_findings(library.find(paper))
+    stored = read_findings(paper)
     found = [Finding(values[printed], kind, text) for printed, kind, text in stored if printed in values]
     return group_by(found, lambda finding: finding.value)
 

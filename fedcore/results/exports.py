@@ -265,7 +265,7 @@ def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:
 
     yield f"{_line(ROUND_FIELDS)}\n"
     for split, stage in EXPORTED:
-        for part in store.cells.coded_of_runs(runs, split, stage):
+        for part in store.cells.of_runs(runs, split, stage):
             try:
                 yield text(part, f"{SPLITS[split]},{STAGES[stage]}")
             except (KeyError, ZeroDivisionError) as error:

@@ -132,7 +132,7 @@ class Recorded:
         cells: list[tuple[int, str, str, float, int, int]] = []
         clients: list[str] = []
         for run in self.runs:
-            of_run = self.store.cells.own_of_participants(run.id, self.split, self.stage)
+            of_run = self.store.cells.own_accuracy(run.id, self.split, self.stage, participants=True)
             shown = [o for o in of_run if o.round in self.rounds.get(run.id, ())]
             entities = self.store.cells.entities(run.id, {o.client for o in shown})
             names = _Names(entities)

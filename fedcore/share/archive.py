@@ -12,7 +12,7 @@ import re
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -23,7 +23,6 @@ import fedcore
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import unguarded, user_path, zipped
 from fedcore.base.progress import counted
-from fedcore.results import exports
 from fedcore.share.checked import ComparisonChoices
 from fedcore.share.recipe import FilePart
 from fedcore.store.imports import parse_json
@@ -280,11 +279,6 @@ class Sample(NamedTuple):
 
 
 SAMPLE_COLUMNS = ("sample", "sha256", "domain", "class", "client", "set", "test_sets")
-
-
-def samples_csv(samples: Iterable[Sample]) -> str:
-    """Return the samples of a run as CSV."""
-    return exports.csv_text(SAMPLE_COLUMNS, samples)
 
 
 def read_samples(text: str) -> list[Sample]:

@@ -26,12 +26,14 @@ from fedcore.engine.checkpoint import newest_intact
 from fedcore.engine.environment import commits
 from fedcore.jobs.analysis import why_no_checkpoint
 from fedcore.jobs.handlers import Job
+from fedcore.results import exports
 from fedcore.results.metrics import RULES
 from fedcore.share.archive import (
     CLASS_SETS,
     EVIDENCE,
     README_NAME,
     RUNS,
+    SAMPLE_COLUMNS,
     BundleManifest,
     Evidence,
     LabelSpaceRecord,
@@ -42,7 +44,6 @@ from fedcore.share.archive import (
     packed,
     prediction_file,
     read_bundle,
-    samples_csv,
 )
 from fedcore.share.checked import CheckedComparison, ComparisonChoices, checked_comparison
 from fedcore.share.recipe import Recipe, numbered, recipe_of
@@ -286,7 +287,7 @@ class _RunMaker:
 
     def _add(self, samples: Sequence[Sample]) -> str:
         """Add a file of samples, of which those of equal content are one, and return its name."""
-        text = samples_csv(samples)
+        text = exports.csv_text(SAMPLE_COLUMNS, samples)
         splits = {of: name for name, of in self.texts.items() if name.startswith("splits/")}
         name = splits.get(text, f"splits/{len(splits) + 1}.csv")
         self.texts[name] = text

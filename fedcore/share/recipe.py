@@ -121,7 +121,9 @@ def recipe_of(
 
     def portable(config: _Config, weights: object = "") -> _Config:
         moved = {} if methods is not None else with_files_at(config, own.place, str(weights))
-        return config.model_copy(update=moved | _without_folders(config))
+        moved |= {"data": _without_folder(config.data)}
+        moved |= {n: tuple(map(_without_folder, getattr(config, n))) for n in ("further_data", "transfer")}
+        return config.model_copy(update=moved)
 
     experiments = []
     for experiment in comparison.experiments:
@@ -224,14 +226,6 @@ def with_files_at(
     }
 
 
-def _without_folders(config: RunConfig | Experiment) -> dict[str, Any]:
-    return {
-        "data": _without_folder(config.data),
-        "further_data": tuple(map(_without_folder, config.further_data)),
-        "transfer": tuple(map(_without_folder, config.transfer)),
-    }
-
-
 def _without_folder(data: Any) -> Any:
     """Return a data set by the name of its folder, whose place says something about this machine only."""
     return data if data.root is None else data.model_copy(update={"root": PurePath(data.root).name})
@@ -242,19 +236,10 @@ def round_digests(store: Store, run_id: int) -> dict[int, str]:
     rows: dict[int, list[Sequence[object]]] = {}
     for split, split_name in enumerate(SPLITS):
         for stage, stage_name in enumerate(STAGES):
-            for c in store.cells.of_runs([run_id], split, stage):
-                row = [
-                    split_name,
-                    stage_name,
-                    c.model_kind,
-                    c.model,
-                    c.test_set_kind,
-                    c.test_set,
-                    c.correct,
-                    c.total,
-                    c.loss,
-                ]
-                rows.setdefault(c.round, []).append(row)
+            rounds = {run_id: store.rounds.evaluated(run_id, split, stage)}
+            for c in store.cells.at_rounds(rounds, split, stage):
+                cell = (c.model_kind, c.model, c.test_set_kind, c.test_set, c.correct, c.total, c.loss)
+                rows.setdefault(c.round, []).append((split_name, stage_name, *cell))
     return {
         number: hashlib.sha256(json.dumps(cells, ensure_ascii=False).encode()).hexdigest()[:32]
         for number, cells in sorted(rows.items())

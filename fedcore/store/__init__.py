@@ -9,13 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcore.store.damage import Integrity
-from fedcore.store.database import (
-    Access,
-    DatabaseFile,
-    artifacts_folder,
-    one_connection,
-    resolve,
-)
+from fedcore.store.database import DatabaseFile, artifacts_folder, one_connection, resolve
 from fedcore.store.experiments import ExperimentRow, Experiments, SavedViews, Searches
 from fedcore.store.imports import Imports
 from fedcore.store.jobs import Jobs
@@ -91,7 +85,7 @@ class Store:
         """The folder of checkpoints, logs and encodings, beside the database."""
         return artifacts_folder(self.path)
 
-    def prepare(self) -> Access:
+    def prepare(self) -> str:
         """Create the database if there is none; call it once before any read (see ``preparing.prepare``)."""
         return prepare(self.path)
 

@@ -62,14 +62,15 @@ def structure(connection: sqlite3.Connection) -> list[str]:
     return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that does not exist" for row in broken]
 
 
-# conditions on all columns before the round in a primary key, so that no query reads other rounds
-_NAMES = """
+DIAGNOSTIC_NAMES = """
 WITH RECURSIVE names(name) AS (
   SELECT min(name) FROM diagnostics WHERE run_id=:run
   UNION ALL
   SELECT (SELECT min(d.name) FROM diagnostics d WHERE d.run_id=:run AND d.name>names.name)
   FROM names WHERE names.name IS NOT NULL)
 """
+"""The diagnostics of a run, each found by a step in the primary key instead of a scan of all rows."""
+# conditions on all columns before the round in a primary key, so that no query reads other rounds
 _CELLS = (
     "SELECT model, test_set, correct, total, loss FROM accuracy "
     "WHERE run_id=? AND split=? AND stage=? AND round=? ORDER BY model, test_set"
@@ -82,7 +83,7 @@ CONTENT = (
     "FROM scores WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
     "ORDER BY split, stage",
     _CELLS,
-    f"{_NAMES} SELECT name, round, client_a, client_b, value FROM diagnostics WHERE run_id=:run "
+    f"{DIAGNOSTIC_NAMES} SELECT name, round, client_a, client_b, value FROM diagnostics WHERE run_id=:run "
     "AND name IN (SELECT name FROM names) AND round=:round ORDER BY name, client_a, client_b",
 )
 """Queries of all rows of one round: every column but the run's id, which differs between databases, and those

@@ -47,15 +47,6 @@ class _Lent(threading.local):
 _lent = _Lent()
 
 
-@dataclass(frozen=True)
-class Access:
-    """Access to a database: whether it can be written, and if not, why, in one line."""
-
-    path: Path
-    writable: bool
-    why: str | None = None
-
-
 def default_path() -> Path:
     """Return FEDLENS_DB, else ``runs.db`` in the checkout, or in the current folder outside of one."""
     folder = PROJECT if IN_CHECKOUT else Path.cwd()
@@ -108,7 +99,7 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
     with plain_errors(path):
-        _check_once(path)
+        has_tables(path)
         with closing(read_only(path)) as connection:
             yield connection
 
@@ -132,23 +123,17 @@ def one_connection(path: Path) -> Iterator[None]:
             del _lent.connection
 
 
-@contextmanager
-def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection to a database of any version, which stays as it is."""
-    if not path.is_file():
-        raise FedLensError(f"no database at {path}", "db")
-    with plain_errors(path), closing(read_only(path)) as connection:
-        yield connection
-
-
-def _check_once(path: Path) -> None:
-    """Refuse a database of another program or version when this process first reads or writes it."""
-    key = (path, path.stat().st_ino)
-    if key not in _CURRENT:
-        with closing(read_only(path)) as connection:
-            if schema.tables(connection):
+def has_tables(path: Path) -> bool:
+    """Return whether a database has tables; once per process, refuse those of another program or version."""
+    with plain_errors(path):
+        key = (path, path.stat().st_ino)
+        if key not in _CURRENT:
+            with closing(read_only(path)) as connection:
+                if not schema.tables(connection):
+                    return False
                 schema.require_current(path, connection)
                 _CURRENT.add(key)
+    return True
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -214,8 +199,7 @@ def writing(
     """
     path = resolve(db)
     if path.is_file():
-        with plain_errors(path):
-            _check_once(path)
+        has_tables(path)
     patience = BUSY_SECONDS if patience is None else patience
     with opened(path, patience, synced) as database:
         database.execute(f"PRAGMA foreign_keys={int(references)}")

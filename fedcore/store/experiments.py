@@ -135,7 +135,6 @@ class Experiments(Queries):
         runs: Sequence[RunConfig] | None = None,
         *,
         device: str = "auto",
-        priority: int = 0,
         claimer: Claimer | None = None,
         twins: Mapping[int, int] | None = None,
     ) -> Created:
@@ -150,7 +149,7 @@ class Experiments(Queries):
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
             number = insert_experiment(database, experiment)
-            created = _queue_runs(database, self._file.path, number, configs, claimer, device, priority)
+            created = _queue_runs(database, self._file.path, number, configs, claimer, device)
             taken = {created.run_ids[position]: done for position, done in (twins or {}).items()}
             for run_id, done in taken.items():
                 take_over(database, run_id, done)
@@ -255,7 +254,7 @@ def _queue_runs(
     configs: Sequence[RunConfig],
     claimer: Claimer | None,
     device: str,
-    priority: int,
+    priority: int = 0,
 ) -> Created:
     ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
     claims = claim_new(database, db, ids, *claimer) if claimer else []

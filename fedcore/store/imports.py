@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.base.errors import DAMAGE, FedLensError, first_line
+from fedcore.base.errors import DAMAGE, FedLensError, first_line, plain_errors
 from fedcore.base.files import read_text
 from fedcore.base.progress import counted
 from fedcore.config import Experiment, RunConfig
@@ -39,7 +39,7 @@ from fedcore.store.damage import round_differences, rounds_without, write_digest
 from fedcore.store.database import (
     DatabaseFile,
     Queries,
-    reading_as_it_is,
+    read_only,
     resolve,
     writing,
 )
@@ -297,7 +297,6 @@ def _check_rows(database: sqlite3.Connection, run_id: int, rounds_done: int) -> 
 
 
 LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few thousand
-LARGE_PAGES = 65_536  # bytes; with 4,096, the default, a merge takes a tenth longer
 SLOW_CHECK = "CHECK(split IN (0,1,2))"
 QUICK_CHECK = 'CONSTRAINT "split IN (0,1,2)" CHECK(split BETWEEN 0 AND 2)'
 """The same constraint, with the same message: SQLite makes the list of IN again for every row it inserts."""
@@ -309,7 +308,6 @@ def _empty_copy() -> Iterator[Path]:
     with TemporaryDirectory(prefix="fedlens-merge-") as folder:
         file = Path(folder) / "copy.db"
         with closing(sqlite3.connect(file)) as copy, copy:
-            copy.execute(f"PRAGMA page_size={LARGE_PAGES}")
             for definition in schema.definitions().values():
                 copy.execute(definition.replace(SLOW_CHECK, QUICK_CHECK))
         yield file
@@ -325,7 +323,9 @@ def _copy_database(path: Path, file: Path) -> None:
         FedLensError: field ``other``, for a file that is not a database of FedLens, or of a newer version.
         sqlite3.Error, ValueError: for a damaged database.
     """
-    with reading_as_it_is(path) as source:
+    if not path.is_file():
+        raise FedLensError(f"no database at {path}", "db")
+    with plain_errors(path), closing(read_only(path)) as source:
         source.execute("PRAGMA trusted_schema=OFF")
         source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
         schema.require_version(path, source, "other")

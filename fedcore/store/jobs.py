@@ -211,10 +211,6 @@ class Claim:
             raise FedLensError(f"{self.table.name} {self.id} was deleted", "id")
         return rows[0]
 
-    def set_process(self, pid: int) -> None:
-        """Record the process id, without waiting long for a locked database."""
-        self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
-
     def begin(self, *, elsewhere: bool = False) -> None:
         """Record that this process starts the job or ends its rest, and hold its owner's lock from now on.
 

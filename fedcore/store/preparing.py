@@ -10,11 +10,10 @@ from fedcore.store import database, schema
 PROBE_SECONDS = 1.0
 
 
-def prepare(db: str | Path | None = None) -> database.Access:
+def prepare(db: str | Path | None = None) -> str:
     """Create the database if there is none, and bring one of an earlier version up to date.
 
-    Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
-        read-only.
+    Returns: why it cannot be written, on a full disk say, and so opens read-only; empty if it can be.
 
     Raises:
         FedLensError: field ``db``, on a network file system, for a file that is not a database of this
@@ -33,22 +32,21 @@ def prepare(db: str | Path | None = None) -> database.Access:
             _upgrade(path)
     except (ReadOnlyDatabase, SystemFault, OSError) as error:
         fault = explain(error, path)
-        if path.is_file() and _has_our_tables(path):
+        if path.is_file() and database.has_tables(path):
             why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
-            return database.Access(path, False, f"{why}. Recorded runs can be read, none can be started")
+            return f"{why}. Recorded runs can be read, none can be started"
         if isinstance(fault, SystemFault):
             raise fault from error
         raise FedLensError(
             f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB", "db"
         ) from error
-    return database.Access(path, True)
+    return ""
 
 
 def prepare_for_writing(db: Path) -> None:
     """Do the same, and refuse a database that cannot be written."""
-    access = prepare(db)
-    if not access.writable:
-        raise ReadOnlyDatabase(access.why or "", "db")
+    if why := prepare(db):
+        raise ReadOnlyDatabase(why, "db")
 
 
 def _is_there(path: Path) -> bool:
@@ -81,12 +79,3 @@ def _upgrade(path: Path) -> None:
         # of two processes at a first start, one finds the tables made; a kill leaves what was there
         with database.transaction(connection, database.BUSY_SECONDS):
             upgrade(connection)
-
-
-def _has_our_tables(path: Path) -> bool:
-    """Return whether a database that cannot be written has tables; refuse one that is not ours."""
-    with plain_errors(path), closing(database.read_only(path)) as connection:
-        if not schema.tables(connection):
-            return False
-        schema.require_current(path, connection)
-        return True

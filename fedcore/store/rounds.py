@@ -1,6 +1,7 @@
 """What a store has recorded of rounds: measures, mean accuracies, accuracy cells and diagnostics."""
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import AFTER_AGGREGATION, MAX_EVALUATED_CLIENTS, TEST, VALIDATION, RoundMeasures
+from fedcore.store.damage import DIAGNOSTIC_NAMES
 from fedcore.store.database import ID_LIST, Queries, as_json
 from fedcore.store.schema import columns
 
@@ -103,39 +105,20 @@ class Rounds(Queries):
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> dict[int, list[int]]:
         """Return the rounds with an accuracy matrix by run, in order; runs without one are left out."""
-        rows = self._file.rows(
-            f"""
-            SELECT run_id, round FROM scores
-            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
-            """,
-            {"ids": as_json(run_ids), "split": split, "stage": stage},
-        )
-        return _lists(rows)
+        return _lists(self._scores("run_id, round", run_ids, split, stage))
 
     def mean_accuracy(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[MeanAccuracy]:
         """Return the mean accuracies of some runs, by run, then round."""
-        rows = self._file.rows(
-            f"""
-            SELECT {", ".join(MeanAccuracy._fields)} FROM scores
-            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
-            """,
-            {"ids": as_json(run_ids), "split": split, "stage": stage},
-        )
-        return [MeanAccuracy(*row) for row in rows]
+        return [
+            MeanAccuracy(*row) for row in self._scores(", ".join(MeanAccuracy._fields), run_ids, split, stage)
+        ]
 
     def personal_curves(self, run_ids: Iterable[int]) -> dict[int, list[float]]:
         """Return the clients' mean test accuracy by round, 0 to 1; runs without one are left out."""
-        rows = self._file.rows(
-            f"""
-            SELECT run_id, personal_mean FROM scores
-            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage AND personal_mean IS NOT NULL
-            ORDER BY run_id, round
-            """,
-            {"ids": as_json(run_ids), "split": TEST, "stage": AFTER_AGGREGATION},
-        )
-        return _lists(rows)
+        rows = self._scores("run_id, personal_mean", run_ids, TEST, AFTER_AGGREGATION)
+        return _lists(row for row in rows if row["personal_mean"] is not None)
 
     def validated(self, run_ids: Iterable[int]) -> dict[int, float]:
         """Return the clients' mean validation accuracy at the best round; runs without one are left out."""
@@ -148,6 +131,13 @@ class Rounds(Queries):
             {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
         )
         return dict(map(tuple, rows))
+
+    def _scores(self, columns: str, run_ids: Iterable[int], split: int, stage: int) -> list[sqlite3.Row]:
+        return self._file.rows(
+            f"SELECT {columns} FROM scores WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage "
+            "ORDER BY run_id, round",
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
+        )
 
 
 def _lists(rows: Iterable[Sequence[Any]]) -> dict[int, list[Any]]:
@@ -178,13 +168,13 @@ CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:spl
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
 OF_MODELS = """
 WITH RECURSIVE models(run_id, round, model) AS (
-  {rounds}
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), -1 FROM json_each(:pairs)
   UNION ALL
   SELECT run_id, round, (SELECT min(a.model) FROM accuracy a WHERE a.run_id=models.run_id
     AND a.split=:split AND a.stage=:stage AND a.round=models.round AND a.model>models.model)
   FROM models WHERE model IS NOT NULL)
 """
-"""The evaluated models of some rounds, given as rows (run, round, -1).
+"""The evaluated models of (run, round) pairs.
 
 Each is found by a step in the primary key, for a federation of 200 clients has 200 cells of each model.
 """
@@ -291,70 +281,37 @@ class Cells(Queries):
         )
         return {row["entity"]: tuple(json.loads(row["class_counts"])) for row in rows}
 
-    def own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
-        """Return the accuracy of every client's own model on its own test samples, by round, then client."""
+    def own_accuracy(
+        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION, participants: bool = False
+    ) -> list[OwnAccuracy]:
+        """Return the accuracy of every client's own model on its own samples, by round, then client.
+
+        Args:
+            participants: leave out the clients that took no part in a round, if its participants are known.
+        """
         rows = self._file.rows(
             """
-            SELECT round, model AS client, correct, total, loss FROM accuracy
-            WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set ORDER BY round, model
+            SELECT round, model AS client, correct, total, loss FROM accuracy a
+            WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set AND (:all
+              OR EXISTS (SELECT 1 FROM client_rounds WHERE run_id=:run AND round=a.round AND client=a.model)
+              OR NOT EXISTS (SELECT 1 FROM client_rounds WHERE run_id=:run AND round=a.round))
+            ORDER BY round, model
             """,
-            {"run": run_id, "split": TEST, "stage": AFTER_AGGREGATION},
-        )
-        return _with_samples([OwnAccuracy(*row) for row in rows])
-
-    def own_of_participants(
-        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[OwnAccuracy]:
-        """Return those of ``own_accuracy`` whose client took part in the round, without a scan of all cells.
-
-        Of a round for which no participants were recorded, such as round 0, all are returned.
-        """
-        rounds = """
-        SELECT run_id, round, -1 FROM scores WHERE run_id=:run AND split=:split AND stage=:stage
-        AND round NOT IN (SELECT round FROM client_rounds WHERE run_id=:run)
-        """
-        cell = "a.split=:split AND a.stage=:stage"
-        rows = self._file.rows(
-            f"""
-            {OF_MODELS.format(rounds=rounds)}
-            SELECT a.round, a.model, a.correct, a.total, a.loss FROM client_rounds c
-            CROSS JOIN accuracy a ON a.run_id=c.run_id AND {cell} AND a.round=c.round AND a.model=c.client
-              AND a.test_set=c.client
-            WHERE c.run_id=:run
-            UNION ALL
-            SELECT a.round, a.model, a.correct, a.total, a.loss FROM models o
-            CROSS JOIN accuracy a ON a.run_id=o.run_id AND {cell} AND a.round=o.round AND a.model=o.model
-              AND a.test_set=o.model
-            ORDER BY 1, 2
-            """,
-            {"run": run_id, "split": split, "stage": stage},
+            {"run": run_id, "split": split, "stage": stage, "all": not participants},
         )
         return _with_samples([OwnAccuracy(*row) for row in rows])
 
     def of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> Iterator[NamedCell]:
-        """Yield all cells of some runs in every round, with names, reading a part at a time."""
-        for part in self._parts(NAMED_CELL, NAMES, run_ids, split, stage):
-            yield from _with_samples(list(map(NamedCell._make, part)))
-
-    def coded_of_runs(
-        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> Iterator[list[RecordedCell]]:
         """Yield all cells of some runs in every round, in parts: the long export."""
-        columns = "a.run_id, a.round, a.model, a.test_set, a.correct, a.total, a.loss"
-        return self._parts(columns, "", run_ids, split, stage)
-
-    def _parts(
-        self, columns: str, joins: str, run_ids: Iterable[int], split: int, stage: int
-    ) -> Iterator[list[Any]]:
         with self._file.reading() as connection:
             cursor = connection.cursor()
             cursor.row_factory = None  # tuples
             rows = cursor.execute(
                 f"""
-                SELECT {columns} FROM runs r
-                CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {joins}
+                SELECT a.run_id, a.round, a.model, a.test_set, a.correct, a.total, a.loss FROM runs r
+                CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage
                 WHERE r.id IN {ID_LIST} {IN_ORDER}
                 """,
                 {"ids": as_json(run_ids), "split": split, "stage": stage},
@@ -366,11 +323,7 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of some rounds of each run, with names: heatmaps by domain."""
-        rows = self._file.rows(
-            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {NAMES} {IN_ORDER}",
-            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
-        )
-        return _with_samples([NamedCell(*row) for row in rows])
+        return self._named(f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {NAMES}", rounds_by_run, split, stage)
 
     def coded(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -394,19 +347,15 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
-        rounds = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), -1 FROM json_each(:pairs)"
-        rows = self._file.rows(
-            f"""
-            {OF_MODELS.format(rounds=rounds)}
-            SELECT {NAMED_CELL} FROM models o
-            CROSS JOIN accuracy a ON a.run_id=o.run_id AND a.split=:split AND a.stage=:stage
-              AND a.round=o.round AND a.model=o.model
-              AND a.test_set BETWEEN o.model AND iif(o.model=0, :last, o.model)
-            {NAMES} {IN_ORDER}
-            """,
-            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage, "last": LAST_CODE},
-        )
-        return _with_samples([NamedCell(*row) for row in rows])
+        cells = f"""
+        {OF_MODELS}
+        SELECT {NAMED_CELL} FROM models o
+        CROSS JOIN accuracy a ON a.run_id=o.run_id AND a.split=:split AND a.stage=:stage
+          AND a.round=o.round AND a.model=o.model
+          AND a.test_set BETWEEN o.model AND iif(o.model=0, :last, o.model)
+        {NAMES}
+        """
+        return self._named(cells, rounds_by_run, split, stage, last=LAST_CODE)
 
     def on_kinds(
         self,
@@ -416,24 +365,21 @@ class Cells(Queries):
         stage: int = AFTER_AGGREGATION,
     ) -> list[NamedCell]:
         """Return the cells of all models on test sets of some kinds, such as ``base`` and ``new``."""
-        rows = self._file.rows(
-            f"""
-            SELECT {NAMED_CELL} FROM json_each(:pairs) p
-            CROSS JOIN entities t ON t.run_id=json_extract(p.value, '$[0]')
-              AND t.kind IN (SELECT value FROM json_each(:kinds))
-            CROSS JOIN accuracy a ON a.run_id=t.run_id AND a.split=:split AND a.stage=:stage
-              AND a.round=json_extract(p.value, '$[1]') AND a.test_set=t.entity
-            CROSS JOIN entities m ON m.run_id=a.run_id AND m.entity=a.model
-            {IN_ORDER}
-            """,
-            {
-                "pairs": _pairs(rounds_by_run),
-                "kinds": json.dumps(list(kinds)),
-                "split": split,
-                "stage": stage,
-            },
-        )
-        return _with_samples([NamedCell(*row) for row in rows])
+        cells = f"""
+        SELECT {NAMED_CELL} FROM json_each(:pairs) p
+        CROSS JOIN entities t ON t.run_id=json_extract(p.value, '$[0]')
+          AND t.kind IN (SELECT value FROM json_each(:kinds))
+        CROSS JOIN accuracy a ON a.run_id=t.run_id AND a.split=:split AND a.stage=:stage
+          AND a.round=json_extract(p.value, '$[1]') AND a.test_set=t.entity
+        CROSS JOIN entities m ON m.run_id=a.run_id AND m.entity=a.model
+        """
+        return self._named(cells, rounds_by_run, split, stage, kinds=json.dumps(list(kinds)))
+
+    def _named(
+        self, cells: str, rounds_by_run: Mapping[int, Iterable[int]], split: int, stage: int, **values: object
+    ) -> list[NamedCell]:
+        values |= {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage}
+        return _with_samples([NamedCell(*row) for row in self._file.rows(f"{cells} {IN_ORDER}", values)])
 
 
 def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> str:
@@ -479,19 +425,13 @@ class Diagnostics(Queries):
 
     def names(self, run_id: int, matrices: bool = True) -> list[str]:
         """Return the names of a run's diagnostics; ``matrices`` includes those of pairs of clients."""
-        # The recursion jumps from name to name in the primary key instead of scanning all rows; the first row
-        # of a name tells whether it belongs to pairs of clients.
+        # the first row of a name tells whether it belongs to pairs of clients
         rows = self._file.rows(
-            """
-            WITH RECURSIVE found(name) AS (
-              SELECT min(name) FROM diagnostics WHERE run_id=:run
-              UNION ALL
-              SELECT (SELECT min(d.name) FROM diagnostics d WHERE d.run_id=:run AND d.name>found.name)
-              FROM found WHERE found.name IS NOT NULL)
-            SELECT name,
-              (SELECT d.client_b FROM diagnostics d WHERE d.run_id=:run AND d.name=found.name LIMIT 1)
+            f"""
+            {DIAGNOSTIC_NAMES} SELECT name,
+              (SELECT d.client_b FROM diagnostics d WHERE d.run_id=:run AND d.name=names.name LIMIT 1)
                 AS client_b
-            FROM found WHERE name IS NOT NULL
+            FROM names WHERE name IS NOT NULL
             """,
             {"run": run_id},
         )

@@ -24,13 +24,6 @@ from fedcore.store.writer import forget_rounds, set_given, take_current_file
 _NOTICES = TypeAdapter(tuple[Notice, ...])
 _TAGS = TypeAdapter(list[Any])
 
-RUN_COLUMNS = """
-r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
-r.attempt, r.owner, r.pid, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
-r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.status_text,
-r.notices, r.starred, r.tags, r.notes
-"""
-
 
 @dataclass(frozen=True)
 class RunRow:
@@ -92,6 +85,9 @@ class RunRow:
         The id alone is not enough: it belongs to another run once another database has replaced the file.
         """
         return self.id, self.created_at, self.attempt, self.state, self.rounds_done, self.finished_at
+
+
+RUN_COLUMNS = ", ".join(f"r.{name}" for name in RunRow.__dataclass_fields__ if name != "state")
 
 
 def run_row(db: Path, row: sqlite3.Row) -> RunRow:
@@ -544,15 +540,11 @@ class Queue(Queries):
         rows = self._file.rows(f"SELECT {LIST} AS needs FROM {waiting}")
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
-    def move(self, run_ids: Iterable[int], to: Move = "top") -> list[int]:
-        """Move queued runs, in their order, before all that are queued later; return those still queued."""
-        return self._move("id", set(run_ids), to)
-
-    def move_experiments(self, experiment_ids: Iterable[int], to: Move = "top") -> list[int]:
-        """Move all queued runs of some experiments, each experiment as a block; return the moved runs."""
-        return self._move("experiment_id", set(experiment_ids), to)
-
-    def _move(self, by: str, wanted: set[int], to: Move) -> list[int]:
+    def move(
+        self, ids: Iterable[int], to: Move = "top", by: Literal["id", "experiment_id"] = "id"
+    ) -> list[int]:
+        """Move queued runs, or those of experiments as blocks, in their order; return those still queued."""
+        wanted = set(ids)
         with self._file.writing() as database:
             blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):

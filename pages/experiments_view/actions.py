@@ -98,7 +98,7 @@ def _resume(items: Items) -> None:
 
 
 def _run_next(items: Items) -> None:
-    moved = session.store().queue.move_experiments([i.row.id for i in items])
+    moved = session.store().queue.move([i.row.id for i in items], by="experiment_id")
     st.toast(f"{counted(len(moved), 'run')} will start next.")
     st.rerun()
 

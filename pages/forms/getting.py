@@ -4,11 +4,11 @@ import streamlit as st
 
 from fedcore.config.field_names import size_text
 from fedcore.data import catalog, getting
-from fedcore.data.getting import Offer
+from fedcore.data.getting import Item
 from pages.widgets import background, markup, session
 
 
-def terms(offer: Offer) -> str:
+def terms(offer: Item) -> str:
     """Return size, address and licence of a download as Markdown."""
     size = "size unknown" if offer.size is None else f"{size_text(offer.size)} to download"
     commit = offer.entry.hub.revision[:7] if offer.entry.hub is not None else ""
@@ -16,7 +16,7 @@ def terms(offer: Offer) -> str:
     return markup.md(f"{offer.entry.title}: {size} from {where}. {markup.sentence(offer.licence)}.")
 
 
-def button(offer: Offer, key: str) -> bool:
+def button(offer: Item, key: str) -> bool:
     """Draw the terms of a download and the button that starts it; return whether it was pressed."""
     st.markdown(terms(offer))
     size = "" if offer.size is None else f" {size_text(offer.size)}"
@@ -32,9 +32,9 @@ def without_folder(name: str) -> None:
     if item.copy is not None:
         source = f"{item.copy.repo} {item.copy.revision[:7]}".strip() or "the authors' archive"
         st.caption(f"✓ on this machine, from {markup.md(source)}: no folder is needed.")
-    elif item.offer is not None:
+    elif item.address:
         progress(name)
-        if button(item.offer, "get_here"):
+        if button(item, "get_here"):
             st.rerun()
 
 

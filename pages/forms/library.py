@@ -266,8 +266,8 @@ def card_of_item(item: Item, check: TaskRow | None) -> str:
     (data, sheet), got = content(item, check), session.store().tasks.find("download", entry.name)
     if got is not None and not got.ended:
         state = "on its way"
-    elif data is None and item.offer is not None:
-        action = "Get" if item.offer.size is None else f"Get {size_text(item.offer.size)}"
+    elif data is None and item.address:
+        action = "Get" if item.size is None else f"Get {size_text(item.size)}"
     numbers = numbers_text(sum(entry.counts.values()), len(entry.classes) or entry.class_count or 0)
     if data is not None:
         numbers = numbers_text(int(np.sum(data.counts)), len(data.classes))
@@ -352,18 +352,18 @@ def details(name: str, check: TaskRow | None) -> None:
     if data is not None:
         st.markdown(counts_text(int(np.sum(data.counts)), data))
         draw_pictures_and_counts(data, pictures, "One row per domain, one column per class", f"counts_{name}")
-    elif item.offer is None:
+    elif not item.address:
         st.markdown(f"**Domains:** {markup.md(', '.join(entry.domains))}")
     if item.copy is not None:
         st.caption(markup.md(f"In {item.copy.root}"))
-    if data is not None or item.offer is None:
+    if data is not None or not item.address:
         st.caption(markup.md(f"Licence: {entry.licence}."))
     if data is not None:
         root = None if check is None or item.copy is not None else check.args["root"]
         if markup.write_button("New experiment with this data", "add", type="primary"):
             new_experiment(DataConfig(name=name, root=root), entry.title)
         return
-    if item.offer is not None and get.button(item.offer, f"get_{name}"):
+    if item.address and get.button(item, f"get_{name}"):
         closed()
         st.rerun()
     st.markdown(markup.md_with_code(entry.how_to_get))

@@ -236,8 +236,9 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
         )
     every = fillings(cells, snapshot.available, seeds)
     lacks = dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data")
-    offers = {lack: getting.item(lack.name).offer for lack in lacks}
-    for lack in (lack for lack, offer in offers.items() if offer is None):
+    offers = {lack: getting.item(lack.name) for lack in lacks}
+    by_hand = [lack for lack, offer in offers.items() if not offer.address]
+    for lack in by_hand:
         st.warning(
             markup.md(
                 f"This machine lacks {lack.text}. {lack.how} Then check its folder on the page Data & models."
@@ -245,7 +246,7 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
             icon=":material/folder_off:",
         )
     possible = [f for f in every if not lacks.keys() & f.lacks]  # a run downloads weights by itself
-    wanted = [f for f in every if f not in possible and all(offers.get(lack, True) for lack in f.lacks)]
+    wanted = [f for f in every if f not in possible and not {*by_hand} & {*f.lacks}]
     if possible:
         _queue(possible, _plans(possible))
     elif every:
@@ -257,7 +258,7 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     else:
         st.info("The runs of these seeds are done or queued.", icon=":material/check:")
     if wanted:
-        _get_and_queue(key, wanted, list(filter(None, offers.values())))
+        _get_and_queue(key, wanted, [offer for offer in offers.values() if offer.address])
 
 
 def progress_of_gets(table: PrintedTable) -> None:
@@ -267,7 +268,7 @@ def progress_of_gets(table: PrintedTable) -> None:
             background.show_task(task, "Get and queue")
 
 
-def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting.Offer]) -> None:
+def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting.Item]) -> None:
     """Draw the terms of the data that some runs lack, and the button that gets them and queues the runs."""
     task = session.store().tasks.find("fill", key)
     if task is not None and not task.ended:

@@ -25,6 +25,7 @@ from fedcore.engine.train import set_up
 from fedcore.store import Store
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
+from tests.support.data.loading import loaded
 from tests.support.work import collect
 
 
@@ -75,7 +76,7 @@ def test_nothing_slow_is_begun_where_it_is_put_off(name: str, tmp_path: Path):
     root = write(tmp_path)
     before = tree(tmp_path)
     with defer_slow_work(), pytest.raises(NotPrepared) as caught:
-        catalog.load(name, str(root))
+        loaded(name, str(root))
     line = str(caught.value)
     assert said in line and caught.value.field == "data.root" and tree(tmp_path) == before
     written = f"'{root}'" if " " in str(root) else str(root)
@@ -88,38 +89,38 @@ def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
 ):
     write, _, step, images = SLOW[name]
     root = str(write(tmp_path))
-    steps, images_read = collect(prepare_then(lambda: catalog.load(name, root)))
+    steps, images_read = collect(prepare_then(lambda: loaded(name, root)))
     assert step in {s.message.removesuffix(" into").split(" into ")[0] for s in steps}
     assert len(images_read) >= images
     for module, does in ((archives, "unpack"), (ddr, "measure")):
         monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
     with defer_slow_work():
-        again = catalog.load(name, root)
+        again = loaded(name, root)
         assert catalog.facts(name, root).classes == again.classes
     assert again.keys == images_read.keys and again.fingerprint == images_read.fingerprint
-    assert list(prepare_then(lambda: catalog.load(name, root))) == []
+    assert list(prepare_then(lambda: loaded(name, root))) == []
 
 
 def test_an_unreadable_photograph_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path / "set")
     bad = next((root / "DR_grading" / "test").glob("*.jpg"))
     bad.write_bytes(b"no picture")
-    first = catalog.load("ddr", str(root))
+    first = loaded("ddr", str(root))
     monkeypatch.setattr(ddr, "measure", lambda _: pytest.fail("measured again"))
     with defer_slow_work():
-        assert catalog.load("ddr", str(root)).keys == first.keys
+        assert loaded("ddr", str(root)).keys == first.keys
 
 
 def test_measuring_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path / "set")
     monkeypatch.setattr(ddr, "_EVERY", 1)
-    steps = prepare_then(lambda: catalog.load("ddr", str(root)))
+    steps = prepare_then(lambda: loaded("ddr", str(root)))
     for _ in range(6):
         next(steps)
     steps.close()
     with defer_slow_work(), pytest.raises(NotPrepared) as caught:
-        catalog.load("ddr", str(root))
-    whole = len(catalog.load("ddr", str(root)))
+        loaded("ddr", str(root))
+    whole = len(loaded("ddr", str(root)))
     assert str(caught.value).startswith(f"{whole - 5} photographs")
 
 
@@ -169,12 +170,12 @@ def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
         os, "access", lambda place, mode: root not in (place, *Path(place).parents) and real(place, mode)
     )
     with defer_slow_work(), pytest.raises(NotPrepared):
-        catalog.load("ddr", str(root))
-    steps, images = collect(prepare_then(lambda: catalog.load("ddr", str(root))))
+        loaded("ddr", str(root))
+    steps, images = collect(prepare_then(lambda: loaded("ddr", str(root))))
     assert steps
     monkeypatch.setattr(ddr, "measure", lambda *_: pytest.fail("done again"))
     with defer_slow_work():
-        assert catalog.load("ddr", str(root)).fingerprint == images.fingerprint
+        assert loaded("ddr", str(root)).fingerprint == images.fingerprint
     assert tree(root) == before
 
 
@@ -182,13 +183,13 @@ def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monke
     monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
     root = str(WRITE["pacs"](tmp_path / "my own"))
     with defer_slow_work(), pytest.raises(NotPrepared) as caught:
-        catalog.load("folder", root)
+        loaded("folder", root)
     assert "56 images in" in str(caught.value) and f"data check '{root}'`" in str(caught.value)
-    steps, images = collect(prepare_then(lambda: catalog.load("folder", root)))
+    steps, images = collect(prepare_then(lambda: loaded("folder", root)))
     assert [s.message for s in steps] == ["checking images"]
     monkeypatch.setattr(image_files, "unusable_reasons", lambda _: pytest.fail("looked at again"))
     with defer_slow_work():
-        assert len(catalog.load("folder", root)) == len(images) == 56
+        assert len(loaded("folder", root)) == len(images) == 56
 
 
 def test_a_result_that_is_not_as_it_was_written_is_made_again(tmp_path):

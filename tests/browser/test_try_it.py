@@ -129,7 +129,7 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     rounds = read(page, "Rounds CSV", folder / "rounds.csv")
     recorded = {
         (c.run_id, c.round, c.model, c.test_set, c.test_set_kind): (c.correct, c.total)
-        for c in Store(server.db).cells.of_runs([r.id for r in runs.values()])
+        for c in Store(server.db).cells.at_rounds({r.id: range(r.rounds_total + 1) for r in runs.values()})
     }
     exported = {
         (int(r["run"]), int(r["round"]), r["model"], r["test_set"], r["test_set_kind"]): (

@@ -492,12 +492,8 @@ def test_data_partition_shows_every_fold_of_leave_one_domain_out(tmp_path, capsy
 
 
 def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):
-    from fedcore.store.database import Access
-
     Store(db).prepare()
-    monkeypatch.setattr(
-        "fedcore.store.Store.prepare", lambda store: Access(db, False, f"{db} cannot be written")
-    )
+    monkeypatch.setattr("fedcore.store.Store.prepare", lambda store: f"{db} cannot be written")
     assert run("run", toml, "--db", db) == 2
     assert capsys.readouterr().err == f"error: db: {db} cannot be written\n"
 

@@ -76,11 +76,11 @@ def test_a_prompt_of_the_data_set_that_is_too_long_is_told(monkeypatch: pytest.M
 
 def rename(monkeypatch: pytest.MonkeyPatch, words: int = 60) -> None:
     """Give the embedded digits a class whose name is a long sentence."""
-    load = catalog.load_checked
+    load = catalog.load
 
     def renamed(*args: object, **options: object) -> object:
         images, left_out = load(*args, **options)
         name = "word " * words + "end"
         return replace(images, classes=(*images.classes[:-1], name)), left_out
 
-    monkeypatch.setattr(catalog, "load_checked", renamed)
+    monkeypatch.setattr(catalog, "load", renamed)

@@ -18,8 +18,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.clip import backbone, encodings, specs, tags, weights
 from fedcore.clip.prompts import class_features
 from fedcore.clip.specs import weights_source
-from fedcore.data import catalog
 from tests.support.clip import SMALL
+from tests.support.data.loading import loaded
 
 open_clip = lazy.open_clip()
 CLASSES, TEMPLATE = ("cat", "snow owl"), "a photo of a {}."
@@ -221,7 +221,7 @@ def test_a_tag_in_the_cache_loads_without_network(hub):
 
 
 def test_other_content_under_one_tag_is_another_encoding_but_the_same_run(hub):
-    images = catalog.load("shapes")
+    images = loaded("shapes")
 
     def key(loaded: backbone.Backbone) -> Path:
         return encodings.cache_path(hub, loaded, images, "embedding")

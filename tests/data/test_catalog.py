@@ -16,6 +16,7 @@ from fedcore.data.images import squash
 from fedcore.data.splits import split
 from fedcore.papers.experiments import published
 from tests.support.data.layouts import WRITE, femnist_rows
+from tests.support.data.loading import loaded
 from tools.docs import data as data_doc
 
 EMBEDDED = ("rotated-digits", "shapes", "shapes-conflict", "shapes-common", "shapes-39")
@@ -77,7 +78,7 @@ def test_sizes_are_those_of_the_literature():
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_facts_are_those_of_the_loaded_set(name: str):
-    images, facts = catalog.load(name), catalog.facts(name)
+    images, facts = loaded(name), catalog.facts(name)
     assert (images.classes, images.domains, images.template) == (facts.classes, facts.domains, facts.template)
     assert images.name == name
     present = np.unique(images.domain * len(images.classes) + images.labels)
@@ -86,9 +87,9 @@ def test_embedded_facts_are_those_of_the_loaded_set(name: str):
 
 def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels():
     name = "shapes"
-    whole = catalog.load(name)
+    whole = loaded(name)
     chosen = (whole.domains[3], whole.domains[1])
-    part = catalog.load(name, domains=chosen)
+    part = loaded(name, domains=chosen)
     assert part.domains == (whole.domains[1], whole.domains[3]) == catalog.facts(name, domains=chosen).domains
     assert part.fingerprint != whole.fingerprint
     row_of = {key: row for row, key in enumerate(whole.keys)}
@@ -110,7 +111,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+@pytest.mark.parametrize("call", [loaded, catalog.facts])
 @pytest.mark.parametrize(("arguments", "field", "text"), BAD.values(), ids=BAD.keys())
 def test_bad_names_say_what_to_do(call, arguments, field, text):
     with pytest.raises(FedLensError, match=text) as caught:
@@ -118,7 +119,7 @@ def test_bad_names_say_what_to_do(call, arguments, field, text):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+@pytest.mark.parametrize("call", [loaded, catalog.facts])
 def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
     pacs = catalog.entry("pacs")
     root = make(tmp_path, pacs.domains, pacs.classes[:-1])
@@ -206,7 +207,7 @@ def test_presets_name_domains_and_splits_that_their_data_sets_have():
 
 def test_flowers_are_cut_as_fedalign_says(tmp_path: Path):
     """Clients hold the official test and validation parts, the official training part is the test set."""
-    images = catalog.load("flowers102", str(WRITE["flowers102"](tmp_path)))
+    images = loaded("flowers102", str(WRITE["flowers102"](tmp_path)))
     official, swapped = (split(images, scheme, seed=1) for scheme in ("official", "swapped"))
     assert np.bincount(official).tolist() == [102, 102, 204]
     assert ((swapped == TEST) == (official == TRAIN)).all()
@@ -216,7 +217,7 @@ def test_flowers_are_cut_as_fedalign_says(tmp_path: Path):
 
 
 def test_fedots_writers_are_those_at_their_places(tmp_path: Path):
-    images = catalog.load("femnist-digits", str(many_writers(tmp_path)), ["33", "0", "25", "26"])
+    images = loaded("femnist-digits", str(many_writers(tmp_path)), ["33", "0", "25", "26"])
     wrote = np.array([np.asarray(images.read(i))[0, 0, 0] - 1 for i in range(len(images))])
     assert wrote.tolist() == [int(images.domains[d]) for d in images.domain]
 

@@ -17,6 +17,7 @@ from fedcore.cli import main as cli
 from fedcore.data import catalog, copies, getting
 from tests.support.data.archives import fit_checksums, md5, pack
 from tests.support.data.layouts import WRITE
+from tests.support.data.loading import loaded
 
 
 class Silent(SimpleHTTPRequestHandler):
@@ -67,7 +68,7 @@ def test_what_is_fetched_loads_and_is_not_fetched_twice(
     steps: list[Progress] = []
     result_of(getting.get(getting.ask("cifar10"), str(root)), steps.append)
     assert {step.total for step in steps if step.in_bytes} <= {171_000_000}
-    assert len(catalog.load("cifar10")) == 70
+    assert len(loaded("cifar10")) == 70
 
 
 def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path: Path, monkeypatch, capsys):

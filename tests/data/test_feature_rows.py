@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from tests.support.clip import encoded
 from tests.support.data.layouts import WRITE, colour
+from tests.support.data.loading import loaded
 from tests.support.tiny import tiny_backbone
 
 
@@ -38,7 +38,7 @@ def test_an_image_on_disk_is_the_feature_of_its_row(name: str, tmp_path: Path):
     """Nearest to the feature of a row is that of its own image, among all the images looked at."""
     backbone = replace(tiny_backbone(dtype=torch.float32), preprocess=small)
     root = WRITE[name](tmp_path / "set")
-    images = catalog.load(name, str(root))
+    images = loaded(name, str(root))
     values = encoded(backbone, images, "embedding", tmp_path / "cache")
     rows = np.linspace(0, len(images) - 1, min(12, len(images))).astype(int)
     with torch.no_grad():

@@ -24,6 +24,7 @@ from fedcore.papers.cells import find_available
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
 from tests.support.data import hub
+from tests.support.data.loading import loaded
 
 PACS = "flwrlabs/pacs"
 MINE = f"hf:{PACS}"
@@ -83,17 +84,17 @@ def test_a_run_reads_what_was_got_without_a_folder(server: hub.HubServer, small_
     assert np.bincount(images.labels).min() > 0
     assert images.read(0).size == (48, 48)
     shutil.rmtree(tmp_path / "home" / "datasets")  # what datasets keeps can be written again
-    assert read_images(DataConfig(name="pacs"), 48)[0].fingerprint == catalog.load("pacs").fingerprint
+    assert read_images(DataConfig(name="pacs"), 48)[0].fingerprint == loaded("pacs").fingerprint
 
 
 def test_the_same_images_have_the_same_keys_as_in_folders(server: hub.HubServer, small_pacs, tmp_path: Path):
     got("pacs")
-    from_hub = catalog.load("pacs")
+    from_hub = loaded("pacs")
     for row, key in enumerate(from_hub.keys):
         file = tmp_path / "folders" / key
         file.parent.mkdir(parents=True, exist_ok=True)
         from_hub.read(row).save(file)
-    from_folders = catalog.load("pacs", str(tmp_path / "folders"))
+    from_folders = loaded("pacs", str(tmp_path / "folders"))
     assert sorted(from_folders.keys) == sorted(from_hub.keys)
     assert from_folders.classes == from_hub.classes and from_folders.domains == from_hub.domains
 
@@ -134,7 +135,7 @@ def test_a_cache_of_another_machine_is_used(tmp_path: Path, files: Path, server:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     copy = got("hf:me/photos")
     assert copy.revision == hub.commit_of(files) and copy.images == 400
-    assert catalog.load("hf:me/photos").domains == catalog.entry("pacs").domains
+    assert loaded("hf:me/photos").domains == catalog.entry("pacs").domains
 
 
 FAULTS = {
@@ -219,7 +220,7 @@ def test_class_folders_of_the_hub(server: hub.HubServer, tmp_path: Path):
         file.write_bytes(hub.photograph(i))
     server.push("me/flat", folder)
     assert got("hf:me/flat").classes == ("cat", "dog")
-    assert catalog.load("hf:me/flat").read(3).size == (48, 48)
+    assert loaded("hf:me/flat").read(3).size == (48, 48)
 
 
 def test_femnist_as_flower_has_it(server: hub.HubServer, tmp_path: Path):
@@ -232,7 +233,7 @@ def test_femnist_as_flower_has_it(server: hub.HubServer, tmp_path: Path):
     assert got("femnist").images == 124
     digits = got("femnist-digits")
     assert digits.images == 20 and digits.classes == tuple("0123456789")
-    images = catalog.load("femnist", domains=["0", "f0003_01"])
+    images = loaded("femnist", domains=["0", "f0003_01"])
     assert images.domains == ("0", "f0003_01") and len(images) == 50
 
 
@@ -246,12 +247,12 @@ def test_an_authors_archive_on_the_hub(server: hub.HubServer, tmp_path: Path, mo
     shutil.make_archive(str(repo / "imagenet-r"), "tar", written.parent)
     (repo / "other.bin").write_bytes(bytes(50_000))
     server.push(entry.hub.repo, repo, commit=entry.hub.revision)
-    alone = catalog.load("imagenet-r", str(written))
+    alone = loaded("imagenet-r", str(written))
     monkeypatch.setitem(
         catalog._ENTRIES, "imagenet-r", replace(entry, counts={"all": len(alone)}, class_count=None)
     )
     assert got("imagenet-r").images == len(alone)
-    assert catalog.load("imagenet-r").keys == alone.keys
+    assert loaded("imagenet-r").keys == alone.keys
     assert not [path for path in server.asked if path.endswith("other.bin")]
 
 
@@ -281,12 +282,12 @@ def test_a_damaged_registration_is_none(server: hub.HubServer, small_pacs, caplo
     with pytest.raises(
         FedLensError, match="PACS is not on this machine. `fedlens data get pacs` downloads it"
     ):
-        catalog.load("pacs")
+        loaded("pacs")
 
 
 def test_a_task_gets_what_a_table_of_a_paper_lacks(server: hub.HubServer, small_pacs, tmp_path: Path):
     store = Store(tmp_path / "runs.db")
-    assert store.prepare().writable
+    assert store.prepare() == ""
     config = expand(preset("fedot/table1-pacs"))[0]
     assert [lack.kind for lack in find_available(store).lacks(config)][:1] == ["data"]
     args = {"name": "pacs"}

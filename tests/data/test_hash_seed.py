@@ -34,7 +34,7 @@ from fedcore.data.splits import split
 from tests.support.data.partitions import KINDS, digest, partition, pixel_digest
 
 def loaded(name, root):
-    i = catalog.load(name, root)
+    i = catalog.load(name, root)[0]
     facts = catalog.facts(name, root)
     return i, [i.classes, i.domains, facts.classes, facts.domains, i.keys, i.labels.tolist(),
                i.domain.tolist(), i.fingerprint, i.owner, None if i.split is None else i.split.tolist()]
@@ -50,7 +50,7 @@ for name, root in own.items():
     clients[name] = [digest(partition(images, marks, seed=1, **kind)) for kind in kinds]
 for name, root in named.items():
     sets[name] = loaded(name, root)[1]
-digits = catalog.load("rotated-digits")
+digits = catalog.load("rotated-digits")[0]
 marks = split(digits, "60/20/20", 1)
 clients["digits"] = [digest(partition(digits, marks, seed=1, **kind)) for kind in KINDS.values()]
 pixels = pixel_digest(shapes.draw_key(key) for key in drawings)

@@ -12,11 +12,12 @@ from PIL import Image
 from fedcore.base.errors import FedLensError
 from fedcore.config import DataConfig, Experiment, expand
 from fedcore.config.identity import group_hash
-from fedcore.data import catalog, image_files
+from fedcore.data import image_files
 from fedcore.data.image_files import decode
 from fedcore.data.images import with_draft_decoding
 from fedcore.engine.prepare import load_images
 from tests.support.data.layouts import read_folder
+from tests.support.data.loading import loaded
 
 
 def noise(size: int = 64, seed: int = 0) -> Image.Image:
@@ -173,7 +174,7 @@ def test_drafts_have_a_key_of_their_own(root):
 
 
 def test_what_has_no_files_stays_as_it_is():
-    images = catalog.load("shapes")
+    images = loaded("shapes")
     assert with_draft_decoding(images, 224) is images
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST, TRAIN, VALIDATION
-from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.splits import split
+from tests.support.data.loading import loaded
 from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by, partition
 
 FIRST_RELEASE = {
@@ -70,7 +70,7 @@ def permuted(images: ImageSet, seed: int) -> ImageSet:
 
 
 def test_the_clients_of_the_first_release_are_found_again():
-    images = catalog.load("rotated-digits")
+    images = loaded("rotated-digits")
     marks = split(images, "60/20/20", 1)
     found = {name: digest(partition(images, marks, seed=1, **KINDS[name]))[:16] for name in FIRST_RELEASE}
     assert found == FIRST_RELEASE

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
-from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of
 from fedcore.engine.federations import class_sets, unlabelled_rows
@@ -15,6 +14,7 @@ from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.federation import ClassSets
+from tests.support.data.loading import loaded
 from tests.support.data.partitions import partition
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
@@ -174,7 +174,7 @@ def test_clients_that_mix_domains_are_measured_on_all_but_the_held_out_one():
 
 
 def test_unlabelled_images_are_the_held_out_domains_outside_its_test_set():
-    images = catalog.load("shapes", domains=["photo", "sketch"])
+    images = loaded("shapes", domains=["photo", "sketch"])
     marks = split_of(images, "60/20/20", 1)
     held = partition(images, marks, held_out="sketch", seed=1)
     rows = unlabelled_rows(images, held).numpy()

@@ -13,7 +13,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.cli import main as cli
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.launcher import ThisMachine
+from fedcore.jobs.launcher import ThisMachine, next_fits
 from fedcore.jobs.process import work
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
@@ -90,28 +90,30 @@ def test_a_run_waits_for_memory(db, queued, supervisor, machine):
     assert supervisor.started == [1, 2]
 
 
-def test_what_was_never_measured_is_taken_to_need_half_of_the_device(db, queued):
+def test_what_was_never_measured_is_taken_to_need_half_of_the_device(db, queued, machine):
     queued(seeds=(1, 2))
     Store(db).jobs.claim(new_owner(), "cpu")
-    assert not launcher.fits(Store(db), CPU, 2)  # 8 + 8 of 12 GiB
+    assert not next_fits(Store(db), "cpu", ("auto",))  # 8 + 8 of 12 GiB
     with writing(db) as database:
         database.execute("UPDATE runs SET rounds_done=1 WHERE id=1")
-    assert launcher.fits(Store(db), CPU, 2)
-    assert not launcher.fits(Store(db), replace(CPU, memory_used=9 * GIB), 2)
+    assert next_fits(Store(db), "cpu", ("auto",))
+    machine["cpu"] = replace(CPU, memory_used=9 * GIB)
+    assert not next_fits(Store(db), "cpu", ("auto",))
 
 
-def test_another_setting_is_another_need(db, queued):
+def test_another_setting_is_another_need(db, queued, machine):
     queued(seeds=(1,), methods=2)
     measured(db, 1, 20 * GIB)
-    assert launcher.fits(Store(db), CPU, 2)
-    assert not launcher.fits(Store(db), CPU, 1)
+    assert not next_fits(Store(db), "cpu", ("auto",))
+    Store(db).queue.move([2])
+    assert next_fits(Store(db), "cpu", ("auto",))
 
 
-def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
+def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make, machine):
     Store(db).experiments.create(make(seeds=(1, 2, 3, 4)), claimer=(new_owner(), "cpu"))
-    (waiting,) = queued(seeds=(9,))
+    queued(seeds=(9,))
     measured(db, 1, 5 * GIB)
-    assert launcher.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
+    assert next_fits(Store(db), "cpu", ("auto",))  # 5 + 5 of 12 GiB
 
 
 def test_slots_have_bounds(db):

@@ -214,7 +214,7 @@ def test_force_stop_kills_what_does_not_heed(db, queued):
     lock = liveness.hold(db, claimed.owner)
     deaf = subprocess.Popen([sys.executable, "-c", code], pass_fds=[lock])
     liveness.let_go(db, claimed.owner, keep_file=True)
-    claimed.set_process(deaf.pid)
+    claimed.update("pid=:pid", pid=deaf.pid)
     Store(db).runs.stop([run_id])
     assert launcher.force_stop(Store(db), run_id)
     assert deaf.wait(5) == -9

@@ -86,12 +86,12 @@ def waiting(db: Path) -> Store:
 
 def test_whole_experiments_move_in_the_queue(waiting: Store) -> None:
     waiting.queue.move([6], "top")  # runs of both are mixed now
-    assert waiting.queue.move_experiments([1]) == [1, 2, 3, 4]
+    assert waiting.queue.move([1], by="experiment_id") == [1, 2, 3, 4]
     assert waiting.queue.ids() == [1, 2, 3, 4, 6, 5, 7, 8]
-    assert waiting.queue.move_experiments([2], "up") == [6, 5, 7, 8]
-    assert waiting.queue.move_experiments([2], "bottom") == [6, 5, 7, 8]
+    assert waiting.queue.move([2], "up", "experiment_id") == [6, 5, 7, 8]
+    assert waiting.queue.move([2], "bottom", "experiment_id") == [6, 5, 7, 8]
     assert waiting.queue.ids() == [1, 2, 3, 4, 6, 5, 7, 8]
-    assert waiting.queue.move_experiments([99]) == []
+    assert waiting.queue.move([99], by="experiment_id") == []
 
 
 def test_an_experiment_runs_next_from_its_menu(open_page: Opened, waiting: Store) -> None:

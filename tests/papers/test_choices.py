@@ -87,7 +87,7 @@ def test_every_alternative_fits_every_experiment_of_its_tables(work: str) -> Non
 def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
     paper = folder(tmp_path, CHOICE)
     check(paper)
-    (choice,) = choices.read_choices(paper)
+    (choice,) = choices.choices(paper)
     assert [a.label for a in choice.alternatives] == ["0.9", "none"]
     assert choice.alternatives[1].set == {"methods.*.momentum": 0.0}
 

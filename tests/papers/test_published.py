@@ -46,13 +46,13 @@ def test_a_changed_file_of_a_paper_that_ships_is_named_and_not_shown(tmp_path, m
     shutil.copytree(library.FOLDER / "fedot", tmp_path / "fedot")
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     paper, file = library.read_paper(tmp_path / "fedot"), tmp_path / "fedot" / "values.csv"
-    assert published.read_values(paper) == published.load("fedot")
+    assert published.load(paper) == published.load("fedot")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("\n", "\r\n"), encoding="utf-8", newline="")
-    assert published.read_values(paper) == published.load("fedot"), "as git writes it on Windows"
+    assert published.load(paper) == published.load("fedot"), "as git writes it on Windows"
     file.write_text(text.replace("99.", "98.", 1), encoding="utf-8")
     with pytest.raises(FedLensError, match="fedot/values.csv is not the file that .* reinstall FedLens"):
-        published.read_values(paper)
+        published.load(paper)
 
 
 def test_a_printed_value_is_shown_with_no_more_decimals_than_it_has():

@@ -1,5 +1,4 @@
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -144,15 +143,14 @@ def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch)
     writer.write_round(RoundFinished(round=1, cells=(fill.cell(1, 1, 1, 2),)))
     later = [RoundFinished(round=2, cells=(fill.cell(1, 1, 2, 2),))]
 
-    @contextmanager
     def recorded_meanwhile(path):
-        with database.reading_as_it_is(path) as source:
-            source.set_trace_callback(
-                lambda text: writer.write_round(later.pop()) if later and "copy.digests" in text else None
-            )
-            yield source
+        source = database.read_only(path)
+        source.set_trace_callback(
+            lambda text: writer.write_round(later.pop()) if later and "copy.digests" in text else None
+        )
+        return source
 
-    monkeypatch.setattr("fedcore.store.imports.reading_as_it_is", recorded_meanwhile)
+    monkeypatch.setattr("fedcore.store.imports.read_only", recorded_meanwhile)
     Store(db).imports.database(other)
     assert not later and Store(db).integrity.findings() == []
     assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]

@@ -80,9 +80,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.kinds": lambda store: store.cells.kinds([1, 2]),
     "cells.class_counts": lambda store: store.cells.class_counts(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
-    "cells.own_of_participants": lambda store: store.cells.own_of_participants(1),
     "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
-    "cells.coded_of_runs": lambda store: list(store.cells.coded_of_runs([1, 2])),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
@@ -98,7 +96,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 CHANGES = {
     "experiments": {"create", "extend", "edit", "delete", "clone"},
     "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
-    "queue": {"move", "move_experiments", "set_slots"},
+    "queue": {"move", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
@@ -214,12 +212,12 @@ def test_own_accuracy_is_the_diagonal(trained):
     assert [r.correct for r in rows if r.round == 2] == [c.correct for c in diagonal]
     with writing(trained) as connection:  # client 2 takes no part in round 3, and nobody knows of round 4
         connection.execute("DELETE FROM client_rounds WHERE run_id=1 AND (round=4 OR round=3 AND client=2)")
-    took_part = Store(trained).cells.own_of_participants(1)
+    took_part = Store(trained).cells.own_accuracy(1, participants=True)
     assert took_part == [r for r in rows if (r.round, r.client) != (3, 2)]
 
 
 def test_cells_by_name_and_at_chosen_rounds(trained):
-    everything = list(Store(trained).cells.of_runs([1, 2]))
+    everything = Store(trained).cells.at_rounds({1: range(5), 2: range(5)})
     chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     diagonal = Store(trained).cells.own_and_global({1: [2], 2: [4]})
@@ -228,7 +226,7 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     assert Store(trained).cells.coded({2: [4], 1: [2]}).tolist() == [
         (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen
     ]
-    assert [cell for part in Store(trained).cells.coded_of_runs([1, 2]) for cell in part] == [
+    assert [cell for part in Store(trained).cells.of_runs([1, 2]) for cell in part] == [
         (c.run_id, c.round, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total, c.loss)
         for c in everything
     ]

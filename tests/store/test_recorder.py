@@ -39,7 +39,7 @@ def test_a_round_that_could_not_be_written_is_recorded_with_its_names_later(db, 
             with pytest.raises(FedLensError, match="is locked"):
                 run.round(1, {("a", "a"): (1, 2)})
         run.round(1, {("a", "a"): (1, 2)})
-    (cell,) = Store(db).cells.of_runs([1])
+    (cell,) = Store(db).cells.at_rounds({1: [1]})
     assert (cell.model, cell.test_set, cell.correct) == ("a", "a", 1)
 
 

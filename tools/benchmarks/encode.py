@@ -67,7 +67,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
 
     draw(folder / "set", count)
     begun = time.perf_counter()
-    images = catalog.load("folder", str(folder / "set"))
+    images = catalog.load("folder", str(folder / "set"))[0]
     listing = time.perf_counter() - begun
     backbone = load(name, folder)
     workers = usable_cpus() if workers is None else workers
@@ -97,7 +97,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     print(f"memory: {peak['start'] / 1e6:.0f} MB before, at most {peak['most'] / 1e6:.0f} MB while encoding")
 
     begun = time.perf_counter()
-    again = catalog.load("folder", str(folder / "set"))
+    again = catalog.load("folder", str(folder / "set"))[0]
     listing = time.perf_counter() - begun
     path = result_of(encodings.encode(backbone, again, reads, folder / "cache"))
     cached = time.perf_counter() - begun - listing

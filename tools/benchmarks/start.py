@@ -48,7 +48,7 @@ def measure_data() -> None:
 
     for name in ("rotated-digits", "shapes"):
         start = time.perf_counter()
-        images = catalog.load(name)
+        images = catalog.load(name)[0]
         settings = PartitionSettings(clients_per_domain=3, alpha=0.3, seed=1)
         partition(images, split(images, "60/20/20", 1), settings)
         ready = time.perf_counter() - start
@@ -65,7 +65,7 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
 
     draw(folder / "set", images)
     start = time.perf_counter()
-    data = catalog.load("folder", str(folder / "set"))
+    data = catalog.load("folder", str(folder / "set"))[0]
     print(f"folder of {len(data)} JPEG files checked in {time.perf_counter() - start:.2f} s")
 
 

@@ -50,7 +50,7 @@ def trained_on(folder: Path, name: str) -> str:
     integrity._checked.clear()  # as in another process
     variables = {"FEDLENS_CACHE": str(folder / "cache")}
     with mock.patch.dict(os.environ, variables), mock.patch.object(image_files, "MIN_CACHED", 1):
-        images = catalog.load(name, str(folder / "data"))
+        images = catalog.load(name, str(folder / "data"))[0]
         values = (images.keys, images.classes, images.domains, images.labels, images.domain, images.split)
         digest = new_digest(repr([np.asarray(v).tolist() for v in values]).encode())
         for row in range(len(images)):

@@ -160,7 +160,7 @@ def attempt_archive(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict
     if rng.random() < 0.3:
         damage(archive, rng)
     try:
-        images = catalog.load("folder", str(archive))
+        images = catalog.load("folder", str(archive))[0]
         for i in range(len(images)):
             images.read(i)
     finally:

@@ -297,7 +297,7 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     """Open the parts, sorted by name; a single ``Dataset`` is called ""."""
     import datasets
 
-    opened = _open_snapshot(path) if is_snapshot(path) else _open_saved(path)
+    opened = _opened(path)
     opened = dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
     if not opened or not any(len(rows) for rows in opened.values()):
         raise FolderError(f"{path}: it has no rows; save the data set again")
@@ -320,9 +320,13 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     return parts
 
 
-def _open_saved(path: Path) -> "Dataset | DatasetDict":
+def _opened(path: Path) -> "Dataset | DatasetDict":
     import datasets
 
+    if is_snapshot(path):
+        if not Path(_builder(path).cache_dir).is_dir():
+            require_slow_work(f"{path} has to be prepared", lambda: prepare(path))
+        return _builder(path).as_dataset()
     if not is_saved(path):
         raise FolderError(
             f"{path}: neither {' nor '.join(MARKERS)} is in it; give the folder that "
@@ -332,12 +336,6 @@ def _open_saved(path: Path) -> "Dataset | DatasetDict":
         return datasets.load_from_disk(str(path))
     except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
         raise FolderError(f"{path}: a damaged data set ({first_line(error)}); save it again") from error
-
-
-def _open_snapshot(path: Path) -> "DatasetDict":
-    if not Path(_builder(path).cache_dir).is_dir():
-        require_slow_work(f"{path} has to be prepared", lambda: prepare(path))
-    return _builder(path).as_dataset()
 
 
 def _columns(path: Path, rows: "Dataset", named: dict[str, str]) -> dict[str, str]:

@@ -21,17 +21,9 @@ from fedcore.data.readers.layout import (
 _Result = TypeVar("_Result")
 
 
-def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
-    return list_images(folder_layout(roots[-1], domains))
-
-
-def _domains(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Iterator[Listing]:
-    return list_images(catalog_layout(entry, roots, domains))
-
-
 BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Iterator[Listing]]] = {
-    "folder": _folder,
-    "domains": _domains,
+    "folder": lambda entry, roots, domains: list_images(folder_layout(roots[-1], domains)),
+    "domains": lambda entry, roots, domains: list_images(catalog_layout(entry, roots, domains)),
     "lists": label_files.domainnet,
     "ddr": ddr.load,
 }

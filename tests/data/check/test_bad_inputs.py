@@ -26,11 +26,11 @@ def test_bad_input_is_named_with_its_remedy_and_nothing_is_lost(bad: Bad, tmp_pa
     before = on_disk(tmp_path)
     if bad.good is None:
         with pytest.raises(FedLensError) as caught:
-            catalog.load_checked(bad.name, str(root), **bad.options)
+            catalog.load(bad.name, str(root), **bad.options)
         assert caught.value.field == bad.at
         _says(str(caught.value), bad.says)
     else:
-        images, warnings = catalog.load_checked(bad.name, str(root), **bad.options)
+        images, warnings = catalog.load(bad.name, str(root), **bad.options)
         _says("\n".join(warnings), bad.says)
         assert len(images) == bad.good and bool(warnings) == bool(bad.says)
         for i in range(len(images)):

@@ -15,6 +15,7 @@ from fedcore.data import catalog, image_files
 from fedcore.data.check import KINDS, CheckReport, DataFinding, check_dataset, recognised
 from fedcore.data.readers.loaders import detect_format
 from tests.support.data.layouts import WRITE, read_folder
+from tests.support.data.loading import loaded
 from tests.support.data.spoilers import bomb, cut, write
 from tests.support.work import collect
 
@@ -124,7 +125,7 @@ def test_each_kind_of_oddity_is_found_with_its_path(pets: Path, spoil, kind: str
     found = report("folder", pets)
     (finding,) = found.findings
     assert (finding.kind, finding.count, finding.paths) == (kind, 1, (path,))
-    assert found.images == images == catalog.load("folder", str(pets)).labels.size
+    assert found.images == images == loaded("folder", str(pets)).labels.size
     assert found.left_out == 12 + (kind != "other") - images
     assert path in finding.line and finding.line.startswith(f"1 {finding.what} ({KINDS[kind][1]})")
 
@@ -223,17 +224,17 @@ def test_long_lists_are_counted_and_cut(pets: Path):
 def test_what_the_check_finds_broken_is_left_out_by_loading(pets: Path):
     """The ends of the file are whole, so loading alone does not see it: a run would stop on it."""
     _broken_middle(pets)
-    before = catalog.load("folder", str(pets))
+    before = loaded("folder", str(pets))
     row = before.keys.index("photo/dog/x.jpg")
     message = r"photo/dog/x\.jpg: can no longer be decoded .*`data check` leave it out"
     with pytest.raises(FedLensError, match=message):
         before.read(row)
     report("folder", pets)
-    after, warnings = catalog.load_checked("folder", str(pets))
+    after, warnings = catalog.load("folder", str(pets))
     assert len(after) == 12 and after.fingerprint != before.fingerprint
     assert "1 image left out (photo/dog/x.jpg: unreadable" in warnings[0]
     os.utime(pets / "photo/dog/x.jpg", ns=(0, 0))
-    assert len(catalog.load("folder", str(pets))) == 13, "a changed file is judged anew"
+    assert len(loaded("folder", str(pets))) == 13, "a changed file is judged anew"
 
 
 def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, cache: Path):
@@ -345,14 +346,14 @@ def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pet
     from fedcore.clip.encodings import batches
 
     report("folder", pets)
-    images = catalog.load("folder", str(pets))
+    images = loaded("folder", str(pets))
     (pets / "sketch/dog/1.jpg").write_bytes(b"gone")
     pixels = batches(images.read, lambda i: torch.zeros(3, i.height, i.width), len(images), workers=2)
     with pytest.raises(
         FedLensError, match=r"sketch/dog/1\.jpg: can no longer be decoded .*restore or remove"
     ):
         list(pixels)
-    assert len(catalog.load("folder", str(pets))) == 11, "the next start leaves it out"
+    assert len(loaded("folder", str(pets))) == 11, "the next start leaves it out"
 
 
 def test_a_folder_with_the_domains_classes_and_counts_of_a_data_set_is_recognised() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedcore.base.events import TEST, TRAIN, VALIDATION
-from fedcore.data import catalog
 from fedcore.data.drawn import digits, drawing, shapes
 from fedcore.data.splits import split
+from tests.support.data.loading import loaded
 
 # Mean grey level of a drawing in each style: on another machine a last bit may round another way.
 MEANS = {
@@ -81,14 +81,14 @@ def test_unknown_domain_says_what_can_stand_there(name):
 
 @pytest.mark.parametrize("name", shapes.LARGE_SETS)
 def test_its_own_split_has_enough_tests_for_half_a_point(name):
-    one, images = shapes.LARGE_SETS[name], catalog.load(name)
+    one, images = shapes.LARGE_SETS[name], loaded(name)
     marks = split(images, "official", seed=1)
     assert (marks == TEST).sum() >= 20_000
     cells = images.domain * len(images.classes) + images.labels
     for mark, expected in zip((TRAIN, VALIDATION, TEST), one.split, strict=True):
         assert set(np.bincount(cells[marks == mark])) == {expected}
     assert len(set(images.keys)) == len(images)
-    assert catalog.load(name).fingerprint == images.fingerprint
+    assert loaded(name).fingerprint == images.fingerprint
 
 
 def test_swapped_domains_show_one_class_under_the_name_of_another():

@@ -14,6 +14,7 @@ from fedcore.data import catalog
 from fedcore.data.readers import archives, loaders
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE, label_of
+from tests.support.data.loading import loaded
 
 
 def upstream(name: str, folder: Path) -> Path:
@@ -58,9 +59,9 @@ NAMES = ("pacs", "oxford-pets", "flowers102", "caltech101", "domainnet")
 @pytest.mark.parametrize("name", NAMES)
 def test_data_sets_load_as_they_were_downloaded(name: str, tmp_path: Path):
     """The same images, keys, labels and parts as from the folders; unpacked once, beside the archive."""
-    folders = catalog.load(name, str(WRITE[name](tmp_path / "folders")))
+    folders = loaded(name, str(WRITE[name](tmp_path / "folders")))
     root = upstream(name, tmp_path / "packed")
-    images = catalog.load(name, str(root))
+    images = loaded(name, str(root))
     assert (images.classes, images.domains, images.keys) == (folders.classes, folders.domains, folders.keys)
     assert images.labels.tolist() == folders.labels.tolist()
     assert (images.split is None) == (folders.split is None)
@@ -70,7 +71,7 @@ def test_data_sets_load_as_they_were_downloaded(name: str, tmp_path: Path):
     beside = root if root.is_dir() else root.parent
     (made,) = beside.glob("unpacked-*")
     stamp = made.stat().st_mtime_ns
-    assert catalog.load(name, str(root)).fingerprint == images.fingerprint
+    assert loaded(name, str(root)).fingerprint == images.fingerprint
     assert [made] == list(beside.glob("unpacked-*")) and made.stat().st_mtime_ns == stamp
 
 
@@ -78,17 +79,17 @@ def test_data_sets_load_as_they_were_downloaded(name: str, tmp_path: Path):
 def test_a_folder_of_ones_own_may_be_packed(suffix: str, tmp_path: Path):
     written = WRITE["pacs"](tmp_path / "w")
     archive = pack(written / "kfold", tmp_path / "own" / f"set.{suffix}")
-    assert catalog.load("folder", str(archive)).domains == catalog.entry("pacs").domains
-    assert catalog.load("folder", str(archive.parent)).domains == catalog.entry("pacs").domains
+    assert loaded("folder", str(archive)).domains == catalog.entry("pacs").domains
+    assert loaded("folder", str(archive.parent)).domains == catalog.entry("pacs").domains
 
 
 def test_a_changed_archive_is_unpacked_anew(tmp_path: Path):
     written = WRITE["pacs"](tmp_path / "w")
     archive = pack(written, tmp_path / "own" / "set.zip")
-    assert len(catalog.load("pacs", str(archive))) == 56
+    assert len(loaded("pacs", str(archive))) == 56
     (written / "kfold" / "photo" / "dog" / "pic_001.jpg").unlink()
     pack(written, archive)
-    assert len(catalog.load("pacs", str(archive))) == 55
+    assert len(loaded("pacs", str(archive))) == 55
 
 
 def test_an_interrupted_unpacking_goes_on(tmp_path: Path):
@@ -100,7 +101,7 @@ def test_an_interrupted_unpacking_goes_on(tmp_path: Path):
     part = archives.unpacked_folder([archive]).with_name(archives.unpacked_folder([archive]).name + ".part")
     before = {path: path.stat().st_mtime_ns for path in part.rglob("*.jpg")}
     assert 10 < len(before) < 56 and not archives.unpacked_folder([archive]).exists()
-    assert len(catalog.load("pacs", str(archive))) == 56 and not part.exists()
+    assert len(loaded("pacs", str(archive))) == 56 and not part.exists()
     final = archives.unpacked_folder([archive])
     for path, written in before.items():
         assert (final / path.relative_to(part)).stat().st_mtime_ns == written
@@ -165,7 +166,7 @@ def test_unsafe_and_damaged_archives_are_refused(name, write, message, tmp_path:
     archive.parent.mkdir()
     write(archive)
     with pytest.raises(FedLensError) as caught:
-        catalog.load("folder", str(archive))
+        loaded("folder", str(archive))
     assert message in str(caught.value) and caught.value.field == "data.root"
     assert "\n" not in str(caught.value)
     outside = [p for p in tmp_path.rglob("*") if p.is_file() and "unpacked" not in str(p)]
@@ -178,15 +179,15 @@ def test_there_must_be_room(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage._replace(free=100))
     with pytest.raises(FedLensError, match=r"there is room for 0\.0 GB; free space"):
-        catalog.load("eurosat", str(archive))
+        loaded("eurosat", str(archive))
     monkeypatch.undo()
     monkeypatch.setattr(archives, "MAX_BYTES", 500)
     with pytest.raises(FedLensError, match="free space, or unpack it elsewhere"):
-        catalog.load("eurosat", str(archive))
+        loaded("eurosat", str(archive))
     monkeypatch.undo()
     monkeypatch.setattr(archives.shutil, "copyfileobj", Mock(side_effect=OSError(28, "No space left")))
     with pytest.raises(FedLensError, match="No space left"):
-        catalog.load("eurosat", str(archive))
+        loaded("eurosat", str(archive))
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "the begun file takes no room"
 
 
@@ -198,11 +199,11 @@ def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(archives.Path, "mkdir", refuse)
     with pytest.raises(FedLensError, match=r"cannot unpack .*set\.zip beside it \(Permission denied\)"):
-        catalog.load("eurosat", str(archive))
+        loaded("eurosat", str(archive))
 
 
 def test_nothing_is_unpacked_where_the_folders_are_there(tmp_path: Path):
     root = WRITE["eurosat"](tmp_path / "root")
     (root / "EuroSAT.zip").write_bytes(b"what was downloaded; not opened again")
-    assert len(catalog.load("eurosat", str(root))) == 20
+    assert len(loaded("eurosat", str(root))) == 20
     assert not list(root.glob("unpacked-*"))

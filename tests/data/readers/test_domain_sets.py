@@ -14,6 +14,7 @@ from fedcore.data.readers import ddr
 from fedcore.data.splits import split
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, domains, image, label_of
+from tests.support.data.loading import loaded
 from tests.support.data.spoilers import rename, sampled
 
 
@@ -53,7 +54,7 @@ VARIATIONS = {
 @pytest.mark.parametrize(("name", "pattern", "more"), sampled(VARIATIONS, lambda case: case[0]))
 def test_upstream_variations_are_one_data_set(name: str, pattern: str, more: dict, tmp_path: Path):
     """The same names, rows and keys (which every draw goes by) as the usual form has."""
-    images = catalog.load(name, str(domains(tmp_path, name, pattern, **more)))
+    images = loaded(name, str(domains(tmp_path, name, pattern, **more)))
     follow(images)
     entry = catalog.entry(name)
     assert images.domains == entry.domains
@@ -69,7 +70,7 @@ def test_parts_above_the_domains_are_pooled_and_are_the_official_split(tmp_path:
             for part, count in (("train", 3), ("val", 1), ("test", 2)):
                 for n in range(count):
                     image(tmp_path / part / domain / cls / f"{n}.png", c, d)
-    images = catalog.load("pacs", str(tmp_path))
+    images = loaded("pacs", str(tmp_path))
     follow(images)
     assert np.bincount(split(images, "official", seed=1)).tolist() == [3 * 28, 28, 2 * 28]
     assert len(images.keys) == len(set(images.keys)) == 6 * 28
@@ -81,7 +82,7 @@ def test_parts_below_the_domains_without_the_copies_in_full(tmp_path: Path):
         for c in range(5):
             for part, n in (("train", 0), ("crossval", 1), ("test", 2), ("full", 0), ("full", 2)):
                 image(tmp_path / domain / part / str(c) / f"{n}.jpg", c, d)
-    images = catalog.load("vlcs", str(tmp_path))
+    images = loaded("vlcs", str(tmp_path))
     follow(images)
     assert images.classes == ("bird", "car", "chair", "dog", "person")
     assert np.bincount(split(images, "official", seed=1)).tolist() == [20, 20, 20]
@@ -96,16 +97,16 @@ def test_a_folder_of_ones_own_with_parts_and_a_folder_more(tmp_path: Path):
                 image(tmp_path / "below" / "photo" / part / cls / f"{i}.png", c)
                 image(tmp_path / "domains" / part / cls / f"{i}.png", c)
     for name, found in (("flat", ("all",)), ("deep", ("photo",)), ("below", ("all",))):
-        images = catalog.load("folder", str(tmp_path / name))
+        images = loaded("folder", str(tmp_path / name))
         assert (images.domains, images.classes) == (found, ("a", "b"))
         assert np.bincount(split(images, "official", seed=1)).tolist() == [6, 0, 2]
-    as_domains = catalog.load("folder", str(tmp_path / "domains"), ["train", "test"])
+    as_domains = loaded("folder", str(tmp_path / "domains"), ["train", "test"])
     assert as_domains.domains == ("test", "train") and as_domains.split is None
 
 
 def test_domains_are_in_the_sets_order_and_unknown_ones_are_refused(tmp_path: Path):
     root = str(WRITE["office-home"](tmp_path))
-    images = catalog.load("office-home", root, ["Real World", "Art"])
+    images = loaded("office-home", root, ["Real World", "Art"])
     assert (
         images.domains
         == ("Art", "Real World")
@@ -113,31 +114,31 @@ def test_domains_are_in_the_sets_order_and_unknown_ones_are_refused(tmp_path: Pa
     )
     for chosen, text in ((["Reel World"], "did you mean 'Real World'"), ([], "no domain chosen")):
         with pytest.raises(FedLensError, match=text) as caught:
-            catalog.load("office-home", root, chosen)
+            loaded("office-home", root, chosen)
         assert caught.value.field == "data.domains"
 
 
 def test_counts_that_the_literature_gives_are_compared(tmp_path: Path):
     root = str(WRITE["pacs"](tmp_path))
-    (line,) = catalog.load_checked("pacs", root)[1]
+    (line,) = catalog.load("pacs", root)[1]
     assert line == (
         "PACS: 9,991 images expected, 56 found (art_painting 14 of 2,048, cartoon 14 of 2,344, "
         "photo 14 of 1,670, sketch 14 of 3,929)"
     )
-    (line,) = catalog.load_checked("pacs", root, ["sketch"])[1]
+    (line,) = catalog.load("pacs", root, ["sketch"])[1]
     assert line == "PACS: 3,929 images expected, 14 found"
-    lines = catalog.load_checked("domainnet", str(WRITE["domainnet"](tmp_path / "d")))[1]
+    lines = catalog.load("domainnet", str(WRITE["domainnet"](tmp_path / "d")))[1]
     assert "DomainNet: 345 classes expected, 3 found" in lines
 
 
 def test_the_lists_of_domainnet_126_choose_the_images(tmp_path: Path):
     """One image of every domain is not listed, and the folder holds a class that is none of the 126."""
     root = WRITE["domainnet-126"](tmp_path)
-    images = catalog.load("domainnet-126", str(root))
+    images = loaded("domainnet-126", str(root))
     assert not any(key.endswith("_000003.jpg") for key in images.keys) and images.split is None
     for path in root.glob("*_list.txt"):
         path.unlink()
-    whole = catalog.load("domainnet-126", str(root))
+    whole = loaded("domainnet-126", str(root))
     follow(whole)
     assert len(whole) == len(images) + 4 and whole.classes == images.classes
     assert set(images.keys) < set(whole.keys)
@@ -180,13 +181,13 @@ def test_other_folders_are_named_with_path_and_remedy(name, spoil, message, tmp_
     root = WRITE[name](tmp_path)
     spoil(root)
     with pytest.raises(FedLensError) as caught:
-        catalog.load(name, str(root))
+        loaded(name, str(root))
     assert message in str(caught.value) and str(root) in str(caught.value)
     assert caught.value.field == "data.root"
 
 
 def test_ddr_domains_follow_resolution_and_brightness(tmp_path: Path):
-    images = catalog.load("ddr", str(WRITE["ddr"](tmp_path)))
+    images = loaded("ddr", str(WRITE["ddr"](tmp_path)))
     for row in range(len(images)):
         photo = images.read(row)
         shade = photo.getpixel((photo.width // 2, photo.height // 2))[0]
@@ -197,14 +198,14 @@ def test_ddr_domains_follow_resolution_and_brightness(tmp_path: Path):
 
 def test_ungradable_photographs_are_a_class_of_their_own_where_they_are_asked_for(tmp_path: Path):
     root = str(WRITE["ddr"](tmp_path))
-    graded = catalog.load("ddr", root)
-    everything, warnings = catalog.load_checked("ddr-all", root)
+    graded = loaded("ddr", root)
+    everything, warnings = catalog.load("ddr-all", root)
     added = np.flatnonzero(everything.labels == 5)
     assert len(everything) == len(graded) + len(added) == len(graded) + 3
     assert all(everything.keys[row].endswith("ungradable.jpg") for row in added)
     assert not any("left out" in line for line in warnings)
     assert everything.fingerprint != graded.fingerprint
-    some, warnings = catalog.load_checked("ddr", root, ["LD", "HB"])
+    some, warnings = catalog.load("ddr", root, ["LD", "HB"])
     chosen = np.isin(graded.domain, [graded.domains.index(d) for d in some.domains])
     assert set(some.keys) == {k for k, used in zip(graded.keys, chosen, strict=True) if used}
     assert "3 images left out" in warnings[0] and "ungradable (grade 5)" in warnings[0]
@@ -238,14 +239,14 @@ def test_an_earlier_release_of_terra_incognita_is_recognised_by_its_counts():
 
 def test_ddr_measures_every_photograph_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path)
-    first = catalog.load("ddr", str(root))
+    first = loaded("ddr", str(root))
     measured: list[str] = []
     real = ddr.measure
     monkeypatch.setattr(ddr, "measure", lambda path: (measured.append(path.name), real(path))[1])
-    assert catalog.load("ddr", str(root)).keys == first.keys and measured == []
+    assert loaded("ddr", str(root)).keys == first.keys and measured == []
     changed = root / "DR_grading" / "test" / "20170413000000000.jpg"
     os.utime(changed, ns=(1, 1))
-    catalog.load("ddr", str(root))
+    loaded("ddr", str(root))
     assert measured == [changed.name]
 
 

@@ -14,10 +14,10 @@ from safetensors.numpy import save_file
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import TEST, TRAIN
 from fedcore.base.files import PROJECT
-from fedcore.data import catalog
 from fedcore.data.check import check_dataset
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.loaders import detect_format
+from tests.support.data.loading import loaded
 from tests.support.work import collect
 
 ROWS = np.arange(24, dtype=np.float64).reshape(6, 4)
@@ -64,7 +64,7 @@ def written(folder: Path, form: str = "npz", embedding: np.ndarray = ROWS, **cha
 
 
 def load(path: Path, **options: Any) -> ImageSet:
-    return catalog.load("embeddings", str(path), **options)
+    return loaded("embeddings", str(path), **options)
 
 
 @pytest.mark.parametrize("form", WRITE)

@@ -13,6 +13,7 @@ from fedcore.base.progress import NotPrepared, defer_slow_work, prepare_then
 from fedcore.data import catalog, image_files
 from fedcore.data.images import ImageSet
 from tests.support.data.layouts import WRITERS, femnist, femnist_rows
+from tests.support.data.loading import loaded
 from tests.support.work import collect
 
 
@@ -27,7 +28,7 @@ def follow(images: ImageSet) -> list[str]:
 
 
 def test_all_writers_own_their_images(tmp_path: Path):
-    images = catalog.load("femnist", str(femnist(tmp_path)))
+    images = loaded("femnist", str(femnist(tmp_path)))
     assert images.domains == ("all",)
     assert tuple(follow(images)) == images.owner
     names, owner = images.owners()
@@ -36,7 +37,7 @@ def test_all_writers_own_their_images(tmp_path: Path):
 
 def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
     root = str(femnist(tmp_path))
-    images = catalog.load("femnist-digits", root, ["2", "f0000_14"])
+    images = loaded("femnist-digits", root, ["2", "f0000_14"])
     assert images.domains == ("2", "f0000_14")
     wrote = follow(images)
     assert {images.domains[d]: w for d, w in zip(images.domain, wrote, strict=True)} == {
@@ -54,7 +55,7 @@ def test_parts_called_train_and_test_are_the_official_split(tmp_path: Path):
     }
     opened = {part: datasets.load_from_disk(str(folder))["train"] for part, folder in saved.items()}
     datasets.DatasetDict(opened).save_to_disk(str(tmp_path / "both"))
-    images = catalog.load("femnist", str(tmp_path / "both"))
+    images = loaded("femnist", str(tmp_path / "both"))
     assert images.split is not None and np.bincount(images.split).tolist() == [9, 0, 3]
     assert set(images.labels[images.split == 2].tolist()) == {6}
     assert tuple(follow(images)) == images.owner
@@ -72,15 +73,15 @@ def test_facts_say_what_loading_will(domains, tmp_path: Path):
             return str(error), error.field
         return found.classes, found.domains
 
-    assert outcome(catalog.facts) == outcome(catalog.load)
+    assert outcome(catalog.facts) == outcome(loaded)
 
 
 def test_the_keys_of_digits_do_not_change_with_what_else_is_used(tmp_path: Path):
     root = str(femnist(tmp_path))
-    everything = catalog.load("femnist", root)
+    everything = loaded("femnist", root)
     row = {key: i for i, key in enumerate(everything.keys)}
     for name, chosen in (("femnist-digits", None), ("femnist-digits", ["1"]), ("femnist", ["2", "0"])):
-        images = catalog.load(name, root, chosen)
+        images = loaded(name, root, chosen)
         for i, key in enumerate(images.keys):
             assert everything.labels[row[key]] == images.labels[i]
             assert everything.read(row[key]).tobytes() == images.read(i).tobytes()
@@ -91,12 +92,12 @@ def test_many_images_are_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
     root = str(femnist(tmp_path / "set"))
     with defer_slow_work(), pytest.raises(NotPrepared, match=r"66 images in .*data check femnist --root"):
-        catalog.load("femnist", root)
-    steps, images = collect(prepare_then(lambda: catalog.load("femnist", root)))
+        loaded("femnist", root)
+    steps, images = collect(prepare_then(lambda: loaded("femnist", root)))
     assert [step.message for step in steps] == ["checking images"]
     monkeypatch.setattr(image_files, "unusable_reasons", lambda _: pytest.fail("looked at again"))
     with defer_slow_work():
-        assert catalog.load("femnist", root).fingerprint == images.fingerprint
+        assert loaded("femnist", root).fingerprint == images.fingerprint
 
 
 def test_json_of_leaf_is_converted_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -110,5 +111,5 @@ def test_json_of_leaf_is_converted_as_documented(tmp_path: Path, monkeypatch: py
     (tmp_path / "all_data" / "all_data_0.json").write_text(json.dumps({"user_data": users}))
     monkeypatch.chdir(tmp_path)
     exec(script.removeprefix("python\n"), {"__name__": "conversion"})
-    images = catalog.load("femnist", "femnist")
+    images = loaded("femnist", "femnist")
     assert tuple(follow(images)) == images.owner and images.labels.tolist() == [3, 61] * 3

@@ -14,6 +14,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers import label_files
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, label_of
+from tests.support.data.loading import loaded
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_every_entry_has_a_layout():
 def test_the_upstream_layout_loads_and_every_image_comes_to_its_row(name: str, roots: dict[str, Path]):
     classes, count, split = EXPECTED[name]
     entry = catalog.entry(name)
-    images, warnings = catalog.load_checked(name, str(roots[name]))
+    images, warnings = catalog.load(name, str(roots[name]))
     assert (len(images.classes), len(images), parts(images)) == (classes, count, split)
     assert images.domains == (entry.domains or ("all",))
     assert images.template == entry.template and images.name == name
@@ -143,14 +144,14 @@ def coop_layout(root: Path) -> str:
 
 
 def test_a_named_set_is_read_with_the_split_the_classes_or_the_prompt_of_coop(tmp_path: Path):
-    split = catalog.load_checked("caltech101", coop_layout(tmp_path), template="coop", coop_split=True)[0]
-    listed = catalog.load("coop-split", str(tmp_path))
+    split = catalog.load("caltech101", coop_layout(tmp_path), template="coop", coop_split=True)[0]
+    listed = loaded("coop-split", str(tmp_path))
     assert (split.classes, split.keys, parts(split)) == (listed.classes, listed.keys, parts(listed))
     assert split.name == "caltech101" and split.template == "a photo of a {}."
     assert catalog.facts("caltech101", str(tmp_path), coop_split=True).classes == listed.classes
     assert catalog.prompt("dtd", "coop") == "{} texture." and catalog.prompt("dtd", "a {}.") == "a {}."
     with pytest.raises(FedLensError, match="no folder with 'split_zhou_OxfordPets.json'"):
-        catalog.load_checked("oxford-pets", str(tmp_path), coop_split=True)
+        catalog.load("oxford-pets", str(tmp_path), coop_split=True)
     for name, wanted, field in (
         ("shapes", {"coop_split": True}, "data.split"),
         ("oxford-pets", {"coop_classes": True}, "data.classes"),
@@ -164,8 +165,8 @@ def test_a_named_set_is_read_with_the_split_the_classes_or_the_prompt_of_coop(tm
 def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
     root = str(roots["caltech101"])
     whole, coop = (
-        catalog.load("caltech101", root),
-        catalog.load_checked("caltech101", root, coop_classes=True)[0],
+        loaded("caltech101", root),
+        catalog.load("caltech101", root, coop_classes=True)[0],
     )
     assert len(whole.classes) == 101 and len(coop.classes) == 100 == len(set(coop.classes))
     assert catalog.facts("caltech101", root, coop_classes=True).classes == coop.classes
@@ -185,11 +186,11 @@ def test_class_folders_of_imagenet_may_be_links_within_the_data_set(tmp_path: Pa
     root = layouts.imagenet(tmp_path)
     folder = root / "imagenet" / "images" / "train" / "n01440764"
     folder.symlink_to(folder.rename(folder.parents[1] / "elsewhere"))
-    assert len(catalog.load("imagenet", str(root))) == 9
+    assert len(loaded("imagenet", str(root))) == 9
 
 
 def test_tiny_imagenet_takes_all_words_where_two_classes_share_the_first(tmp_path: Path):
     root = layouts.tiny_imagenet(tmp_path)
     path = root / "tiny-imagenet-200" / "words.txt"
     path.write_text(path.read_text().replace("Egyptian cat", "crane, machine"))
-    assert catalog.load("tiny-imagenet", str(root)).classes == ("goldfish", "crane, bird", "crane, machine")
+    assert loaded("tiny-imagenet", str(root)).classes == ("goldfish", "crane, bird", "crane, machine")

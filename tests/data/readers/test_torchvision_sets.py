@@ -16,6 +16,7 @@ from fedcore.data.readers import torchvision_sets
 from tests.support.data import layouts
 from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE
+from tests.support.data.loading import loaded
 from tests.support.data.spoilers import sampled
 
 SPLITS = {TRAIN: {"split": "train"}, VALIDATION: {"split": "val"}, TEST: {"split": "test"}}
@@ -56,7 +57,7 @@ def test_torchvision_reads_the_same_images_labels_classes_and_parts(
 ):
     root = WRITE[name](tmp_path)
     fit_checksums(monkeypatch, root)
-    images = catalog.load(name, str(root))
+    images = loaded(name, str(root))
     ours = sorted(
         (
             -1 if images.split is None else int(images.split[i]),
@@ -73,7 +74,7 @@ def test_torchvision_reads_the_same_images_labels_classes_and_parts(
 
 def test_cifar_reads_pixels_when_they_are_asked_for(tmp_path: Path):
     root = WRITE["cifar10"](tmp_path)
-    images = catalog.load("cifar10", str(root))
+    images = loaded("cifar10", str(root))
     (root / "cifar-10-batches-py" / "test_batch").unlink()
     rows = np.flatnonzero(images.split == TRAIN)
     assert layouts.label_of(images.read(int(rows[-1])).getpixel((0, 0)))[0] == images.labels[rows[-1]]
@@ -90,7 +91,7 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path, capsys: py
     root = WRITE["cifar10"](tmp_path)
     (root / "cifar-10-batches-py" / "data_batch_3").write_bytes(pickle.dumps({"data": Evil()}))
     with pytest.raises(FedLensError, match=r"data_batch_3: damaged \(uses builtins\.print"):
-        catalog.load("cifar10", str(root))
+        loaded("cifar10", str(root))
     assert "this ran" not in capsys.readouterr().out
 
 
@@ -255,7 +256,7 @@ def test_damaged_sets_are_named_with_file_and_remedy(name, spoil, message, tmp_p
     root = WRITE[name](tmp_path)
     spoil(root)
     with pytest.raises(FedLensError, match=message) as caught:
-        catalog.load(name, str(root))
+        loaded(name, str(root))
     assert caught.value.field == "data.root" and str(root) in str(caught.value)
     if name in ("eurosat", "caltech101"):
         with pytest.raises(FedLensError, match=message):
@@ -265,7 +266,7 @@ def test_damaged_sets_are_named_with_file_and_remedy(name, spoil, message, tmp_p
 def test_missing_images_are_counted_and_left_out(tmp_path: Path):
     root = WRITE["dtd"](tmp_path)
     (root / "dtd/dtd/images/banded/banded_0004.jpg").unlink()
-    images, warnings = catalog.load_checked("dtd", str(root))
+    images, warnings = catalog.load("dtd", str(root))
     assert len(images) == 140 and "images/banded/banded_0004.jpg" not in images.keys
     assert any("1 image left out" in line and "banded_0004.jpg" in line for line in warnings)
     assert "DTD: 5,640 images expected, 140 found" in warnings
