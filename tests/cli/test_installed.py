@@ -153,7 +153,7 @@ def test_the_script_of_the_readme_records_into_the_current_folder(away, fedlens)
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n(from fedcore[^`]*Recorder.*?)```", readme, re.DOTALL)
     subprocess.run([sys.executable, "-c", script], check=True, timeout=GENEROUS)
-    assert "mine  seed 1  done  50/50  90.0 %" in fedlens("list").stdout
+    assert ",mine,1,,done,50,50,90.0," in fedlens("list").stdout
     assert "mine" in fedlens("export", "1").stdout
 
 
