@@ -9,6 +9,7 @@ import pytest
 
 from fedcore.cli.tables import print_table
 from fedcore.jobs import forecast, handlers
+from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store
 from tests.cli.test_cli import COMMANDS
 from tests.support import fake_engine, fill
@@ -22,7 +23,8 @@ ROWS = [
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed while output is captured, as for a terminal."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
 
 
@@ -131,7 +133,7 @@ def test_a_run_that_failed_says_how_to_go_on_and_its_log_ends_with_the_error(
 def test_a_run_without_a_log_says_why(db, capsys):
     fill.done(db, fill.an_experiment("Elsewhere", methods=("zero-shot",), seeds=(1,), rounds=1))
     assert run("log", 1, "--db", db) == 2
-    assert "id: run 1 has no log here" in capsys.readouterr().err.replace("run: run", "id: run")
+    assert "error: run: run 1 has no log here" in capsys.readouterr().err
 
 
 def test_methods_are_ranked_as_on_the_page(trained, tmp_path, capsys):
@@ -140,15 +142,19 @@ def test_methods_are_ranked_as_on_the_page(trained, tmp_path, capsys):
     rows = json.loads(out)
     assert [(row["label"], row["n"]) for row in rows] == [("FedOT", 3), ("Zero-shot CLIP", 3)]
     assert {row["setting"] for row in rows} == {"rotated-digits · by domain · mini-vit · 2 rounds"}
-    assert [row["rank"] for row in rows] == ["1", "2"] or {row["rank"] for row in rows} == {"1 to 2"}
-    assert "rows may be first" in err or "is first" in err or "separates" in err
+    store = Store(trained)
+    (setting,) = board_settings(store, store.runs.of_experiments([1]))
+    made = board(store, setting, "personal")
+    assert [row["rank"] for row in rows] == [made.rank_text(row) for row in made.rows]
+    assert made.finding in err
     other = tmp_path / "other.toml"
-    other.write_text(TOML.format(rounds=3).replace("From a file", "Other"))
+    shapes = TOML.format(rounds=2).replace("[backbone]", '[data]\nname = "shapes"\n\n[backbone]')
+    other.write_text(shapes.replace("From a file", "Other"))
     run("run", other, "--db", trained)
     capsys.readouterr()
     assert run("rank", "Other", "--json", "--db", trained) == 0
     out, err = capsys.readouterr()
-    assert {row["setting"][-8:] for row in json.loads(out)} == {"3 rounds"}
+    assert {row["setting"].split()[0] for row in json.loads(out)} == {"shapes"}
     assert "a decisive ranking needs: FedOT on seeds 2 and 3" in err
 
 
