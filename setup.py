@@ -1,7 +1,7 @@
 """Installs the dashboard beside the package as ``fedlens_app``, which pyproject.toml cannot express.
 
-Streamlit runs the scripts ``app.py``, ``dashboard.py`` and ``pages/`` where they lie, and in a checkout that is
-its top. An installed top is shared with every other package, so there they get a folder of their own.
+Streamlit runs the scripts ``app.py``, ``dashboard.py`` and ``pages/`` at the top of the checkout.
+Where packages are installed, the top belongs to all of them, so the scripts get a folder of their own.
 """
 
 from setuptools import find_namespace_packages, find_packages, setup
