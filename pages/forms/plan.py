@@ -133,7 +133,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     path, precedents = session.store().path, background.precedents(session.store())
     disk = forecast.disk(path, precedents, plan)
     costs = forecast.cost_text(precedents, plan, disk)
-    st.markdown(f"**{markup.md(forecast.runs_text(experiment, plan))}**, {markup.md(costs)}.")
+    st.markdown(f"**{markup.md(forecast.runs_text(experiment, plan))}**, {costs}.")
     if plan.spaces:
         lines = "\n".join(f"- {markup.md(line)}" for line in plan.spaces)
         st.caption(f"Searched, the first draw being the method as written:\n\n{lines}")

@@ -378,7 +378,7 @@ def test_the_commands_list_stop_and_delete(db, capsys, monkeypatch):
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "id,kind,key,status,done,total,error",
-        f"{second},check,b,stopped,0,0,",
+        f"{second},check,b,stopped,0,,",
         f"{first},check,a,failed,1,1,ZeroDivisionError: the fake task was told to",
     ]
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
