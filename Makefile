@@ -1,6 +1,5 @@
 # FedLens. `make` lists the targets; each makes .venv by itself where it needs it.
 SHELL := /bin/bash
-.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -48,7 +47,7 @@ test: $(VENV)/.installed-dev chromium ## what must pass: lint, unit tests, brows
 	@echo "lint is clean; $$(tail -n 1 $(VENV)/.tests | tr -d =)"
 
 tests: $(VENV)/.installed-dev
-	$(PYTEST) -m "not slow" | tee $(VENV)/.tests
+	@set -o pipefail; $(PYTEST) -m "not slow" | tee $(VENV)/.tests
 
 lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms, types
 	$(VENV)/bin/ruff check .
