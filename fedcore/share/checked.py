@@ -113,17 +113,9 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
 
 
 TableName = Literal[
-    "summary",
-    "domains",
-    "configs",
-    "breakdowns",
-    "costs",
-    "rounds",
-    "clients",
-    "diagnostics",
-    "leaderboard",
+    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "leaderboard",
     "experiment",
-]
+]  # fmt: skip
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
