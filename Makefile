@@ -16,7 +16,7 @@ PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-l
 FAULTS ?=
 SLOW ?=
 
-.PHONY: help run docs test tests lint layers types format unit browser slow faults chromium embedded bench screenshots clean
+.PHONY: help run docs test tests lint layers types format unit browser slow faults release chromium embedded bench screenshots clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,9 +44,10 @@ run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first 
 # Unit and browser tests in one go: while a browser test waits for the app, the other process works.
 test: $(VENV)/.installed-dev chromium ## what must pass: lint, unit tests, browser tests
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
+	@echo "lint is clean; $$(tail -n 1 $(VENV)/.tests | tr -d =)"
 
 tests: $(VENV)/.installed-dev
-	$(PYTEST) -m "not slow"
+	@set -o pipefail; $(PYTEST) -m "not slow" | tee $(VENV)/.tests
 
 lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms, types
 	$(VENV)/bin/ruff check .
@@ -75,6 +76,16 @@ slow: $(VENV)/.installed-dev chromium ## the tests that take long; SLOW=tests/jo
 
 faults: $(VENV)/.installed-dev ## break what FedLens stands on (docs/reliability.md); FAULTS="kill --hours 2" says more
 	$(PY) -m tools.faults $(FAULTS)
+
+release: $(VENV)/.installed-dev ## build wheel and sdist in dist/, check them, say what is left to a person
+	rm -rf build dist *.egg-info
+	$(PIP) install --quiet 'build>=1.2,<2' 'twine>=6.1,<7'
+	$(PY) -m build
+	$(PY) -m twine check --strict dist/*
+	$(PY) -m pytest -q -m slow tests/cli/test_installed.py
+	@ls -l dist
+	@echo "Left to you: make test and make slow; the pictures (make screenshots); version and date in"
+	@echo "fedcore/__init__.py, CITATION.cff and CHANGELOG.md; then a tag v<version>, which publishes dist/."
 
 # Installs a Chromium only where that is one clean command (Debian, root); else takes what is there, and the browser
 # tests say what is missing.
@@ -107,5 +118,5 @@ screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from
 	$(PY) -m tools.screenshots
 
 clean: ## caches; .venv, runs.db and artifacts/ stay
-	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build site *.egg-info
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build dist site *.egg-info
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,4 +1,8 @@
-"""Installs the dashboard beside the package as ``fedlens_app``, which pyproject.toml cannot express."""
+"""Installs the dashboard beside the package as ``fedlens_app``, which pyproject.toml cannot express.
+
+Streamlit runs the scripts ``app.py``, ``dashboard.py`` and ``pages/`` at the top of the checkout.
+Where packages are installed, the top belongs to all of them, so the scripts get a folder of their own.
+"""
 
 from setuptools import find_namespace_packages, find_packages, setup
 
@@ -10,7 +14,7 @@ setup(
     ],
     package_dir={"fedlens_app": "."},
     package_data={
-        "fedcore": ["assets/**/*"],
+        "fedcore": ["assets/**/*", "py.typed"],
         "fedlens_app": [".streamlit/config.toml", "docs/methods/*.md"],
         "fedlens_app.pages": ["**/*.css", "**/*.html", "**/*.js", "**/*.svg"],
     },

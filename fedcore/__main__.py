@@ -1,4 +1,4 @@
-"""``python -m fedcore``, which is ``fedlens``: everything the browser does, without the browser."""
+"""``python -m fedcore``, which is ``fedlens``: the dashboard's functions without a browser."""
 
 import sys
 from pathlib import Path

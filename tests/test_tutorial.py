@@ -84,7 +84,7 @@ def test_every_command_of_the_tutorial_runs_in_its_order(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("page", "count"), [("docs/own-method.md", 2), ("README.md", 4)])
+@pytest.mark.parametrize(("page", "count"), [("docs/own-method.md", 2), ("README.md", 5)])
 def test_every_command_of_the_guide_to_methods_and_of_the_readme_runs(tmp_path, page, count):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert examples.render(text) == text, "out of date; run python -m tools.docs"

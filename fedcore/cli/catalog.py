@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -14,6 +14,8 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import write_whole
 from fedcore.base.progress import counted
 from fedcore.cli import common
+from fedcore.cli.common import refuse_if
+from fedcore.cli.tables import AsJson, Row, print_table
 from fedcore.methods import registry
 from fedcore.store import Store
 
@@ -26,14 +28,15 @@ if TYPE_CHECKING:
 @common.command("methods")
 def list_methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="One of the methods")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the methods, or the hyper-parameters of one."""
     if name is None:
-        found = registry.load_all()
-        width, of_title = max(map(len, found)), max(len(cls.about.title) for cls in found.values())
-        for method, cls in found.items():
-            print(f"{method:<{width}}  {cls.about.title:<{of_title}}  {cls.about.source}")
+        found = registry.load_all().items()
+        rows = [{"name": n, "title": cls.about.title, "source": cls.about.source} for n, cls in found]
+        print_table(rows, as_json)
         return
+    refuse_if(as_json, "the hyper-parameters of a method are printed as TOML; leave out --json", "json")
     cls = registry.get(name, "name")
     print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
     lines = {}
@@ -55,6 +58,7 @@ def presets(
     write: Annotated[
         str | None, Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the experiments that come with FedLens, or write them.
 
@@ -65,14 +69,14 @@ def presets(
 
     wanted = names or experiments.names()
     if write is None:
-        for name in wanted:
-            print(f"{name:<42} {experiments.title(name)}")
+        print_table(({"name": name, "title": experiments.title(name)} for name in wanted), as_json)
         return
+    refuse_if(as_json, "--write writes TOML files; leave out --json", "json")
     folder = common.file_output(write, "name a folder", "write")
     files = {folder / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
         exists = f"{file} exists; choose another folder or move the file away"
-        common.refuse_if(file.exists(), exists, "write")
+        refuse_if(file.exists(), exists, "write")
     try:
         for file, experiment in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,12 +97,13 @@ def published(
     evidence: Annotated[
         bool, Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
+    as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
     """Show the values that a paper prints, with ours beside them.
 
     Ours is the mean over seeds of finished runs that have the experiment's data, partition, CLIP, rounds and
-    hyper-parameters, at the round that the paper reports. Lines below the table explain † (with a caveat)
+    hyper-parameters, at the round that the paper reports. Notes below the table explain † (with a caveat)
     and ‡ (not comparable, so no difference is given).
     """
     from fedcore.papers import comparability as papers
@@ -106,83 +111,78 @@ def published(
 
     for name, given in (("coverage", coverage), ("evidence", evidence)):
         misplaced = given and (file is not None or preset is not None)
-        common.refuse_if(misplaced, f"--{name} covers all papers; leave the experiment out", name)
-    if coverage or evidence:
-        texts = [coverage_text(papers.coverage())] if coverage else []
-        if evidence:
-            texts.append(evidence_text(papers.evidence()))
-        print("\n\n".join(texts))
+        refuse_if(misplaced, f"--{name} covers all papers; leave the experiment out", name)
+    both = "--coverage and --evidence are two tables; give one of them"
+    refuse_if(coverage and evidence, both, "evidence")
+    if coverage:
+        _print_coverage(papers.coverage(), as_json)
+        return
+    if evidence:
+        rows = list(_evidence_rows(papers.evidence()))
+        print_table(rows, as_json, under=("place", "evidence"))
+        count = len({tuple(v for k, v in row.items() if k not in ("place", "evidence")) for row in rows})
+        common.print_note(f"{count} comparable values")
         return
     experiment = common.load_experiment(file, preset, db)
     store = Store(db)
-    print(reproductions_text(reproductions(store, experiment)))
+    _print_reproductions(reproductions(store, experiment), as_json)
     common.warn_of_damage(store)
 
 
-def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
-    """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
+def _print_coverage(tables: Mapping[tuple[str, str], Counter[CoverageColumn]], as_json: bool) -> None:
+    """Print a row per table, a sum per paper and over all, and the meaning of the columns."""
     from fedcore.data import catalog
     from fedcore.papers.comparability import COVERAGE_COLUMNS
     from fedcore.papers.experiments import data_sets
     from fedcore.results.summary import STATES
 
-    def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
+    def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> Row:
         total: Counter[CoverageColumn] = sum(counts, Counter())
         runnable = sum(total[column] for column in STATES)
-        return paper, table, total.total(), runnable, *(total[column] for column in COVERAGE_COLUMNS)
+        by_column: dict[str, int] = {column: total[column] for column in COVERAGE_COLUMNS}
+        return {"paper": paper, "table": table, "values": total.total(), "can be run": runnable, **by_column}
 
-    lines: list[tuple[object, ...]] = []
+    lines = []
     for paper in dict.fromkeys(paper for paper, _ in tables):
         of_paper = {table: counts for (name, table), counts in tables.items() if name == paper}
         lines += [line(paper, table, [counts]) for table, counts in of_paper.items()]
         lines.append(line(paper, "all", of_paper.values()))
     lines.append(line("all", "", tables.values()))
-    absent = sorted(data_sets() - {*catalog.names()})
-    return "\n".join(
-        [
-            common.columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
-            "",
-            "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
-            *(f"{column}: {meaning}" for column, meaning in COVERAGE_COLUMNS.items()),
-            *([f"the catalog lacks {', '.join(absent)}"] if absent else []),
-        ]
+    print_table(lines, as_json)
+    common.print_note(
+        "FedLens has the method, the setting and the data set (give its folder with --root)", "can be run"
     )
+    for column, meaning in COVERAGE_COLUMNS.items():
+        common.print_note(meaning, column)
+    if absent := sorted(data_sets() - {*catalog.names()}):
+        common.print_note(f"the catalog lacks {', '.join(absent)}")
 
 
-def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
-    """Return the comparable values, one line each, below the evidence that makes them so."""
-    blocks = []
+def _evidence_rows(supported: Mapping[Reason, Sequence[PublishedValue]]) -> Iterator[Row]:
+    """Yield the comparable values with the evidence that makes them so."""
+    names = ("source", "dataset", "setting", "backbone", "method", "target", "metric", "value")
     for reason, values in supported.items():
-        lines = [
-            (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
-            for v in values
-        ]
-        blocks.append(f"{reason.place}: {reason.text}\n{common.columns(lines, left=7)}")
-    count = len({value for values in supported.values() for value in values})
-    return "\n\n".join([*blocks, f"{count} comparable values"])
+        for value in values:
+            yield {"place": reason.place, "evidence": reason.text} | {n: getattr(value, n) for n in names}
 
 
-def reproductions_text(cells: Sequence[TableCell]) -> str:
-    """Return the rows as a table for a terminal, and the number of rows of each status."""
+def _print_reproductions(cells: Sequence[TableCell], as_json: bool) -> None:
+    """Print the rows of a paper's tables, what their marks mean, and the number of rows of each status."""
     from fedcore.papers.reproductions import outcome_counts, reasons
 
-    head = (
-        "table", "data set", "setting", "method", "target", "metric",
-        "published", "ours", "difference", "comparability",
-    )  # fmt: skip
     printed = ("table", "dataset", "setting", "method", "target", "metric")
-    lines = [
-        (
-            *(getattr(cell.value, name) or "-" for name in printed),
-            cell.value.text,
-            cell.outcome_text,
-            cell.gap_text or "-",
-            cell.judgement or "-",
-        )
+    rows = [
+        {
+            **{name: getattr(cell.value, name) for name in printed},
+            "published": cell.value.text,
+            "ours": cell.outcome_text,
+            "difference": cell.gap_text,
+            "comparability": cell.judgement,
+        }
         for cell in cells
     ]
+    print_table(rows, as_json)
+    for mark, methods, reason in reasons(cells):
+        common.print_note(f"{methods}: {reason}", mark)
     counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
-    notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(cells)]
-    return "\n".join(
-        [common.columns([head, *lines], left=6), *notes, f"{counted(len(cells), 'value')}: {counts}"]
-    )
+    common.print_note(f"{counted(len(cells), 'value')}: {counts}")

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
@@ -32,7 +33,6 @@ STANDARD_OUTPUT = "-"
 """The name of standard output where an option names a file."""
 Command = Callable[..., int | None]
 application = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,13 +47,20 @@ Database = Annotated[
     ),
 ]
 Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error")]
+Quiet = Annotated[bool, Option("--quiet", help="Print results and errors only: no progress, no notes")]
+is_quiet = ContextVar("is_quiet", default=False)
+"""Whether the command that runs was given ``--quiet``."""
 MethodFiles = Annotated[
     list[Path] | None,
     Option(
         "--methods", metavar="FILE", help="Python file with a method or encoder of yours; may be repeated"
     ),
 ]
-RunIds = Annotated[list[str], Argument(metavar="ID", help="Ids of runs (with --experiment: experiments)")]
+RunId = Annotated[str, Argument(metavar="RUN", help="Id of a run, or @last, the newest")]
+RunIds = Annotated[
+    list[str],
+    Argument(metavar="ID", help="Ids of runs, or @last, the newest (with --experiment: experiments)"),
+]
 OfExperiments = Annotated[
     bool,
     Option("--experiment", help="All runs of experiments, given by id, by name, or as @last, the newest"),
@@ -112,6 +119,7 @@ ReportedRound = Annotated[
     Literal["last", "best", "mean10"],
     Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
 ]
+MetricName = Annotated[str, Option(metavar="NAME", help="Metric, as `fedlens export` names it")]
 DataFolder = Annotated[str | None, Option(metavar="FOLDER", help="Folder of the data set")]
 DataColumns = Annotated[
     list[str] | None,
@@ -128,8 +136,8 @@ def command(
     """Return a decorator that adds a function to the command line; its docstring is the help text.
 
     The function returns its exit status if it may be another than 0. The command gets the options
-    ``--methods`` (``MethodNames``) and ``--debug`` too, which the function may take, and its errors are
-    printed in one line.
+    ``--methods`` (``MethodNames``), ``--debug`` and ``--quiet`` too, of which the function may take the first
+    two, and its errors are printed in one line.
     """
 
     def add(function: Command) -> Command:
@@ -143,7 +151,8 @@ def _with_shared_options(function: Command) -> Command:
     signature = inspect.signature(function, eval_str=True)
 
     @functools.wraps(function)
-    def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
+    def run(*, methods: list[Path] | None, debug: bool, quiet: bool, **options: object) -> int:
+        is_quiet.set(quiet)
         try:
             shared_options = {"methods": {f: registry.load_file(f) for f in methods or ()}, "debug": debug}
             taken = {name: value for name, value in shared_options.items() if name in signature.parameters}
@@ -162,7 +171,7 @@ def _with_shared_options(function: Command) -> Command:
             return print_error(line, NOT_DONE, debug)
 
     # Typer reads the options of a command from its signature, so the shared ones are appended to it.
-    shared = {"methods": (MethodFiles, None), "debug": (Debug, False)}
+    shared = {"methods": (MethodFiles, None), "debug": (Debug, False), "quiet": (Quiet, False)}
     parameters = [p for p in signature.parameters.values() if p.name not in shared]
     for name, (annotation, default) in shared.items():
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -205,9 +214,10 @@ def file_output(given: str, remedy: str, option: str = "output") -> Path:
     return user_path(given, option)
 
 
-def print_note(line: str) -> None:
-    """Print a remark that is not an error."""
-    print(f"note: {line}", file=sys.stderr)
+def print_note(line: str, kind: str = "note") -> None:
+    """Print a remark that is not an error, unless the user wants quiet."""
+    if not is_quiet.get():
+        print(f"{kind}: {line}", file=sys.stderr)
 
 
 def warn_of_damage(store: Store) -> None:
@@ -223,6 +233,16 @@ def writable(db: Path | None) -> Store:
     if why := store.prepare():
         raise ReadOnlyDatabase(why, "db")
     return store
+
+
+def find_runs(store: Store, given: Sequence[str]) -> list[int]:
+    """Return the ids of the runs that a user named by these, or as ``@last``."""
+    for text in given:
+        no_id = f"'{text}' is not the id of a run; `fedlens list` shows ids, --experiment takes experiments"
+        refuse_if(text != "@last" and not text.isdecimal(), no_id, "id")
+    ids = [store.runs.newest_id() if text == "@last" else int(text) for text in given]
+    check_runs(store, ids)
+    return ids
 
 
 def check_runs(store: Store, ids: Sequence[int]) -> None:
@@ -320,17 +340,6 @@ def printable_output() -> Iterator[None]:
     out, err = (cast("TextIO", _Printable(stream)) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
-
-
-def columns(lines: Iterable[Iterable[object]], left: int) -> str:
-    """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
-    cells = [[str(cell) for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = (
-        (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in cells
-    )
-    return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 
 def write_data(parts: Iterable[str]) -> None:

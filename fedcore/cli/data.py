@@ -16,17 +16,18 @@ from fedcore.base.hub import address
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import track, with_preparation
+from fedcore.cli.tables import AsJson, print_table
 from fedcore.config import DataConfig
 from fedcore.config.field_names import size_text
 from fedcore.config.models import Precision
-from fedcore.engine.plan import Plan, plan
+from fedcore.engine.plan import plan
 from fedcore.store import Store
 
 if TYPE_CHECKING:
     from fedcore.data.check import CheckReport
 
 MAX_LINES = 40
-"""Tables list at most this many clients or classes, and only count the others."""
+"""A report lists at most this many classes of a domain, and only counts the others."""
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
 common.application.add_typer(data, name="data")
 
@@ -42,15 +43,17 @@ def _may_download(facts: Iterable[str], size: int | None, yes: bool) -> bool:
 
 
 @common.command("list", data)
-def list_data_sets() -> None:
+def list_data_sets(as_json: AsJson = False) -> None:
     """List the data sets that can be named, and where each is."""
     from fedcore.data import getting
 
+    table = []
     for item in getting.shelf():
         size = size_text(item.size) if item.size else ""
         where = {"included": "comes with FedLens", "here": "on this machine", "get": f"data get {size}"}
-        title = f"{item.entry.name:<18} {item.entry.title:<36}"
-        print(f"{title} {where.get(item.state, 'by hand: docs/data.md')}".rstrip())
+        found = where.get(item.state, "by hand: docs/data.md").rstrip()
+        table.append({"name": item.entry.name, "title": item.entry.title, "where": found})
+    print_table(table, as_json)
 
 
 @common.command("get", data)
@@ -201,35 +204,30 @@ def report_text(report: CheckReport) -> str:
 
 
 @common.command("partition", data)
-def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> None:
+def partition(
+    file: common.ExperimentFile = None, preset: common.PresetName = None, as_json: AsJson = False
+) -> None:
     """Show how an experiment's data is divided among its clients, for each held-out domain.
 
-    The last line of a table says how much the clients' labels differ.
+    Entropies are in bits. Notes say how much the clients' labels differ.
     """
     experiment = common.load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))
     folds = list(dict.fromkeys(run.held_out for run in planned.runs))
-    if folds == [None]:
-        _print_clients(planned)
-    else:
-        for held_out in folds:
-            print(f"held out: {held_out}")
-            _print_clients(plan(experiment.model_copy(update={"held_out": (held_out,)})))
-            print()
+    table = []
+    for held_out in folds:
+        fold = planned
+        if held_out is not None:
+            fold = plan(experiment.model_copy(update={"held_out": (held_out,)}))
+        for name, samples, classes, entropy in fold.client_statistics():
+            row = {"held_out": held_out, "client": name, "samples": samples, "classes": classes}
+            table.append(row | {"entropy": round(entropy, 2)})
+        common.print_note(
+            f"{counted(len(fold.clients), 'client')}; label entropy {fold.entropy:.2f} of "
+            f"{fold.max_entropy:.2f} bits; mean Jensen-Shannon distance "
+            f"{fold.heterogeneity:.2f} (0 equal, 1 disjoint)",
+            "clients" if held_out is None else f"without {held_out}",
+        )
+    print_table(table, as_json, under=("held_out",))
     for warning in planned.warnings:
         common.print_note(warning)
-
-
-def _print_clients(planned: Plan) -> None:
-    """Print the clients of a plan's first run, and how much their labels differ."""
-    width = max(map(len, (*planned.clients, "client")))
-    print(f"{'client':<{width}}  samples  classes  entropy (bits)")
-    for name, samples, classes, entropy in planned.client_statistics()[:MAX_LINES]:
-        print(f"{name:<{width}}  {samples:>7,}  {classes:>7}  {entropy:>14.2f}")
-    if len(planned.clients) > MAX_LINES:
-        print(f"... and {len(planned.clients) - MAX_LINES} more")
-    print(
-        f"{counted(len(planned.clients), 'client')}; label entropy {planned.entropy:.2f} of "
-        f"{planned.max_entropy:.2f} bits; mean Jensen-Shannon distance "
-        f"{planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
-    )

@@ -12,6 +12,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.cli import common
+from fedcore.cli.tables import AsJson, print_table
 from fedcore.config.models import KeepCheckpoints
 from fedcore.store import Store
 from fedcore.store import backup as backups
@@ -139,6 +140,7 @@ def checkpoints(
         ),
     ] = None,
     delete: Annotated[bool, Option("--delete", help="Delete what is shown")] = False,
+    as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
     """List the checkpoints of finished runs, or delete some.
@@ -159,20 +161,20 @@ def checkpoints(
         listed = retention.surplus(store, keep or "none", limit, ids or ())
     else:
         listed = retention.finished(store, ids or ())
+    table = []
     for entry in listed:
+        row = {"run": entry.run.id, "label": entry.run.label, "experiment": entry.experiment}
         rounds = ", ".join(map(str, sorted(entry.sizes)))
-        run = f"run {entry.run.id}  {entry.run.label}, {entry.experiment}"
-        print(f"{run}: round {rounds}, {size_text(entry.size)}")
-    size = sum(entry.size for entry in listed)
+        table.append(row | {"rounds": rounds, "megabytes": round(entry.size / 1e6, 2)})
+    print_table(table, as_json)
+    size, what = sum(entry.size for entry in listed), counted(len(listed), "finished run")
     if delete:
-        print(f"deleted: {size_text(retention.delete(store, listed))} of {counted(len(listed), 'run')}")
+        common.print_note(f"{size_text(retention.delete(store, listed))} of {what}", "deleted")
     else:
-        would = "would be deleted with --delete: " if selects else ""
-        runs = counted(len(listed), "run" if selects else "finished run")
-        print(f"{would}{size_text(size)} of {runs}")
+        common.print_note(f"{size_text(size)} of {what}", "--delete would delete" if selects else "note")
     rest = retention.artifacts_size(store) - (0 if delete else size)
     if limit is not None and rest > limit:
-        print(
+        common.print_note(
             f"{size_text(rest)} remain, more than the quota: encodings, logs and what unfinished runs need; "
             "encodings can be deleted on the page Data & models"
         )

@@ -17,8 +17,11 @@ from fedcore.base import devices
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.progress import RunBars, with_preparation
+from fedcore.cli.tables import AsJson, Row, print_table
+from fedcore.config.tuning import is_draw
 from fedcore.engine.plan import Plan, plan
-from fedcore.store import Store
+from fedcore.methods import registry
+from fedcore.store import RunRow, Store
 
 if TYPE_CHECKING:
     from fedcore.jobs.handlers import Handler
@@ -44,6 +47,9 @@ def run(
             "rounds, three seeds, prompts of at most eight tokens"
         ),
     ] = "full",
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print the runs with their cost, and record nothing")
+    ] = False,
     queue: Annotated[
         bool, Option("--queue", help="Queue the runs for the worker instead of training here")
     ] = False,
@@ -51,6 +57,7 @@ def run(
     device: common.Device = None,
     over: common.Over = None,
     ray: common.RayAddress = None,
+    as_json: AsJson = False,
     db: common.Database = None,
     debug: bool = False,
 ) -> int:
@@ -58,7 +65,8 @@ def run(
 
     The whole experiment is checked first. Ctrl-C stops between two steps: recorded rounds are kept, and
     `fedlens resume` continues after them; a second Ctrl-C ends at once. If nothing was trained because runs
-    failed, the experiment is deleted again.
+    failed, the experiment is deleted again. A dry run ends after the check: it forecasts time, memory and
+    disk space from finished runs of the same methods, data and backbone on this machine.
 
     FEDLENS_THREADS sets the number of CPU threads of a run (default: one per core), and FEDLENS_MEMORY the
     bytes that a run on a CPU counts on when it chooses how many clients it trains at once.
@@ -66,9 +74,6 @@ def run(
     from fedcore.jobs import forecast, process
     from fedcore.papers import mini
     from fedcore.papers.experiments import DEMO
-    from fedcore.results.comparison import compare
-    from fedcore.results.metrics import value_per_seed
-    from fedcore.results.statistics import nothing_differs
 
     both = "--demo is a preset; give either --demo or --preset"
     common.refuse_if(demo and preset is not None, both, "demo")
@@ -78,6 +83,10 @@ def run(
     common.refuse_if(ray is not None and over is None, no_devices, "ray")
     no_queue = "--no-worker needs --queue: without it the runs train here"
     common.refuse_if(no_worker and not queue, no_queue, "no-worker")
+    no_effect = "a dry run neither trains nor queues; leave the other option out"
+    common.refuse_if(dry_run and bool(queue or device or over), no_effect, "dry-run")
+    no_table = "--queue prints no table; `fedlens list --json` does"
+    common.refuse_if(as_json and queue, no_table, "json")
     experiment = common.load_experiment(file, DEMO if demo else preset, db)
     if scale == "mini":
         experiment = mini.rehearsal(experiment)
@@ -89,19 +98,18 @@ def run(
     checked = with_preparation(lambda: plan(experiment))
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
-    store = common.writable(db)
-    if ray is None and not queue:  # queued runs may wait for a node that has the device
-        if device != devices.CPU:
-            devices.try_gpus()
-            for refused in devices.refused_gpus():
-                common.print_note(refused)
-        taken = devices.named(device or devices.default_device())
-        if taken.id != devices.CPU and over is None:
-            common.print_note(f"trains on {taken.name} ({taken.id})")
-        device = device and taken.id
-    disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
+    store = Store(db) if dry_run else common.writable(db)
+    if ray is None and not (queue or dry_run):  # queued runs may wait for a node that has the device
+        device = _found_device(device, over is not None)
+    past = forecast.precedents(store.path)
+    disk = forecast.disk(store.path, past, checked)
     if lack := forecast.lack_of_room(store.path, disk):
         common.print_note(lack)
+    if dry_run:
+        print_table(map(_planned_row, checked.all_runs), as_json)
+        costs = forecast.cost_text(past, checked, disk)
+        common.print_note(f"{forecast.runs_text(experiment, checked)}, {costs}", "plan")
+        return common.DONE
     if queue:
         _queue(store, experiment, checked, device, no_worker)
         return common.DONE
@@ -110,11 +118,10 @@ def run(
         store, experiment, checked.runs, device, handler, debug, checked.warnings
     )
     rows = store.runs.get(ended)
-    if scale == "mini" and status == common.DONE:
-        compared = compare(store, {run.experiment_id for run in rows})
-        columns = itertools.product(compared.settings, compared.metrics)
-        if nothing_differs([value_per_seed(r.runs, m) for r in compared.rows_in(s)] for s, m in columns):
-            print(mini.CANNOT_SHOW)
+    of_search = {row.id for row in rows if row.state == "done" and is_draw(store.runs.config(row.id))}
+    print_table((_ended_row(store, row) for row in rows if row.id not in of_search), as_json)
+    if scale == "mini" and status == common.DONE and _shows_nothing(store, rows):
+        common.print_note(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
     if {"failed"} <= {*ended.values()} <= {"failed", "lost"} and not any(row.rounds_done for row in rows):
         for number in {row.experiment_id for row in rows}:
@@ -123,8 +130,31 @@ def run(
         return status
     after = ["export"] if status == common.DONE else ["resume", "--experiment"]
     given = ["--db", str(db)] if db else []
-    print(f"next: {shlex.join(['fedlens', *after, str(rows[-1].experiment_id), *given])}", file=sys.stderr)
+    common.print_note(shlex.join(["fedlens", *after, str(rows[-1].experiment_id), *given]), "next")
     return status
+
+
+def _found_device(device: str | None, is_shared: bool) -> str | None:
+    """Return the id of the device that a user named, and say which one trains."""
+    if device != devices.CPU:
+        devices.try_gpus()
+        for refused in devices.refused_gpus():
+            common.print_note(refused)
+    taken = devices.named(device or devices.default_device())
+    if taken.id != devices.CPU and not is_shared:
+        common.print_note(f"trains on {taken.name} ({taken.id})")
+    return device and taken.id
+
+
+def _shows_nothing(store: Store, rows: Sequence[RunRow]) -> bool:
+    """Return whether no metric of some runs differs between the rows of a setting."""
+    from fedcore.results.comparison import compare
+    from fedcore.results.metrics import value_per_seed
+    from fedcore.results.statistics import nothing_differs
+
+    compared = compare(store, {row.experiment_id for row in rows})
+    columns = itertools.product(compared.settings, compared.metrics)
+    return nothing_differs([value_per_seed(r.runs, m) for r in compared.rows_in(s)] for s, m in columns)
 
 
 def _queue(
@@ -158,12 +188,11 @@ def train_in_process(
     debug: bool = False,
     warnings: Sequence[str] = (),
 ) -> tuple[dict[int, str], int]:
-    """Train runs in this process and print how they ended; return that by run, and the exit status.
+    """Train runs in this process and print why some failed; return how each ended, and the exit status.
 
     Args:
         warnings: those of the plan, which are printed already.
     """
-    from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
     from fedcore.results.progress import methods_of
 
@@ -172,43 +201,57 @@ def train_in_process(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
     rows = store.runs.get(outcomes)
-    evaluated = store.rounds.evaluated_of_runs(outcomes)
     for searched in store.experiments.several(sorted({row.experiment_id for row in rows})):
         if searched.config.tuning is not None:  # not what follows the search
             for found in methods_of(store, searched):
-                print(f"experiment {searched.id}: {found.label}: {found.text}")
-    for row in rows:
-        if row.state == "done" and is_draw(store.runs.config(row.id)):
-            continue
-        accuracy = ""
-        if row.last_test is not None:
-            last = evaluated[row.id][-1]  # a run that was stopped may have gone on without an evaluation
-            accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {last}"
-        held_out = f"  without {row.held_out}" if row.held_out else ""
-        print(f"run {row.id}  {row.label:<24} seed {row.seed}{held_out}  {row.state}{accuracy}")
-        if row.state != "done":
-            if debug and (trace := store.runs.error(row.id)):
-                print(trace, file=sys.stderr)
-            kind = "error" if row.state == "failed" else "note"
-            print(f"{kind}: run {row.id}: {row.status_text}", file=sys.stderr)
-    print(f"experiment {experiment_id} in {store.path}")
+                common.print_note(f"experiment {searched.id}: {found.label}: {found.text}", "search")
+    for row in (row for row in rows if row.state != "done"):
+        if debug and (trace := store.runs.error(row.id)):
+            print(trace, file=sys.stderr)
+        kind = "error" if row.state == "failed" else "note"
+        print(f"{kind}: run {row.id}: {row.status_text}", file=sys.stderr)
+    common.print_note(f"experiment {experiment_id} in {store.path}")
     common.warn_of_damage(store)
     if all(state == "done" for state in outcomes.values()):
         return outcomes, common.DONE
     return outcomes, common.INTERRUPTED if "stopped" in outcomes.values() else common.NOT_DONE
 
 
+def _planned_row(run: config.RunConfig) -> Row:
+    label = run.method.label or registry.title(run.method.name)
+    return {"label": label, "seed": run.seed, "held_out": run.held_out, "rounds_total": run.rounds}
+
+
+def run_row(run: RunRow) -> dict[str, object]:
+    """Return a run as the row of a table; its accuracy is the personal one on test samples, in per cent."""
+    names = ("label", "seed", "held_out", "state", "rounds_done", "rounds_total")
+    values = {name: getattr(run, name) for name in names}
+    return {"experiment": run.experiment_id, "run": run.id, **values, "accuracy": per_cent(run.last_test)}
+
+
+def per_cent(share: float | None) -> float | None:
+    """Return a share in per cent with two decimals."""
+    return None if share is None else round(100 * share, 2)
+
+
+def _ended_row(store: Store, run: RunRow) -> Row:
+    """Add the round of the accuracy: a run that was stopped may have gone on without an evaluation."""
+    evaluated = store.rounds.evaluated(run.id)
+    return run_row(run) | {"accuracy_of_round": evaluated[-1] if evaluated else None}
+
+
 @common.command("list")
 def list_experiments(
-    experiments: common.ListedExperiments = None, where: common.RunFilter = "", db: common.Database = None
+    experiments: common.ListedExperiments = None,
+    where: common.RunFilter = "",
+    as_json: AsJson = False,
+    db: common.Database = None,
 ) -> None:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
 
     store = Store(db)
     rows, unreadable = store.experiments.listed()
-    for damaged in unreadable:
-        print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
     if experiments:
         rows, unreadable = store.experiments.several([*map(store.experiments.find, experiments)]), []
     runs = {run.id: run for row in rows for run in row.runs}
@@ -220,20 +263,16 @@ def list_experiments(
             common.print_note(
                 f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`"
             )
+    table: list[Row] = [
+        {"experiment": row.id, "name": row.name, "begun": None, "state": "damaged", "remark": row.reason}
+        for row in unreadable
+    ]
     for row in rows:
-        lines = []
-        for run in (run for run in row.runs if run.id in selected):
-            accuracy = "" if run.last_test is None else f"{100 * run.last_test:.1f} %"
-            why = f"({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
-            seed = f"seed {run.seed}" + (f"  without {run.held_out}" if run.held_out else "")
-            rounds = f"{run.rounds_done}/{run.rounds_total}"
-            lines.append((f"  run {run.id}", run.label, seed, run.state, rounds, accuracy, why))
-        if where and not lines:
-            continue
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_at))
-        print(f"experiment {row.id}  {row.name}  {begun}" + ("  (archived)" if row.archived else ""))
-        if lines:
-            print(common.columns(lines, left=len(lines[0])))
+        kept = {"experiment": row.id, "name": row.name, "begun": begun + " (archived)" * row.archived}
+        for run in (run for run in row.runs if run.id in selected):
+            table.append(kept | run_row(run) | {"remark": run.status_text, "tags": ", ".join(run.tags)})
+    print_table(table, as_json, under=("experiment", "name", "begun"))
     common.warn_of_damage(store)
 
 
@@ -343,9 +382,4 @@ def _run_ids(given: Sequence[str], of_experiments: bool, db: Path | None) -> lis
     if of_experiments:
         numbers = dict.fromkeys(map(store.experiments.find, given))
         return [run.id for number in numbers for run in store.experiments.get(number).runs]
-    for text in given:
-        no_id = f"'{text}' is not the id of a run; add --experiment to name experiments"
-        common.refuse_if(not text.isdecimal(), no_id, "id")
-    ids = [*map(int, given)]
-    common.check_runs(store, ids)
-    return ids
+    return common.find_runs(store, given)

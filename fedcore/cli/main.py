@@ -18,8 +18,10 @@ from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printa
 
 for _module in (
     "experiments",
+    "runs",
     "serving",
     "results",
+    "rank",
     "bundles",
     "database",
     "data",

@@ -17,6 +17,7 @@ from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
 from fedcore.cli.progress import with_preparation
+from fedcore.cli.tables import AsJson, print_table
 from fedcore.engine.plan import plan
 from fedcore.store import Store
 
@@ -39,15 +40,17 @@ def _use(db: Path | None) -> Path:
 
 
 @common.command("list", papers)
-def list_papers(db: common.Database = None) -> None:
-    """List the papers, with the number of their values."""
+def list_papers(as_json: AsJson = False, db: common.Database = None) -> None:
+    """List the papers, with the number of their values, and the folder of those that were added."""
     from fedcore.papers import library
     from fedcore.papers.published import load
 
     _use(db)
+    table = []
     for key, paper in library.papers().items():
-        added = "" if paper.ships else f"  added, {paper.folder}"
-        print(f"{key:<24} {len(load(key)):>5}  {paper.kind:<12}  {paper.title}, {paper.citation}{added}")
+        row = {"name": key, "values": len(load(key)), "kind": paper.kind, "title": paper.title}
+        table.append(row | {"citation": paper.citation, "folder": None if paper.ships else paper.folder})
+    print_table(table, as_json)
 
 
 @common.command("add", papers)
@@ -195,7 +198,7 @@ def readings(
     values = _printed(tables[table], named)
     every = [choices.multiverse(ranking, rehearsal, most) for ranking in choices.rankings(values)]
     spaces = [space for space in every if space.choices]
-    nothing = f"{table}: its paper leaves nothing open that runs of these values can show"
+    nothing = f"{table}: its paper leaves nothing open that such runs could decide"
     common.refuse_if(not spaces, nothing, "table")
     for choice in {choice.name: choice for space in spaces for choice in space.choices}.values():
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")

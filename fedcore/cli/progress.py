@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedcore.base.events import AFTER_AGGREGATION, TEST, Event, Notice, RoundFinished, Started
 from fedcore.base.progress import Progress, Work, counted, prepare_then, result_of
-from fedcore.cli.common import printable, printable_output
+from fedcore.cli.common import is_quiet, printable, printable_output
 from fedcore.config import RunConfig
 from fedcore.config.field_names import size_text
 from fedcore.methods import registry
@@ -42,7 +42,7 @@ def _terminal() -> Console:
 
     Rich finds that stream itself only until the first bar, to which it redirects all output.
     """
-    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), quiet=is_quiet.get())
 
 
 class RunBars(_Bars):

@@ -1,10 +1,10 @@
-"""``export``, ``report``, ``flops``, ``import`` and ``merge``: numbers for a paper, and from elsewhere."""
+"""``export``, ``report``, ``flops``, ``hub``, ``import``, ``merge``: numbers for others, and of others."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -17,6 +17,7 @@ from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.common import refuse_if
 from fedcore.cli.progress import track, with_preparation
+from fedcore.cli.tables import AsJson, print_table
 from fedcore.config import expand
 from fedcore.engine.plan import plan
 from fedcore.store import Store
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fedcore.results.metrics import Metric
 
 HTML_SUFFIXES = (".html", ".htm")
+ON_SCREEN = ("data", "label", "metric", "mean", "std", "n", "difference", "p_holm", "remark")
+"""The columns of the summary on a terminal; the CSV has further ones."""
 FORMATS: Mapping[str, Literal["csv", "latex", "json"]] = {".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
@@ -42,6 +45,7 @@ def export(
             "rounds",
             "clients",
             "diagnostics",
+            "leaderboard",
             "experiment",
         ],
         Option(help="Which table"),
@@ -83,6 +87,7 @@ def export(
     - rounds: a row per run, round, model and test set, with counts
     - clients: a row per run, round and client: loss, traffic and own accuracy
     - diagnostics: a row per run, round, diagnostic and client or pair of clients
+    - leaderboard: the rows of one setting, for `fedlens import` elsewhere
     - experiment: everything that was recorded, for `fedlens import` elsewhere (JSON)
 
     All are CSV files, the summary also LaTeX or JSON; on a terminal it is a table of its main columns,
@@ -113,20 +118,12 @@ def export(
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where, digits=digits)
     with common.compared(db, experiments, choice, methods) as checked:
         if on_screen:
-            print(_table(summary_rows(checked.summary)))
+            rows = summary_rows(checked.summary)
+            print_table(({name: row[name] for name in ON_SCREEN} for row in rows), as_json=False)
             return
         if path is not None and is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
         _write_or_print(path, WRITERS[table, format](checked), is_folder)
-
-
-def _table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the summary for a terminal; the CSV has further columns."""
-    names = ("data", "label", "metric", "mean", "std", "n", "difference", "p_holm", "remark")
-    used = [name for name in names if any(row[name] is not None for row in rows)]
-    values = [["" if row[name] is None else row[name] for name in used] for row in rows]
-    texts = [[f"{v:.2f}" if isinstance(v, float) else v for v in line] for line in values]
-    return common.columns([used, *texts], left=3)
 
 
 @common.command("report")
@@ -176,7 +173,7 @@ def report(
 
     target = common.file_output(output, "name a new folder, or FILE.html for the page alone")
     common.check_baseline(baseline, test)
-    by = None if metric is None else _metric(metric)
+    by = None if metric is None else metric_named(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
     text = notes or ""
@@ -197,7 +194,8 @@ def report(
     print(f"report of {names} in {target}")
 
 
-def _metric(name: str) -> Metric:
+def metric_named(name: str) -> Metric:
+    """Return the metric that a user named."""
     from fedcore.results.metrics import METRICS
 
     refuse_if(name not in METRICS, f"no metric '{name}'; choose one of {', '.join(METRICS)}", "metric")
@@ -209,6 +207,7 @@ def flops(
     file: common.ExperimentFile = None,
     preset: common.PresetName = None,
     device: common.Device = None,
+    as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
     """Count the operations of each method's first round.
@@ -222,15 +221,20 @@ def flops(
     planned = with_preparation(lambda: plan(common.load_experiment(file, preset, db)))
     artifacts = Store(db).artifacts
     first = {run.model_dump_json(exclude={"seed", "held_out"}): run for run in reversed(planned.runs)}
-    print(f"{'method':<28}{'GFLOP a round':>14}{'clients':>9}{'steps':>7}{'GFLOP a step':>14}  mostly")
+    table = []
     for run in reversed(first.values()):
         found = track(count_flops(run, artifacts, torch_name(device or default_device())))
-        each = found.total / found.steps / 1e9 if found.steps else 0.0
-        most = max(found.by_operation, key=lambda name: found.by_operation[name], default="-")
-        print(
-            f"{run.method.label or run.method.name:<28}{found.total / 1e9:>14,.4g}{found.clients:>9,}"
-            f"{found.steps:>7,}{each:>14,.4g}  {most}"
+        table.append(
+            {
+                "label": run.method.label or run.method.name,
+                "gflop_per_round": found.total / 1e9,
+                "clients": found.clients,
+                "steps": found.steps,
+                "gflop_per_step": found.total / found.steps / 1e9 if found.steps else 0.0,
+                "mostly": max(found.by_operation, key=lambda name: found.by_operation[name], default=None),
+            }
         )
+    print_table(table, as_json)
 
 
 @common.command("import")
@@ -286,39 +290,13 @@ def import_results(
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
 
 
-@common.command("leaderboard")
-def leaderboard(
-    experiments: common.ExperimentNames,
-    output: Annotated[
-        str | None, Option("--output", "-o", metavar="FILE.csv", help="File (default, or -: print it)")
-    ] = None,
-    rule: common.ReportedRound = "last",
-    where: common.RunFilter = "",
-    db: common.Database = None,
-    *,
-    methods: common.MethodNames,
-) -> None:
-    """Write the rows of one setting as CSV for another FedLens.
-
-    `fedlens import` needs no --experiment for it: rows that follow a preset join its leaderboard, where they
-    are ranked if they were tested on the same clients and numbers of samples. That holds for embedded data
-    only, and without held-out domains; for other data write a bundle, which also keeps the rounds.
-    """
-    from fedcore.results.sharing import leaderboard_csv
-    from fedcore.share.checked import ComparisonChoices
-
-    with common.compared(db, experiments, ComparisonChoices(rule, where=where), methods) as checked:
-        text = leaderboard_csv(checked.store, checked.comparison, checked.printed)
-    _write_or_print(common.text_output(output), [text])
-
-
 @common.command("hub")
 def hub(
     experiments: common.ExperimentNames,
     row: Annotated[str, Option(metavar="NAME", help="Row of the table whose value is written")],
     dataset: Annotated[str, Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],
     task: Annotated[str, Option(metavar="ID", help="Id of the task in the benchmark's eval.yaml")],
-    metric: Annotated[str, Option(help="Metric of the value")] = "personal",
+    metric: common.MetricName = "personal",
     rule: common.ReportedRound = "last",
     url: Annotated[str, Option(metavar="URL", help="Where the evidence is, such as a bundle")] = "",
     output: Annotated[
@@ -336,7 +314,7 @@ def hub(
     from fedcore.results import sharing
     from fedcore.share.checked import ComparisonChoices
 
-    by = _metric(metric)
+    by = metric_named(metric)
     with common.compared(db, experiments, ComparisonChoices(rule), methods) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
     _write_or_print(common.text_output(output), [text])

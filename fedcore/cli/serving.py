@@ -1,5 +1,6 @@
 """``app``, ``worker``, ``queue``, ``tasks`` and ``task``: the dashboard, and work in the background."""
 
+import operator
 import os
 import sys
 from contextlib import suppress
@@ -11,6 +12,8 @@ from typer import Argument, Option
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import PROJECT, user_path
 from fedcore.cli import common
+from fedcore.cli.experiments import run_row
+from fedcore.cli.tables import AsJson, Row, print_table
 from fedcore.store import Store, database
 from fedcore.store.jobs import Claim
 
@@ -116,6 +119,7 @@ def queue(
     move: Annotated[
         Literal["top", "up", "down", "bottom"] | None, Option(help="Where to move them (default: top)")
     ] = None,
+    as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
     """List the queued runs in their order, or move some of them.
@@ -132,9 +136,10 @@ def queue(
                 raise FedLensError(f"run {run_id} is not queued; `fedlens queue` shows those that are", "id")
     order = store.queue.ids()
     rows, damaged = store.runs.listed(order)
-    texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
-    for position, run_id in enumerate(order, 1):
-        print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
+    readable = {run.id: run_row(run) for run in rows}
+    table = [{"position": place, "run": run_id} for place, run_id in enumerate(order, 1)]
+    rest = (readable.get(run_id) or {"remark": damaged[run_id]} for run_id in order)
+    print_table(map(operator.or_, table, rest), as_json)
 
 
 @common.command("tasks")
@@ -143,6 +148,7 @@ def list_tasks(
     delete: Annotated[
         int | None, Option(metavar="ID", help="Delete a task that has ended, with its files")
     ] = None,
+    as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
     """List the background tasks, cancel one or delete one.
@@ -156,12 +162,9 @@ def list_tasks(
     if delete is not None:
         tasks.delete(delete)
     readable, damaged = tasks.listed()
-    for line in damaged:
-        print(f"damaged: {line}")
-    for task in readable:
-        progress = f"  {task.done}/{task.total}" if task.total else ""
-        error = f"  ({task.error})" if task.error and task.status != "done" else ""
-        print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
+    names = ("id", "kind", "key", "status", "done", "total", "error")
+    table: list[Row] = [{"id": None, "status": "damaged", "error": line} for line in damaged]
+    print_table(table + [{name: getattr(task, name) for name in names} for task in readable], as_json)
 
 
 @common.command("task")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from fedcore.base.errors import disk_usage, lacks_room
 from fedcore.base.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
-from fedcore.config import RunConfig, backbone_names
-from fedcore.config.field_names import size_text
+from fedcore.base.progress import about, counted
+from fedcore.config import Experiment, RunConfig, backbone_names
+from fedcore.config.field_names import field_phrase, size_text
 from fedcore.data import arrays
 from fedcore.store import Store
 from fedcore.store.database import artifacts_folder, run_folder_name
@@ -55,6 +56,8 @@ class Disk:
 def precedents(db: str | Path) -> Precedents:
     """Read the costs of finished runs; this takes 0.1 s with many runs, so pages cache the result."""
     store = Store(db)
+    if not store.path.exists():  # the first plan of a user
+        return Precedents({}, {}, {}, {}, {})
     local, measured = store.runs.trained_locally(NEWEST), store.runs.peak_memory(NEWEST)
     uuids = {r.id: e.uuid for e in store.experiments.all(include_archived=True) for r in e.runs}
     finished = store.runs.get(i for i in local if i in uuids)[::-1]
@@ -112,10 +115,10 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     """
     folder = artifacts_folder(db) / "encodings"
     cached = set()
-    for about in map(arrays.description, folder.glob("*.npy")):
-        shape = about.get("shape")
+    for known in map(arrays.description, folder.glob("*.npy")):
+        shape = known.get("shape")
         images = shape[0] if isinstance(shape, list) and shape else None
-        cached.add((about.get("data"), about.get("backbone"), about.get("reads"), images))
+        cached.add((known.get("data"), known.get("backbone"), known.get("reads"), images))
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     clients, domains = len(planned.clients), len(planned.domains)
     checkpoints = [
@@ -156,6 +159,39 @@ def lack_of_room(db: str | Path, disk: Disk) -> str | None:
         f"that holds {folder} has {size_text(disk_usage(folder)[1])} free: free some space, or keep the "
         "database on a larger disk. A run that finds the disk full stops, and can be resumed"
     )
+
+
+def runs_text(experiment: Experiment, planned: Plan) -> str:
+    """Return how many runs an experiment has, and why: ``2 methods x 3 seeds = 6 runs``."""
+    if experiment.tuning is not None:
+        final = sum(run.seed != experiment.tuning.seed for run in planned.later)
+        searching = counted(len(planned.all_runs) - final, "run")
+        tuned = f"{counted(len(experiment.methods), 'method')}, tuned first"
+        return f"{tuned}: {searching} of the search, then {final} with the selected values"
+    factors = [counted(len(experiment.methods), "method"), counted(len(experiment.seeds), "seed")]
+    if experiment.held_out:
+        factors.append(counted(len({r.held_out for r in planned.runs}), "held-out domain"))
+    swept = [
+        f"{counted(len(values), 'value')} of {field_phrase(path)}"
+        for path, values in experiment.sweep.items()
+    ]
+    count = counted(len(planned.all_runs), "run")
+    if any(path.startswith("methods.") for path in experiment.sweep):  # it multiplies only some methods' runs
+        return ", ".join([" x ".join(factors), *swept]) + f": {count}"
+    return " x ".join([*factors, *swept]) + f" = {count}"
+
+
+def cost_text(past: Precedents, planned: Plan, disk: Disk) -> str:
+    """Describe the rounds, time, disk and memory that a plan needs, as far as they are known."""
+    took, most = seconds(past, planned.all_runs), memory(past, planned.runs)
+    fewest, longest = min(r.rounds for r in planned.runs), max(r.rounds for r in planned.runs)
+    text = counted(longest, "round") if fewest == longest else f"{fewest} to {longest} rounds"
+    text += f", {about(took)} on this machine" if took is not None else ""
+    if disk.size:
+        text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
+    if most is not None:
+        text += f", up to {most / 1e9:.1f} GB of memory a run"
+    return text + ("" if took is not None else "; the time is unknown until the first rounds have run")
 
 
 def _kind(config: RunConfig) -> RunKind:

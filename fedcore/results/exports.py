@@ -235,7 +235,7 @@ def summary_csv(summary: Summary) -> str:
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
 
 
-def rows_csv(rows: Sequence[TidyRow], first: Sequence[str] = ROW_COLUMNS) -> str:
+def rows_csv(rows: Sequence[Mapping[str, object]], first: Sequence[str] = ROW_COLUMNS) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     values = ([row.get(name) for name in columns] for row in rows)

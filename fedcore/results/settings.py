@@ -108,11 +108,16 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     Args:
         trained_by_fedlens: False for results of other code, which do not count as seeds of our methods.
     """
+    values = non_defaults(config, trained_by_fedlens)
+    content = [trained_by_fedlens, {n: v for n, v in values.items() if is_compared(n)}]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def non_defaults(config: RunConfig, trained_by_fedlens: bool) -> dict[str, Any]:
+    """Return ``flatten`` of the values that differ from the defaults, those of the method included."""
     values = _hyper_parameters(config, trained_by_fedlens, exclude_defaults=True)
     method = config.method.model_copy(update={"config": values})
-    flat = flatten(config.model_copy(update={"method": method}), exclude_defaults=True)
-    content = [trained_by_fedlens, {n: v for n, v in flat.items() if is_compared(n)}]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return flatten(config.model_copy(update={"method": method}), exclude_defaults=True)
 
 
 def is_compared(field: str) -> bool:

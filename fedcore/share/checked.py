@@ -11,7 +11,7 @@ from fedcore.papers.reproductions import printed_values
 from fedcore.results import exports
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS, Metric, Rule
-from fedcore.results.sharing import summary_latex
+from fedcore.results.sharing import leaderboard_csv, summary_latex
 from fedcore.results.statistics import Test
 from fedcore.results.summary import PrintedValues, Summary, offered_metrics, summarise
 from fedcore.store import Store
@@ -113,8 +113,9 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
 
 
 TableName = Literal[
-    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "experiment"
-]
+    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "leaderboard",
+    "experiment",
+]  # fmt: skip
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
@@ -130,6 +131,7 @@ WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[s
     ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
     ("clients", "csv"): lambda c: [exports.clients_csv(c.store, c.comparison)],
     ("diagnostics", "csv"): lambda c: [exports.diagnostics_csv(c.store, c.comparison)],
+    ("leaderboard", "csv"): lambda c: [leaderboard_csv(c.store, c.comparison, c.printed)],
     ("experiment", "json"): lambda c: [c.store.experiments.to_json(e.id for e in c.comparison.experiments)],
 }
 """The writer of each file, which gives its text in parts; ``experiment`` is all that was recorded, to import

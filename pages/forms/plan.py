@@ -9,9 +9,8 @@ from typing import Any
 import streamlit as st
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.progress import about, counted
+from fedcore.base.progress import counted
 from fedcore.config import Experiment, parse
-from fedcore.config.field_names import field_phrase, size_text
 from fedcore.engine import environment
 from fedcore.engine.plan import Plan, PlanResult
 from fedcore.jobs import forecast
@@ -131,18 +130,10 @@ def draw_partition(plan: Plan) -> None:
 
 def plan_line(experiment: Experiment, plan: Plan) -> None:
     """Show how many runs the experiment has, what they cost, and the plan's warnings."""
-    product, count = _product(experiment, plan), counted(len(plan.all_runs), "run")
-    if experiment.tuning is not None:
-        product = f"{counted(len(experiment.methods), 'method')}, tuned first:"
-        final = sum(run.seed != experiment.tuning.seed for run in plan.later)
-        searching = counted(len(plan.all_runs) - final, "run")
-        count = f"{searching} of the search, then {final} with the selected values"
-    fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
-    rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
     path, precedents = session.store().path, background.precedents(session.store())
     disk = forecast.disk(path, precedents, plan)
-    costs = _costs(plan, disk, precedents)
-    st.markdown(f"**{product} {count}**, {rounds}{costs}.")
+    costs = forecast.cost_text(precedents, plan, disk)
+    st.markdown(f"**{markup.md(forecast.runs_text(experiment, plan))}**, {costs}.")
     if plan.spaces:
         lines = "\n".join(f"- {markup.md(line)}" for line in plan.spaces)
         st.caption(f"Searched, the first draw being the method as written:\n\n{lines}")
@@ -151,31 +142,6 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     shortage = forecast.lack_of_room(path, disk)
     if shortage is not None:
         st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")
-
-
-def _product(experiment: Experiment, plan: Plan) -> str:
-    """Return the factors of the number of runs: ``2 methods x 3 seeds =``."""
-    factors = [counted(len(experiment.methods), "method"), counted(len(experiment.seeds), "seed")]
-    if experiment.held_out:
-        factors.append(counted(len({r.held_out for r in plan.runs}), "held-out domain"))
-    swept = [
-        f"{counted(len(values), 'value')} of {markup.md(field_phrase(path))}"
-        for path, values in experiment.sweep.items()
-    ]
-    if any(path.startswith("methods.") for path in experiment.sweep):  # it multiplies only some methods' runs
-        return ", ".join([" x ".join(factors), *swept]) + ":"
-    return " x ".join([*factors, *swept]) + " ="
-
-
-def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> str:
-    """Describe the time, disk and memory that a plan needs, as far as they are known."""
-    seconds, memory = forecast.seconds(precedents, plan.all_runs), forecast.memory(precedents, plan.runs)
-    text = f", {about(seconds)} on this machine" if seconds is not None else ""
-    if disk.size:
-        text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
-    if memory is not None:
-        text += f", up to {memory / 1e9:.1f} GB of memory a run"
-    return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")
 
 
 def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:

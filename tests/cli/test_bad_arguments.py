@@ -42,7 +42,12 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["run", "x.toml", "--demo"], "give either an experiment file or --preset NAME"),
         (["list"], "no database at"),
         (["stop", "9"], "no database at"),
-        (["stop", "seven"], "id: 'seven' is not the id of a run; add --experiment"),
+        (
+            ["stop", "seven"],
+            "id: 'seven' is not the id of a run; `fedlens list` shows ids, --experiment takes",
+        ),
+        (["show", "@last"], "no database at"),
+        (["rank", "--metric", "best"], "metric: no metric 'best'; choose one of generalisation, "),
         (
             ["export", "x", "-o", "x.xlsx"],
             "output: no format belongs to '.xlsx'; end the name with .csv, .tex, .json",
@@ -88,6 +93,11 @@ def test_debug_shows_the_traceback(db, capsys):
     [
         (["queue", "--move", "up"], "id: name the runs to move"),
         (["run", "--demo", "--no-worker"], "no-worker: --no-worker needs --queue"),
+        (["run", "--demo", "--dry-run", "--queue"], "dry-run: a dry run neither trains nor queues"),
+        (["run", "--demo", "--queue", "--json"], "json: --queue prints no table"),
+        (["methods", "fedot", "--json"], "json: the hyper-parameters of a method are printed as TOML"),
+        (["presets", "--write", "x", "--json"], "json: --write writes TOML files"),
+        (["published", "--coverage", "--evidence"], "evidence: --coverage and --evidence are two tables"),
         (["worker", "--over", "2", "--slots", "2"], "over: with --over a run takes whole devices"),
         (["worker", "--shared", "/tmp"], "shared: --shared needs --ray"),
         (["export", 1, "--table", "rounds", "--baseline", "FedOT"], "baseline: only the summary compares"),
@@ -102,7 +112,7 @@ def test_debug_shows_the_traceback(db, capsys):
 )
 def test_an_option_without_an_effect_or_a_meaning_is_refused(db, capsys, arguments, line):
     Store(db).prepare()
-    more = [] if arguments[0] in ("data", "presets") else ["--db", db]
+    more = [] if arguments[0] in ("data", "methods", "presets") else ["--db", db]
     assert run(*arguments, *more) == 2
     assert capsys.readouterr().err.startswith(f"error: {line}")
 

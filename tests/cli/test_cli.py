@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import re
@@ -78,7 +79,10 @@ def test_documented_commands_exist():
 def test_run_trains_here_and_reports(db, toml, fake, capsys):
     assert run("run", toml, "--db", db) == 0
     out, err = capsys.readouterr()
-    assert "FedOT" in out and "done" in out and "% personal test accuracy" in out
+    head, first, _ = csv.reader(out.splitlines())
+    ended = dict(zip(head, first, strict=True))
+    assert (ended["label"], ended["state"], ended["accuracy_of_round"]) == ("FedOT", "done", "2")
+    assert 0 < float(ended["accuracy"]) < 100
     assert "round 2" in err  # no terminal: a line per round
     (row,) = Store(db).experiments.all()
     assert [(r.state, r.rounds_done, r.attempt) for r in row.runs] == [("done", 2, 1)] * 2
@@ -133,7 +137,11 @@ def test_the_accuracy_of_a_run_that_ended_early_has_the_round_in_which_it_was_me
     monkeypatch.setattr(handlers, "load_engine", lambda: not_evaluated_at_last)
     assert run("run", toml, "--db", db) == 1
     assert [r.rounds_done for r in Store(db).runs.of_experiments([1])] == [2, 2]
-    assert capsys.readouterr().out.count("% personal test accuracy, round 1\n") == 2
+    assert [line.split(",")[-1] for line in capsys.readouterr().out.splitlines()] == [
+        "accuracy_of_round",
+        "1",
+        "1",
+    ]
 
 
 def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
@@ -187,7 +195,7 @@ def test_a_list_of_damaged_numbers_says_so(db, capsys):
 
 def test_published_values_need_no_database(db, capsys):
     assert run("published", "--preset", "fedot/table1-office-home", "--db", db) == 0
-    assert "values" in capsys.readouterr().out and not db.exists()
+    assert capsys.readouterr().out.startswith("table,dataset,setting,") and not db.exists()
 
 
 def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
@@ -205,12 +213,14 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     assert run("resume", 1, "--restart", "--db", db) == 0
     Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")
     capsys.readouterr()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert run("list", "--db", db) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"experiment 1  From a file  \d{4}-\d\d-\d\d \d\d:\d\d", head)
+    assert re.fullmatch(r"experiment: 1  name: From a file  begun: \d{4}-\d\d-\d\d \d\d:\d\d", head)
     assert lines == [
-        "  run 1  FedOT           seed 1  failed  0/2    (no luck)",
-        "  run 2  Zero-shot CLIP  seed 1  queued  0/2",
+        "  run  label           seed  state   rounds_done  rounds_total  remark",
+        "    1  FedOT              1  failed            0             2  no luck",
+        "    2  Zero-shot CLIP     1  queued            0             2",
     ]
     assert run("stop", 77, "--db", db) == 2
     assert run("stop", 2, "--kill", "--db", db) == 2
@@ -240,7 +250,7 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys, monkeypatch):
     assert run("export", 1, "--db", db) == 0
     printed = capsys.readouterr().out
     assert "FedOT" in printed and printed.count("\n") > 2
-    for command in (("export", 1), ("leaderboard", 1)):
+    for command in (("export", 1), ("export", 1, "--table", "leaderboard")):
         assert run(*command, "--db", db) == 0
         by_default = capsys.readouterr().out
         assert run(*command, "--db", db, "-o", "-") == 0
@@ -472,9 +482,9 @@ def test_columns_decoding_and_precision_reach_the_data_commands(db, tmp_path, ca
 
 def test_data_partition_shows_who_gets_what(toml, capsys):
     assert run("data", "partition", toml) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0].split() == ["client", "samples", "classes", "entropy", "(bits)"]
-    assert "mean Jensen-Shannon distance" in out.splitlines()[-1]
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == "held_out,client,samples,classes,entropy"
+    assert "mean Jensen-Shannon distance" in err
 
 
 def test_data_partition_shows_every_fold_of_leave_one_domain_out(tmp_path, capsys):
@@ -483,12 +493,12 @@ def test_data_partition_shows_every_fold_of_leave_one_domain_out(tmp_path, capsy
         'held_out = ["each"]\n[data]\nname = "shapes"\n[[methods]]\nname = "fedot"\n', encoding="utf-8"
     )
     assert run("data", "partition", file) == 0
-    folds = capsys.readouterr().out.split("held out: ")[1:]
-    domains = [fold.splitlines()[0] for fold in folds]
-    assert len(domains) > 2 and len(set(domains)) == len(domains)
-    for held_out, fold in zip(domains, folds, strict=True):
-        clients = {line.split()[0] for line in fold.splitlines()[2:] if line}
-        assert set(domains) - {held_out} <= clients and held_out not in clients
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    domains = {row["held_out"] for row in rows}
+    assert len(domains) > 2
+    for held_out in domains:
+        clients = {row["client"] for row in rows if row["held_out"] == held_out}
+        assert domains - {held_out} <= clients and held_out not in clients
 
 
 def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):

@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -31,20 +33,25 @@ for page in ("experiments", "new", "compare", "live", "data", "run"):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which ``pip install .`` has installed FedLens without its dependencies."""
-    folder = tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project: a build leaves files behind, and takes those of earlier builds along."""
+    folder = tmp_path_factory.mktemp("source")
     listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
     if listed.returncode != 0:
         pytest.skip("the files of the project are listed by git")
-    source = folder / "source"  # a build leaves files behind, and takes those of earlier builds along
     for name in listed.stdout.splitlines():
-        if not name.startswith(("tests/", "docs/screenshots/")) and (PROJECT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(PROJECT / name, source / name)
+        if not name.startswith("docs/screenshots/") and (PROJECT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which ``pip install .`` has installed FedLens without its dependencies."""
+    folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", folder / "site", source], check=True, timeout=300)
-    shutil.rmtree(source)
     return folder / "site"
 
 
@@ -97,6 +104,24 @@ def test_the_wheel_holds_the_package_and_the_dashboard_and_nothing_else(installe
     assert tracked <= dashboard
     assert {".streamlit/config.toml", "docs/methods/fedot.md"} <= dashboard
     assert "setup.py" not in dashboard
+    assert (installed / "fedcore" / "py.typed").is_file()
+    about = metadata.PathDistribution(next(installed.glob("*.dist-info"))).metadata
+    assert about["Author"] == "The FedLens authors" and about.get_all("Classifier")
+
+
+def test_the_wheel_fits_into_ten_megabytes_and_the_sdist_has_examples_and_all_tests(source, tmp_path):
+    build = "import sys; from setuptools import build_meta as made; made.build_{}(sys.argv[1])"
+    for kind in ("wheel", "sdist"):
+        command = [sys.executable, "-c", build.format(kind), tmp_path]
+        subprocess.run(command, cwd=source, check=True, timeout=300, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 10e6
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    files = (*source.glob("examples/**/*.*"), *source.glob("tests/**/*.py"))
+    assert {str(path.relative_to(source)) for path in files} <= packed
+    assert {"SECURITY.md", "CITATION.cff", "Makefile", "requirements-dev.txt"} <= packed
 
 
 def test_the_demo_trains_into_the_current_folder_and_stops(installed, away, fedlens):
@@ -153,7 +178,7 @@ def test_the_script_of_the_readme_records_into_the_current_folder(away, fedlens)
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n(from fedcore[^`]*Recorder.*?)```", readme, re.DOTALL)
     subprocess.run([sys.executable, "-c", script], check=True, timeout=GENEROUS)
-    assert "mine  seed 1  done  50/50  90.0 %" in fedlens("list").stdout
+    assert ",mine,1,,done,50,50,90.0," in fedlens("list").stdout
     assert "mine" in fedlens("export", "1").stdout
 
 

@@ -36,9 +36,11 @@ def db(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["list", "queue", "tasks", f"delete{EVIL}"])
+@pytest.mark.parametrize(
+    "command", [("list",), ("show", "1"), ("rank",), ("queue",), ("tasks",), (f"delete{EVIL}",)]
+)
 def test_control_characters_of_names_are_printed_as_text(db, capsys, command):
-    run(command, "--db", db)
+    run(*command, "--db", db)
     said = "".join(capsys.readouterr())
     assert r"\x1b]52;c;" in said and "[red]name" in said
     assert printable(said) == said

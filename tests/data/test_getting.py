@@ -269,7 +269,7 @@ def test_the_command_shows_what_it_will_download_and_asks(server: hub.HubServer,
     assert out.startswith("400 images of PACS (revision 9c6f80e of flwrlabs/pacs); in an experiment: name = ")
     assert cli.main(["data", "list"]) == 0
     listed = capsys.readouterr().out
-    assert re.search(r"pacs +PACS +on this machine", listed) and "office-home" in listed
+    assert "\npacs,PACS,on this machine\n" in listed and "office-home" in listed
     assert cli.main(["data", "check", "pacs"]) == 0
     assert capsys.readouterr().out.startswith("400 images, 7 classes")
 

@@ -124,5 +124,5 @@ def test_a_run_that_trained_when_the_backup_was_made_is_interrupted_after_a_rest
     assert main(["list", "--db", db]) == 0
     said = " ".join(capsys.readouterr().out.split())
     why = "it was running when the backup was made; resume continues after the last round"
-    assert f"interrupted 0/2 ({why})" in said
+    assert f",interrupted,0,2,,{why}," in said
     assert store.runs.resume([writer.run_id]) == [writer.run_id]

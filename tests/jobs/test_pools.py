@@ -185,7 +185,7 @@ def test_a_process_leaves_its_experiment_for_what_was_moved_before_it(db, queued
 def test_the_command_shows_and_moves_the_queue(db, queued, capsys):
     queued(seeds=(1, 2, 3))
     assert cli.main(["queue", "3", "--move", "up", "--db", str(db)]) == 0
-    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["1", "3", "2"]
+    assert [line.split(",")[1] for line in capsys.readouterr().out.splitlines()] == ["run", "1", "3", "2"]
     assert cli.main(["queue", "9", "--db", str(db)]) == 2
     assert "run 9 is not queued" in capsys.readouterr().err
 

@@ -377,8 +377,9 @@ def test_the_commands_list_stop_and_delete(db, capsys, monkeypatch):
     Store(db).tasks.delete(broken)
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"task {second}  check  b  stopped",
-        f"task {first}  check  a  failed  1/1  (ZeroDivisionError: the fake task was told to)",
+        "id,kind,key,status,done,total,error",
+        f"{second},check,b,stopped,0,,",
+        f"{first},check,a,failed,1,1,ZeroDivisionError: the fake task was told to",
     ]
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
     assert cli.main(["tasks", "--delete", str(second), "--db", str(db)]) == 0

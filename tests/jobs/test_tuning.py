@@ -320,9 +320,9 @@ def test_one_process_trains_the_search_and_what_follows_and_says_what_was_select
     final = final_of(Store(db), 1)
     assert final.config.tuning is None and len(final.runs) == 4
     assert set(outcomes.values()) == {"done"} and len(outcomes) == 4 + 4
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("experiment 1: FedOT: draw ") for line in lines)
-    assert lines[-1] == f"experiment {final.id} in {db}"
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("search: experiment 1: FedOT: draw ") for line in lines)
+    assert lines[-1] == f"note: experiment {final.id} in {db}"
 
 
 def test_tpe_proposes_batches_that_follow_from_the_recorded_draws(db):

@@ -152,7 +152,7 @@ def test_an_added_paper_is_one_like_those_that_ship(db, tmp_path, capsys) -> Non
     assert literature.pairs()["PromptFL", "Food101"].works == [*before[:4], "mine", *before[4:]]
     assert any(table.paper == "mine" for table in all_tables())
     assert main(["papers", "list", "--db", str(db)]) == 0
-    assert "added, " in capsys.readouterr().out
+    assert str(tmp_path / "runs.db.papers" / "mine") in capsys.readouterr().out
     assert main(["papers", "remove", "mine", "--db", str(db)]) == 0
     assert literature.pairs()["PromptFL", "Food101"].works == before
     assert main(["papers", "remove", "fedot", "--db", str(db)]) == 2
@@ -205,7 +205,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     assert source.preset == "mine/table1" and source.variant.config.method.config["context_length"] == 8
     assert source_of(other) == NoEquivalent("not implemented", "nobody has written it")
     assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
-    assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().out
+    assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().err
     for wrong, said in (
         (
             RUNS.replace('like = "general"', 'like = "table1"'),

@@ -8,7 +8,6 @@ import pytest
 
 from fedcore.base import files
 from fedcore.base.errors import FedLensError
-from fedcore.cli.catalog import coverage_text
 from fedcore.cli.main import main
 from fedcore.data import catalog
 from fedcore.papers import experiments, library, literature, published
@@ -134,11 +133,12 @@ def test_coverage_counts_by_hand():
     assert {column for c in counts.values() for column in c} <= set(COVERAGE_COLUMNS)
 
 
-def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch):
+def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch, capsys):
     """A catalog without FEMNIST; UOPP is no method here, whatever the data."""
     names = tuple(name for name in catalog.names() if name != "femnist-digits")
     monkeypatch.setattr(catalog, "names", lambda: names)
-    assert "the catalog lacks femnist-digits" in coverage_text(coverage())
+    assert main(["published", "--coverage"]) == 0
+    assert "the catalog lacks femnist-digits" in capsys.readouterr().err
     fedot = [f for f in published.load("fedot") if f.table == "1" and f.method == "FedOT"]
     for dataset, expected in (("PACS", "with a caveat"), ("FEMNIST", "no data")):
         some = [f for f in fedot if f.dataset == dataset]

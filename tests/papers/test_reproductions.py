@@ -1,5 +1,6 @@
 """Published values beside what the store holds, measured as each paper measures."""
 
+import csv
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from fedcore import config
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, Entity, RoundFinished, Started
 from fedcore.cli import main as cli
-from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.papers import published
 from fedcore.papers.cells import TableCell
@@ -194,15 +194,18 @@ HALF = {"apple pie": ["a pie."], "baby back ribs": []}
         (None, "recorded before written descriptions were kept"),
     ],
 )
-def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(db, texts, why):
+def test_a_gt_value_of_classes_that_took_the_prompt_is_told_apart(db, texts, why, capsys):
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, texts))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
     assert (row.outcome, row.comparability.state) == ("measured", "with a caveat")
     (reason,) = [text for _, text in row.comparability.reasons if why in text]
     assert row.stat is not None and row.outcome_text.endswith(" †")
-    said = reproductions_text(reproductions(Store(db), aligned))
-    assert f"\n† FedAlign: {reason}" in said and "1 measured, with a caveat" in said
+    file = db.parent / "aligned.toml"
+    file.write_text(config.dumps(aligned), encoding="utf-8")
+    assert cli.main(["published", str(file), "--db", str(db)]) == 0
+    said = capsys.readouterr().err
+    assert f"\n†: FedAlign: {reason}" in f"\n{said}" and "1 measured, with a caveat" in said
     (note,) = [n for n in compare(Store(db), [1]).notes if n.startswith("†")]
     assert note.startswith("† FedAlign: ") and why in note
 
@@ -269,15 +272,16 @@ def test_the_command_prints_both(fedot, capsys):
     db, _, _ = fedot
     named = ["--preset", "fedot/table1-pacs"]
     assert cli.main(["published", *named, "--db", str(db)]) == 0
-    *lines, last = capsys.readouterr().out.splitlines()
-    table = [line for line in lines if line[:1] not in "†‡"]
-    assert last.startswith(f"{len(table) - 1} values: ") and len(table) < len(lines)
-    assert lines[0].split()[-4:] == ["published", "ours", "difference", "comparability"]
+    out, notes = capsys.readouterr()
+    head, *rows = csv.reader(out.splitlines())
+    assert f"note: {len(rows)} values: " in notes and "\n†: " in notes
+    assert head[-4:] == ["published", "ours", "difference", "comparability"]
     assert cli.main(["published", "--coverage"]) == 0
-    out = capsys.readouterr().out
-    (total,) = [line.split() for line in out.splitlines() if line.startswith("all ")]
-    columns = [int(n) for n in total[1:]]
+    out, notes = capsys.readouterr()
+    total = list(csv.reader(out.splitlines()))[-1]
+    assert total[:2] == ["all", ""]
+    columns = [int(n) for n in total[2:]]
     assert columns[0] == 9213 == sum(columns[2:]) and columns[1] == sum(columns[2:5])
-    assert "the catalog lacks" not in out
+    assert "the catalog lacks" not in notes
     assert cli.main(["published"]) == 2
     assert cli.main(["published", *named, "--coverage"]) == 2

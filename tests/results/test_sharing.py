@@ -30,7 +30,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_imported_leaderboard_follows_its_preset(db: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
-    assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
+    assert command_line.run("export", 1, "--table", "leaderboard", "--db", db, "-o", file) == 0
     assert file.read_text("utf-8").splitlines()[1].startswith("demo,FedOT,4,")
     assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the preset's"
     assert command_line.run("import", file, "--db", other) == 0
@@ -107,7 +107,7 @@ def test_a_second_leaderboard_hides_no_run_of_the_first(
     db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
-    assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
+    assert command_line.run("export", 1, "--table", "leaderboard", "--db", db, "-o", file) == 0
     assert command_line.run("import", file, "--db", other) == 0
     lines = [line for line in file.read_text("utf-8").splitlines() if ",FedOT,4," in line or ",seed," in line]
     theirs = tmp_path / "theirs.csv"
@@ -123,7 +123,9 @@ def test_names_that_a_spreadsheet_would_run_come_back_as_they_were(tmp_path: Pat
     demo, file = preset(DEMO), tmp_path / "board.csv"
     methods = tuple(m.model_copy(update={"label": f"+ {m.name}"}) for m in demo.methods[:2])
     fill.done(tmp_path / "runs.db", demo.model_copy(update={"methods": methods, "seeds": (1,)}))
-    assert command_line.run("leaderboard", 1, "--db", tmp_path / "runs.db", "-o", file) == 0
+    assert (
+        command_line.run("export", 1, "--table", "leaderboard", "--db", tmp_path / "runs.db", "-o", file) == 0
+    )
     assert "'+ " in file.read_text("utf-8")
     other = tmp_path / "other.db"
     assert command_line.run("import", file, "--experiment", "x", "--db", other) == 0

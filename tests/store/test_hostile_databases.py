@@ -1,5 +1,6 @@
 """Databases and rows that no FedLens has written, or that are damaged."""
 
+import csv
 import re
 import shutil
 import sqlite3
@@ -281,8 +282,9 @@ def test_a_damaged_value_is_one_line_and_the_rest_stays_usable(db, capsys, table
         assert status == int(command == "doctor")
         assert not errors or (errors.startswith("warning: ") and errors.count("\n") == 1)
     assert "Intact" in said["list"] and "Waiting" in said["list"]
-    assert "run 3  Zero-shot CLIP" in said["queue"]
-    assert "task 1" in said["tasks"]
+    queued = {row["run"]: row["label"] for row in csv.DictReader(said["queue"].splitlines())}
+    assert queued["3"] == "Zero-shot CLIP"
+    assert "\n1," in said["tasks"]
     assert "disk" in said["doctor"] and "finding" in said["doctor"]
 
 

@@ -51,6 +51,7 @@ JSON = {
 }
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("list",), ("queue",), ("tasks",), ("task", "1"), ("doctor",), ("doctor", "--mend"), ("checkpoints",),
+    ("show", "1"), ("show", "1", "--json"), ("log", "1"), ("rank",), ("list", "--json"),
     ("export", "1"), ("export", "1", "--table", "rounds"), ("export", "1", "--table", "clients"),
     ("export", "1", "--table", "configs"), ("export", "1", "--format", "latex"),
     ("export", "1", "--table", "experiment"), ("export", "1", "-o", "{odd}/"), ("delete", "1"),

@@ -1,5 +1,6 @@
 """Helpers of the page tests: open a page, press a button, read what is shown."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,9 @@ def _more(app: AppTest, what: str, is_open: bool) -> AppTest:
 
 
 def plan_line(app: AppTest) -> str:
-    return next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
+    """The sentence on runs and costs as a reader sees it, without the escapes of Markdown."""
+    line = next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
+    return re.sub(r"\\(.)", r"\1", line)
 
 
 def work_off(db: Path) -> list[str]:
