@@ -232,11 +232,15 @@ def test_the_page_is_up_to_date():
 def test_every_data_set_has_its_section():
     for name in WRITE:
         entry = catalog.entry(name)
-        assert f"### {entry.title}\n\n<!-- entry: {name} -->" in PAGE
+        start = f"### {entry.title}\n\n<!-- entry: {name} -->"
+        assert start in PAGE
+        told = entry.how_to_get.partition("Or by hand: ")[2] or entry.how_to_get
+        by_hand, folder, _ = told.partition(data_doc.REPEATS_THE_LAYOUT)
+        assert not folder or "```" in PAGE.partition(start)[2].partition("\n### ")[0], f"{name}: no layout"
         for said in (
             entry.citation,
             entry.licence,
-            entry.how_to_get.partition("Or by hand: ")[2] or entry.how_to_get,
+            by_hand.strip(),
             entry.official_split,
             *entry.domains[1:],
         ):

@@ -30,7 +30,10 @@ def named_entries() -> list[Entry]:
 
 
 USUAL_PROMPT = "a photo of a {}."
-"""The prompt of most data sets, which their cards leave out."""
+USUAL_LICENCE = "no licence stated by its authors; research use"
+"""The prompt and the licence of most data sets, which the page gives once and cards leave out."""
+REPEATS_THE_LAYOUT = "Give the folder that holds"
+"""Beginning of a sentence that a card leaves out, since the layout below it shows that folder."""
 
 
 def about(name: str) -> str:
@@ -38,10 +41,10 @@ def about(name: str) -> str:
     entry = catalog.entry(name)
     every = named_entries()
     above = every[max(every.index(entry) - 1, 0)]
-    total = f"{sum(entry.counts.values()):,} images" if entry.counts else ""
-    what = entry.source if f"{total}" in entry.source else f"{entry.source}; {total}"
-    source = f"{entry.citation} ({entry.licence})"
-    told, told_above = (e.how_to_get.rpartition("Or by hand: ")[2] for e in (entry, above))
+    total = f"{sum(entry.counts.values()):,}" if entry.counts else ""
+    what = entry.source if total in entry.source else f"{entry.source}; {total} images"
+    source = entry.citation if entry.licence == USUAL_LICENCE else f"{entry.citation} ({entry.licence})"
+    told, told_above = (_by_hand(e) for e in (entry, above))
     same = entry != above and (entry.citation, entry.licence) == (above.citation, above.licence)
     facts = {
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
@@ -67,6 +70,12 @@ def about(name: str) -> str:
     }
     lines = [f"`{name}`: {what}.", "", *(f"- {title}: {text}" for title, text in facts.items() if text)]
     return "\n".join(lines) + "\n"
+
+
+def _by_hand(entry: Entry) -> str:
+    """Return how to get the files without ``data get``."""
+    told = entry.how_to_get.rpartition("Or by hand: ")[2]
+    return told.partition(REPEATS_THE_LAYOUT)[0].rstrip()
 
 
 def _download(entry: Entry) -> str:
