@@ -121,8 +121,23 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
     return "depends on the reading, decided both ways" if both else "depends on the reading"
 
 
-def rivals_table(of: Multiverse) -> str:
-    """Return a row per other method: the difference in FedLens's reading, its power, and all readings."""
+def rivals_table(every: Sequence[Multiverse]) -> str:
+    """Return a row per other method and quantity: the difference in FedLens's and in all readings."""
+    headings = [
+        f"{every[0].ranking.proposed.method} minus",
+        "printed",
+        "FedLens's reading (95 % interval)",
+        "could have seen",
+        "all readings",
+        "ahead in",
+        "sign turned by other seeds",
+        "moved most by",
+        "sign of the printed difference",
+    ]
+    return markdown(headings, [row for of in every for row in _rivals(of)])
+
+
+def _rivals(of: Multiverse) -> list[list[str]]:
     lines = []
     default = next(reading for reading in of.found if not any(reading))
     for rival in of.ranking.rivals:
@@ -133,7 +148,7 @@ def rivals_table(of: Multiverse) -> str:
         choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
         lines.append(
             [
-                rival.method,
+                f"{rival.method}, {rival.metric}",
                 signed(of.ranking.proposed.value - rival.value),
                 *difference(mine, theirs)[:2],
                 f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
@@ -143,22 +158,16 @@ def rivals_table(of: Multiverse) -> str:
                 verdict(specs, of.ranking.proposed.value - rival.value),
             ]
         )
-    headings = [
-        f"{of.ranking.proposed.method} minus",
-        "printed",
-        "FedLens's reading (95 % interval)",
-        "could have seen",
-        "all readings",
-        "ahead in",
-        "sign turned by other seeds",
-        "moved most by",
-        "sign of the printed difference",
-    ]
-    return markdown(headings, lines)
+    return lines
 
 
 def effects_table(of: Multiverse) -> str:
-    """Return what each alternative moves the paper's own method, and how often it changes the order."""
+    """Return what each alternative moves the paper's own method, and how often it changes the order.
+
+    Alternatives that do neither are only named.
+    """
+    effects = of.named_effects()
+    without = [e for e in effects if e[2].largest < SHOWN and not e[2].reordered]
     lines = [
         [
             choice,
@@ -168,9 +177,12 @@ def effects_table(of: Multiverse) -> str:
             str(effect.pairs),
             f"{effect.reordered} of {effect.pairs}",
         ]
-        for choice, alternative, effect in of.named_effects()
+        for choice, alternative, effect in effects
+        if (choice, alternative, effect) not in without
     ]
-    return markdown(
+    named = "; ".join(f"{choice} ({alternative})" for choice, alternative, _ in without)
+    rest = f"\nNo effect, and no change of the order: {named}.\n" if named else ""
+    table = markdown(
         [
             "choice",
             "alternative",
@@ -181,6 +193,7 @@ def effects_table(of: Multiverse) -> str:
         ],
         lines,
     )
+    return f"{table}{rest}"
 
 
 def picture(name: str, of: Multiverse) -> str:
@@ -209,17 +222,11 @@ def picture(name: str, of: Multiverse) -> str:
 def section(store: Store, name: str) -> str:
     """Return the section of one table."""
     question = QUESTIONS[name]
-    parts = [f"```bash\n{question.command}\n```\n"]
-    for i, of in enumerate(shown(store, question)):
-        lasting = of.survival
-        parts += [
-            f"\n**{of.ranking.title}.** {len(of.found)} readings. {of.ranking.proposed.method} is first "
-            f"in {lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
-            rivals_table(of),
-        ]
-        if i == 0:
-            parts += ["\n", picture(name, of), "\n", effects_table(of)]
-    return "".join(parts)
+    every = shown(store, question)
+    return (
+        f"```bash\n{question.command}\n```\n\n{rivals_table(every)}\n{picture(name, every[0])}\n"
+        f"{effects_table(every[0])}"
+    )
 
 
 def survey(store: Store) -> str:
