@@ -239,12 +239,10 @@ def survey(store: Store) -> str:
     for question in QUESTIONS.values():
         for of in shown(store, question):
             proposed, lasting = of.ranking.proposed, of.survival
-            verdicts = [verdict(curve(of.values(r)), proposed.value - r.value) for r in of.ranking.rivals]
-            for rival, said in zip(of.ranking.rivals, verdicts, strict=True):
+            for rival in of.ranking.rivals:
                 runs = (proposed.paper, proposed.dataset, proposed.setting, rival.method)
+                said = verdict(curve(of.values(rival)), proposed.value - rival.value)
                 every.setdefault(runs, []).append(said)
-            first = of.found[next(reading for reading in of.found if not any(reading))]
-            power = [float(difference(first[proposed], first[r])[1] or "nan") for r in of.ranking.rivals]
             lines.append(
                 [
                     ", ".join(
@@ -254,8 +252,6 @@ def survey(store: Store) -> str:
                     weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
                     f"{lasting.first} of {lasting.readings}",
                     f"{lasting.same_order} of {lasting.readings}",
-                    f"{min(power)}" if len(power) == 1 else f"{min(power)} to {max(power)}",
-                    *(str(count) for count in _counts(verdicts).values()),
                 ]
             )
     headings = [
@@ -264,19 +260,14 @@ def survey(store: Store) -> str:
         "a choice moves the own method",
         "own method first",
         "same order",
-        "could have seen",
     ]
     least = [max(of, key=_place) for of in every.values()]
-    counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(least).items())
-    return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
+    counts = ", ".join(f"{sum(text.startswith(kind) for text in least)} *{kind}*" for kind in KINDS)
+    return f"{markdown(headings, lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
 
 
 def _place(verdict: str) -> int:
     return next(i for i, kind in enumerate(KINDS) if verdict.startswith(kind))
-
-
-def _counts(verdicts: Sequence[str]) -> dict[str, int]:
-    return {kind: sum(text.startswith(kind) for text in verdicts) for kind in KINDS}
 
 
 def made(store: Store) -> str:
