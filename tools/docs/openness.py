@@ -15,7 +15,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import choices
 from fedcore.papers.choices import Multiverse, readings
 from fedcore.papers.layout import all_tables
-from fedcore.results.charts.ranks import curve_text, specification_chart
+from fedcore.results.charts.ranks import specification_chart
 from fedcore.results.charts.still import still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import svg_file
@@ -131,7 +131,6 @@ def rivals_table(every: Sequence[Multiverse]) -> str:
         "all readings",
         "ahead in",
         "sign turned by other seeds",
-        "moved most by",
         "sign of the printed difference",
     ]
     return markdown(headings, [row for of in every for row in _rivals(of)])
@@ -144,8 +143,6 @@ def _rivals(of: Multiverse) -> list[list[str]]:
         mine, theirs = of.found[default][of.ranking.proposed], of.found[default][rival]
         specs = curve(of.values(rival))
         turned = chance(of.values(rival)[default])
-        effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
-        choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
         lines.append(
             [
                 f"{rival.method}, {rival.metric}",
@@ -154,7 +151,6 @@ def _rivals(of: Multiverse) -> list[list[str]]:
                 f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
                 f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
                 "-" if turned is None else f"{turned:.0%}",
-                f"{choice}: {alternative} ({signed(most.mean)})" if most else "nothing",
                 verdict(specs, of.ranking.proposed.value - rival.value),
             ]
         )
@@ -214,9 +210,9 @@ def picture(name: str, of: Multiverse) -> str:
     PICTURES.mkdir(exist_ok=True)
     svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
     (PICTURES / f"{name}.svg").write_bytes(svg)
-    shown_of = "" if len(specs) == len(of.found) else f" The figure has a sample of {len(specs)} of them."
-    text = f"{curve_text(curve(of.values(rival)), quantity)}{shown_of}"
-    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n\n{text}\n"
+    sampled = len(specs) < len(of.found)
+    text = f"\nThe figure has a sample of {len(specs)} of the {len(of.found)} readings.\n" if sampled else ""
+    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n{text}"
 
 
 def section(store: Store, name: str) -> str:
