@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fedcore.base.hub import address
 from fedcore.data import catalog
 from fedcore.data.images import Entry
@@ -11,8 +13,8 @@ PAGE = FOLDER / "data.md"
 USUAL_PROMPT = "a photo of a {}."
 USUAL_LICENCE = "no licence stated by its authors; research use"
 """The prompt and the licence of most data sets, which the page gives once and rows leave out."""
-REPEATS_THE_LAYOUT = "Give the folder that holds"
-"""Beginning of a sentence that a row leaves out, since the layout below the table shows that folder."""
+REPEATS_THE_LAYOUT = re.compile(r"Give (the folder|a folder with) .*")
+"""What a row leaves out of how to get a data set, since the layout below the table shows that folder."""
 
 
 def render(text: str) -> str:
@@ -68,7 +70,7 @@ def _content(entry: Entry) -> str:
 def _by_hand(entry: Entry) -> str:
     """Return how to get the files without ``data get``."""
     told = entry.how_to_get.rpartition("Or by hand: ")[2]
-    return told.partition(REPEATS_THE_LAYOUT)[0].rstrip()
+    return REPEATS_THE_LAYOUT.sub("", told).rstrip()
 
 
 def _download(entry: Entry) -> str:
