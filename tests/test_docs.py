@@ -71,9 +71,7 @@ def test_the_page_of_experiment_files_says_what_the_models_say():
 def test_the_page_of_the_command_line_says_what_the_help_says():
     page = cli_doc.PAGE.read_text(encoding="utf-8")
     assert cli_doc.render(page) == page, "out of date; run python -m tools.docs"
-    assert [
-        name for name in cli_doc.commands() if f"<!-- command: {name.replace(' ', '-')} -->" not in page
-    ] == []
+    assert [name for name in cli_doc.commands() if f"**`fedlens {name}" not in page] == []
 
 
 def test_every_test_that_the_page_names_is_there():

@@ -1,4 +1,4 @@
-"""The blocks of docs/cli.md: what the help of every command says."""
+"""The blocks of docs/cli.md: what the help of the commands and groups of their names says."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def commands() -> dict[str, TyperCommand]:
 
 
 def render(text: str) -> str:
-    """Return the page with a block for each command; options of several commands are explained once."""
+    """Return the page with a block for each section; what several commands take is explained once."""
     found = commands()
     lines = {name: _lines(command) for name, command in found.items()}
     count = Counter(line for of_command in lines.values() for line in of_command)
-    shared = [line for line in count if count[line] > 1 and line.startswith("- `--")]
+    shared = [line for line in count if count[line] > 1]
 
     def block(marked: str) -> str:
-        name = marked.replace("-", " ")
+        return "\n".join(one(name) for name in found if name.split()[0] in marked.split("-"))
+
+    def one(name: str) -> str:
         own = "\n".join(line for line in lines[name] if line not in shared)
         also = ", ".join(f"`{line.split('`')[1].split()[0]}`" for line in lines[name] if line in shared)
         text = (found[name].help or "").replace("\b\n", "")  # the mark that keeps lines of a list apart
@@ -41,7 +43,7 @@ def render(text: str) -> str:
         parts = [f"**`fedlens {given}`** {text}", own, f"Also {also}." if also else ""]
         return "\n\n".join(filter(None, parts)) + "\n"
 
-    return fill(text, {"command": block, "shared": lambda _: "\n".join([*shared, ""])})
+    return fill(text, {"commands": block, "shared": lambda _: "\n".join([*shared, ""])})
 
 
 def _lines(command: TyperCommand) -> list[str]:

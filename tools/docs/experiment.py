@@ -38,12 +38,21 @@ TABLES: dict[str, type[BaseModel]] = {
 
 
 def render(text: str) -> str:
-    """Return the page with the fields of every table written from its model."""
-    return fill(text, {"table": _table})
+    """Return the page with the fields of every table written from its model, rows of several tables once."""
+    seen: set[str] = set()
+
+    def written(name: str) -> str:
+        rows = _rows(name)
+        own = [row for row in rows if row not in seen]
+        repeated = ", ".join(row.split("|")[1].strip() for row in rows[2:] if row in seen)
+        seen.update(rows[2:])
+        return "".join(own) + (f"\nAlso {repeated}, as above.\n" if repeated else "")
+
+    return fill(text, {"table": written})
 
 
-def _table(name: str) -> str:
+def _rows(name: str) -> list[str]:
     """Return the table of one part of a file, without the fields that are tables themselves."""
     rows = table(TABLES[name], {}).splitlines(keepends=True)
     parts = [f"| `{part}` |" for part in (*TABLES, "sweep")] if name == "experiment" else []
-    return "".join(row for row in rows if not row.startswith(tuple(parts)))
+    return [row for row in rows if not row.startswith(tuple(parts))]

@@ -108,7 +108,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """Return the choices or the range of a field, in short."""
+    """Return the choices or the range of a field, in short; empty if its description says what is allowed."""
     kinds = get_args(field.annotation) if get_origin(field.annotation) is not Literal else ()
     choices = [c for k in (field.annotation, *kinds) if get_origin(k) is Literal for c in get_args(k)]
     if choices:
@@ -116,4 +116,4 @@ def _allowed(field: FieldInfo) -> str:
     if field.annotation is bool:
         return "`true`, `false`"
     limits = [(SIGNS[n], getattr(m, n)) for m in field.metadata for n in SIGNS if hasattr(m, n)]
-    return ", ".join(f"{sign} {limit:g}" for sign, limit in limits) or "see meaning"
+    return ", ".join(f"{sign} {limit:g}" for sign, limit in limits)

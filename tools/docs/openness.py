@@ -15,7 +15,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import choices
 from fedcore.papers.choices import Multiverse, readings
 from fedcore.papers.layout import all_tables
-from fedcore.results.charts.ranks import curve_text, specification_chart
+from fedcore.results.charts.ranks import specification_chart
 from fedcore.results.charts.still import still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import svg_file
@@ -121,44 +121,49 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
     return "depends on the reading, decided both ways" if both else "depends on the reading"
 
 
-def rivals_table(of: Multiverse) -> str:
-    """Return a row per other method: the difference in FedLens's reading, its power, and all readings."""
-    lines = []
-    default = next(reading for reading in of.found if not any(reading))
-    for rival in of.ranking.rivals:
-        mine, theirs = of.found[default][of.ranking.proposed], of.found[default][rival]
-        specs = curve(of.values(rival))
-        turned = chance(of.values(rival)[default])
-        effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
-        choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
-        lines.append(
-            [
-                rival.method,
-                signed(of.ranking.proposed.value - rival.value),
-                *difference(mine, theirs)[:2],
-                f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
-                f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
-                "-" if turned is None else f"{turned:.0%}",
-                f"{choice}: {alternative} ({signed(most.mean)})" if most else "nothing",
-                verdict(specs, of.ranking.proposed.value - rival.value),
-            ]
-        )
+def rivals_table(every: Sequence[Multiverse]) -> str:
+    """Return a row per other method and quantity: the difference in FedLens's and in all readings."""
     headings = [
-        f"{of.ranking.proposed.method} minus",
+        f"{every[0].ranking.proposed.method} minus",
         "printed",
         "FedLens's reading (95 % interval)",
         "could have seen",
         "all readings",
         "ahead in",
         "sign turned by other seeds",
-        "moved most by",
         "sign of the printed difference",
     ]
-    return markdown(headings, lines)
+    return markdown(headings, [row for of in every for row in _rivals(of)])
+
+
+def _rivals(of: Multiverse) -> list[list[str]]:
+    lines = []
+    default = next(reading for reading in of.found if not any(reading))
+    for rival in of.ranking.rivals:
+        mine, theirs = of.found[default][of.ranking.proposed], of.found[default][rival]
+        specs = curve(of.values(rival))
+        turned = chance(of.values(rival)[default])
+        lines.append(
+            [
+                f"{rival.method}, {rival.metric}",
+                signed(of.ranking.proposed.value - rival.value),
+                *difference(mine, theirs)[:2],
+                f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
+                f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
+                "-" if turned is None else f"{turned:.0%}",
+                verdict(specs, of.ranking.proposed.value - rival.value),
+            ]
+        )
+    return lines
 
 
 def effects_table(of: Multiverse) -> str:
-    """Return what each alternative moves the paper's own method, and how often it changes the order."""
+    """Return what each alternative moves the paper's own method, and how often it changes the order.
+
+    Alternatives that do neither are only named.
+    """
+    effects = of.named_effects()
+    without = [e for e in effects if e[2].largest < SHOWN and not e[2].reordered]
     lines = [
         [
             choice,
@@ -168,9 +173,12 @@ def effects_table(of: Multiverse) -> str:
             str(effect.pairs),
             f"{effect.reordered} of {effect.pairs}",
         ]
-        for choice, alternative, effect in of.named_effects()
+        for choice, alternative, effect in effects
+        if (choice, alternative, effect) not in without
     ]
-    return markdown(
+    named = "; ".join(f"{choice} ({alternative})" for choice, alternative, _ in without)
+    rest = f"\nNo effect, and no change of the order: {named}.\n" if named else ""
+    table = markdown(
         [
             "choice",
             "alternative",
@@ -181,6 +189,7 @@ def effects_table(of: Multiverse) -> str:
         ],
         lines,
     )
+    return f"{table}{rest}"
 
 
 def picture(name: str, of: Multiverse) -> str:
@@ -201,25 +210,19 @@ def picture(name: str, of: Multiverse) -> str:
     PICTURES.mkdir(exist_ok=True)
     svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
     (PICTURES / f"{name}.svg").write_bytes(svg)
-    shown_of = "" if len(specs) == len(of.found) else f" The figure has a sample of {len(specs)} of them."
-    text = f"{curve_text(curve(of.values(rival)), quantity)}{shown_of}"
-    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n\n{text}\n"
+    sampled = len(specs) < len(of.found)
+    text = f"\nThe figure has a sample of {len(specs)} of the {len(of.found)} readings.\n" if sampled else ""
+    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n{text}"
 
 
 def section(store: Store, name: str) -> str:
     """Return the section of one table."""
     question = QUESTIONS[name]
-    parts = [f"```bash\n{question.command}\n```\n"]
-    for i, of in enumerate(shown(store, question)):
-        lasting = of.survival
-        parts += [
-            f"\n**{of.ranking.title}.** {len(of.found)} readings. {of.ranking.proposed.method} is first "
-            f"in {lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
-            rivals_table(of),
-        ]
-        if i == 0:
-            parts += ["\n", picture(name, of), "\n", effects_table(of)]
-    return "".join(parts)
+    every = shown(store, question)
+    return (
+        f"```bash\n{question.command}\n```\n\n{rivals_table(every)}\n{picture(name, every[0])}\n"
+        f"{effects_table(every[0])}"
+    )
 
 
 def survey(store: Store) -> str:
@@ -232,12 +235,10 @@ def survey(store: Store) -> str:
     for question in QUESTIONS.values():
         for of in shown(store, question):
             proposed, lasting = of.ranking.proposed, of.survival
-            verdicts = [verdict(curve(of.values(r)), proposed.value - r.value) for r in of.ranking.rivals]
-            for rival, said in zip(of.ranking.rivals, verdicts, strict=True):
+            for rival in of.ranking.rivals:
                 runs = (proposed.paper, proposed.dataset, proposed.setting, rival.method)
+                said = verdict(curve(of.values(rival)), proposed.value - rival.value)
                 every.setdefault(runs, []).append(said)
-            first = of.found[next(reading for reading in of.found if not any(reading))]
-            power = [float(difference(first[proposed], first[r])[1] or "nan") for r in of.ranking.rivals]
             lines.append(
                 [
                     ", ".join(
@@ -247,8 +248,6 @@ def survey(store: Store) -> str:
                     weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
                     f"{lasting.first} of {lasting.readings}",
                     f"{lasting.same_order} of {lasting.readings}",
-                    f"{min(power)}" if len(power) == 1 else f"{min(power)} to {max(power)}",
-                    *(str(count) for count in _counts(verdicts).values()),
                 ]
             )
     headings = [
@@ -257,19 +256,14 @@ def survey(store: Store) -> str:
         "a choice moves the own method",
         "own method first",
         "same order",
-        "could have seen",
     ]
     least = [max(of, key=_place) for of in every.values()]
-    counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(least).items())
-    return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
+    counts = ", ".join(f"{sum(text.startswith(kind) for text in least)} *{kind}*" for kind in KINDS)
+    return f"{markdown(headings, lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
 
 
 def _place(verdict: str) -> int:
     return next(i for i, kind in enumerate(KINDS) if verdict.startswith(kind))
-
-
-def _counts(verdicts: Sequence[str]) -> dict[str, int]:
-    return {kind: sum(text.startswith(kind) for text in verdicts) for kind in KINDS}
 
 
 def made(store: Store) -> str:
