@@ -104,8 +104,8 @@ def page() -> None:
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):
         if tab.open:
-            with tab:
-                draw(shown)
+            with tab:  # tests need the hidden rows too, and files have all
+                draw(shown if draw in (summary.draw, export.draw) else shown.visible)
     for note in shown.comparison.notes:
         st.caption(f":material/info: {markup.md(note)}")
 

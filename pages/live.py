@@ -337,7 +337,8 @@ def page() -> None:
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
-        settings = replace(settings, lines=controls.count_lines(runs))
+    runs = [r for r in runs if r.label not in settings.hidden] or runs
+    settings = replace(settings, lines=controls.count_lines(runs))
     actions.origin_of_values(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")
     actions.log(runs)

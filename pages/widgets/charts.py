@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs_version
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fedcore.methods import registry
 from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.charts.theme import Chart
 from fedcore.results.curves import Series
@@ -149,3 +150,18 @@ def table_switch() -> None:
         persist_state="session",
         help="Shows the numbers behind every chart",
     )
+
+
+def colour_choice(methods: Iterable[str]) -> None:
+    """Draw the choice of a method's colour, which charts and tables of all pages obey."""
+    names = list(dict.fromkeys(methods))
+    if not names:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        method = st.selectbox("Colour of", names, format_func=registry.title, key="colour_of", width=200)
+        key, now = f"colour_{method}", session.theme().colour(method)
+        st.color_picker(
+            "Its colour", now, key, on_change=session.set_colour, args=(method, key), width="content"
+        )
+        if st.session_state.get(session.COLOURS):
+            st.button("Usual colours", key="colours_reset", on_click=session.reset_colours)
