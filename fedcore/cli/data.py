@@ -126,7 +126,8 @@ def check(
 ) -> None:
     """Decode every image of a data set and list irregularities.
 
-    A folder with the domains, classes and counts of a data set of the catalog is recognised as it. The exit status is 2 if the data set cannot be used as it is. Later runs leave broken images out.
+    A folder with the domains, classes and counts of a data set of the catalog is recognised as it. The exit
+    status is 2 if the data set cannot be used as it is. Later runs leave broken images out.
     """
     from fedcore.data import catalog
     from fedcore.data.check import check_dataset, recognised

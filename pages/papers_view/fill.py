@@ -80,14 +80,14 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
     """Read the current state of a store, and the papers that were added to it."""
     adding.use(store.path)
     digest = progress.activity_digest(store)
-    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal))
+    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal, library.version()))
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
 def _read(
-    store: Store, digest: str, rehearsal: bool
+    store: Store, digest: str, rehearsal: bool, papers: int
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
-    """Read a store again only when a run has changed."""
+    """Read a store again only when a run or the library, of this version, has changed."""
     return recorded_runs(store, rehearsal), find_available(store), background.precedents(store)
 
 

@@ -243,7 +243,9 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
     each = cards(app)[0].split('<div class="card">')[1:]
-    assert [card for card in each if "data-choice" not in card] == [c for c in each if "trained on drawings" in c]
+    assert [card for card in each if "data-choice" not in card] == [
+        c for c in each if "trained on drawings" in c
+    ]
     assert len(each) > 2, "a name without an action is not a button"
     assert Store(db).tasks.recent() == []
     button(app, "Get").click().run()
