@@ -264,7 +264,8 @@ def import_results() -> None:
     ready = bool(chosen) and (not is_csv(chosen) or bool(name))
     if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
         return
-    submit_import(typed if upload is None else upload.name, upload and upload.getvalue(), name, dataset)
+    content = None if upload is None else upload.getvalue()
+    submit_import(typed if upload is None else upload.name, content, name, dataset)
     st.rerun()
 
 
