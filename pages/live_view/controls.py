@@ -103,17 +103,6 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
     return offers[chosen]
 
 
-def draws_as_runs() -> bool:
-    """Draw the choice to see the draws of a search with the charts of other runs."""
-    return st.toggle(
-        "Draws as runs",
-        key="live_draws",
-        bind="query-params",
-        help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
-        "nothing, and they are not results.",
-    )
-
-
 def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
     """Return the runs that can be shown together, by name: all or one seed, all or one held-out domain."""
     several_seeds = len({r.seed for r in runs}) > 1

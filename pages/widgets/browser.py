@@ -68,10 +68,7 @@ _cell_click, _window, _clock = script("cell_click"), script("window"), script("c
 
 
 def scripts_of_every_page() -> None:
-    """Load the scripts of the history, the window's width and theme, the charts' lines and the shortcuts.
-
-    The button that copies the address is in the bar.
-    """
+    """Load what every page has: history, window, theme, lines of charts, shortcuts, the button *Share*."""
     with st.container(key="share_bar"):
         _share(key="share")
     _window("window")

@@ -117,8 +117,7 @@ def set_colour(method: str, colour_key: str) -> None:
 
 def reset_colours() -> None:
     """Callback: return to the usual colours."""
-    for text in st.session_state.pop(COLOURS, ()):
-        st.session_state.pop(f"colour_{text.partition(':')[0]}", None)
+    st.session_state.pop(COLOURS, None)
     st.query_params.pop(COLOURS, None)
 
 

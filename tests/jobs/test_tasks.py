@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import result_of
 from fedcore.cli import main as cli
@@ -345,12 +346,15 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     assert len(made) == 2 and file.is_file()
 
 
-def test_the_supervisor_starts_the_real_command(db, tmp_path):
+def test_the_supervisor_starts_the_real_command(db, tmp_path, monkeypatch):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
     data = {"name": "manifest", "root": str(two_images(tmp_path)), "columns": {"label": "what"}}
     number = Store(db).tasks.submit("check", "own", data)
     supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"]))
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(devices, "_next_sample", 0.0)
     assert supervisor.step()
+    assert devices.recorded_loads(), "of the machine while it works"
     wait_for(lambda: Store(db).tasks.get(number).ended)
     wait_for(lambda: not supervisor.step())  # the process has ended: it prints its last line after the state
     task = Store(db).tasks.get(number)
