@@ -172,7 +172,7 @@ def _source() -> tuple[dict[str, object], str]:
         "link": link.strip(),
         "licence": licence.strip(),
         "kind": kind,
-        "why_not_run": "added without runs",
+        "why_not_run": "no runs of yours are matched with it yet",
     }
     return fields, adding.key_of(title) if title else ""
 
