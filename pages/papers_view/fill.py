@@ -332,7 +332,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
     warnings = dict.fromkeys(w for _, plan in planned for w in plan.warnings)
     lack = forecast.lack_of_room(store.path, disk)
     for warning in [*warnings, *([f"{lack}."] if lack else [])]:
-        st.warning(markup.md(warning), icon=":material/info:")
+        st.warning(markup.md_with_code(markup.sentence(warning)), icon=":material/info:")
     if st.button(
         f"Queue {counted(len(runs), 'run')}",
         type="primary",
