@@ -213,7 +213,10 @@ def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
         x, y = tuple(x for x, _ in points), tuple(100 * load for _, load in points)
         series.append(curves.Series(name, name, x, y, (None,) * len(x), 1))
     with box:
-        chart = line_chart(series, theme, "Minutes", "", height=CHART_HEIGHT, name="Load")
+        chart = line_chart(
+            series, theme, "Minutes", "", height=CHART_HEIGHT, name=f"Load of {', '.join(names)}"
+        )
+        chart.figure.update_yaxes(range=[0, 105])
         charts.draw(chart, "live_load_chart", dict(series_table(series, "minutes", "%")))
 
 
