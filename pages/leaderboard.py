@@ -107,7 +107,9 @@ def page() -> None:
         if pins := pinned(made):
             made, costs = board_of(*selection, pins, token + marks)
         offer_decisive(store, made)
-        charts.table_switch()
+        with st.popover("View", icon=":material/tune:"):
+            charts.table_switch()
+            charts.colour_choice(row.method for row in made.rows)
     results(made, costs)
     for note in made.comparison.notes if by_title[title].parts else ():
         st.caption(f":material/info: {markup.md(note)}")

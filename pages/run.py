@@ -15,6 +15,7 @@ from fedcore.base.progress import counted, duration, shortened
 from fedcore.config import backbones, loads
 from fedcore.config.field_names import error_text
 from fedcore.results import curves
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
 from fedcore.results.progress import seconds_outside_rounds
@@ -248,7 +249,10 @@ def curve(
 ) -> None:
     """Draw one chart over the rounds, with a note below it."""
     with where:
-        charts.draw_rounds(series, f"run_{title}", title, per_cent)
+        chart = line_chart(series, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
+        if st.session_state.get("as_tables"):
+            st.markdown(f"**{markup.md(title)}**")
+        charts.draw(chart, f"run_{title}", dict(series_table(series, "round", "%" if per_cent else "")))
         if note:
             st.caption(markup.md(note))
 

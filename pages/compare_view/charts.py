@@ -75,7 +75,8 @@ def pairs_of(
 
 def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
     """Draw the means of a setting's rows as bars, and the heatmaps of the first of them side by side."""
-    rows = [row for row in shown.comparison.rows_in(setting) if row.label not in shown.layout.hidden_rows]
+    shown = shown.visible
+    rows = shown.comparison.rows_in(setting)
     view = first_matrix(rows)
     by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
     panels = tuple(by_key[row.key] for row in rows if row.key in by_key)

@@ -1,7 +1,7 @@
 """The controls of the page Compare: two rows above the result, kept in the address, and the saved views."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -36,8 +36,8 @@ OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "ro
 """Other columns of the summary than metrics that can be hidden."""
 ComparedState = tuple[tuple[int, ...], Rule, bool, tuple[tuple[object, ...], ...], str]
 """The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
-ShownVersion = tuple[ComparedState, Metric | None]
-"""The state of a comparison, and the metric that orders its rows; None: they are as launched."""
+ShownVersion = tuple[ComparedState, Metric | None, tuple[str, ...]]
+"""The state of a comparison, the metric that orders its rows (None: as launched), and the hidden rows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SummaryLayout:
     """The layout of the summary.
 
     Attributes:
-        hidden_rows: labels of hidden rows, which still count for best values and tests.
+        hidden_rows: labels of rows that no table or chart shows; they still count for best values and tests.
         fields: config fields, or ``MARKS``, to show as columns.
         group: config field that divides the rows into sections; empty for none.
         sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
@@ -74,6 +74,14 @@ class ShownComparison:
     metric: Metric
     layout: SummaryLayout
     version: ShownVersion
+
+    @property
+    def visible(self) -> "ShownComparison":
+        """The same without the hidden rows, as charts draw it."""
+        hidden = self.layout.hidden_rows
+        rows = tuple(row for row in self.comparison.rows if row.label not in hidden)
+        version = (*self.version[:2], tuple(hidden))
+        return replace(self, comparison=replace(self.comparison, rows=rows), version=version)
 
     @property
     def source(self) -> ViewSource:
@@ -204,7 +212,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         markup.show_error(problem, last)
     choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4], as_launched=as_launched)
     order = None if as_launched else metric
-    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order))
+    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order, ()))
 
 
 def _compared(
@@ -305,8 +313,10 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
         key="hidden_rows",
         bind="query-params",
         placeholder="none",
-        help="Hidden rows still count for the best value and for the correction of p.",
+        help="No table or chart shows them; they still count for the best value and the correction of p. "
+        "The filter leaves runs out altogether.",
     )
+    charts.colour_choice(row.method for row in compared.rows)
     group = session.choose(
         st.selectbox,
         "Sections by",
@@ -320,10 +330,8 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
 
 
 def saved_views(store: Store) -> None:
-    """Draw the link to this view, the saved views, and a field to save this one."""
+    """Draw the saved views, and a field to save this one."""
     query = urlencode([(name, v) for name in st.query_params for v in st.query_params.get_all(name)])
-    st.markdown("**Link to this view**")
-    st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
     st.markdown("**Saved views**")
     writable = session.writable()
     for view in store.saved_views.of_page(PAGE):

@@ -118,7 +118,7 @@ def _draw_printed_notes(summary: Summary) -> None:
     notes = [markup.md(note) for note in printed.notes]
     if notes:
         rule = RULES[summary.comparison.rule]
-        notes.append(f"Ours: {rule}; the tab Published shows ours measured as in each paper.")
+        notes.append(f"Ours: {rule}; the page Papers shows ours measured as in each paper.")
     if printed.reasons:
         notes.append("Open a printed value for the reasons.")
     for why in dict.fromkeys(printed.missing.values()):

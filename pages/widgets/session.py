@@ -1,5 +1,6 @@
 """The session of a visitor: pages, database, permission to write, window, theme, and ids in the URL."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ NARROW_WINDOW = 640
 """Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
 WIDE_WINDOW = 1700
 """Width in pixels from which more panels are beside each other."""
+COLOURS = "colour"
+"""Key and parameter of the address of the colours that the reader gave to methods: ``fedot:ff8800``."""
 
 
 class PageLink(NamedTuple):
@@ -91,7 +94,31 @@ def writable() -> bool:
 
 def theme() -> Theme:
     """Return the theme of charts, light or dark as the reader's."""
-    return Theme(dark=st.context.theme.type == "dark")
+    given = (text.split(":") for text in st.session_state.get(COLOURS, ()))
+    own = tuple((method, f"#{colour}") for method, colour in given)
+    return Theme(dark=st.context.theme.type == "dark", own=own)
+
+
+def keep_colours() -> None:
+    """Take over the colours of methods in the address, or write those of the session to it."""
+    asked = [t for t in st.query_params.get_all(COLOURS) if re.fullmatch(r"[\w-]+:[0-9a-fA-F]{6}", t)]
+    if asked:
+        st.session_state[COLOURS] = asked
+    elif given := st.session_state.get(COLOURS):
+        st.query_params[COLOURS] = given
+
+
+def set_colour(method: str, colour_key: str) -> None:
+    """Callback: give a method the colour that was picked."""
+    others = [t for t in st.session_state.get(COLOURS, ()) if not t.startswith(f"{method}:")]
+    st.query_params[COLOURS] = [*others, f"{method}:{st.session_state[colour_key].removeprefix('#')}"]
+    keep_colours()
+
+
+def reset_colours() -> None:
+    """Callback: return to the usual colours."""
+    st.session_state.pop(COLOURS, None)
+    st.query_params.pop(COLOURS, None)
 
 
 def is_narrow() -> bool:

@@ -441,6 +441,21 @@ def test_methods_lists_all_and_explains_one(capsys):
     )
 
 
+def test_data_check_names_the_data_set_that_a_folder_is(tmp_path, capsys, monkeypatch):
+    from PIL import Image
+
+    folder = tmp_path / "mine" / "photo" / "dog"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "1.png")
+    assert run("data", "check", tmp_path / "mine") == 0
+    assert "this is" not in capsys.readouterr().out
+    monkeypatch.setattr("fedcore.data.check.recognised", lambda report: "pacs")
+    assert run("data", "check", tmp_path / "mine") == 0
+    assert 'this is PACS, by its domains, classes and counts; in an experiment: name = "pacs"' in (
+        capsys.readouterr().out
+    )
+
+
 def test_data_list_and_check(tmp_path, capsys):
     from PIL import Image
 
