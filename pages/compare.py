@@ -61,7 +61,7 @@ def draw_published(shown: ShownComparison) -> None:
         label_visibility="collapsed",
         format_func=str.capitalize,
     )
-    every = tuple(r.version for e in shown.store.experiments.all() for r in e.runs)
+    every = shown.store.runs.digest()
     for experiment in naming:
         st.markdown(f"**{markup.md(experiment.name)}**")
         try:
@@ -92,9 +92,7 @@ def draw_published(shown: ShownComparison) -> None:
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner="Reading the published values…")
-def published_beside(
-    store: Store, config: str, token: tuple[object, ...], _experiment: Experiment
-) -> list[TableCell]:
+def published_beside(store: Store, config: str, token: str, _experiment: Experiment) -> list[TableCell]:
     """Return the published values beside ours; computed again when the config or a run has changed."""
     return reproductions(store, _experiment)
 
@@ -188,7 +186,7 @@ def page() -> None:
         beside = st.container(width="content")
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
-        if not store.experiments.all():
+        if not store.experiments.titles():
             with st.container(horizontal=True):
                 background.demo_buttons()
         return

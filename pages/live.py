@@ -87,8 +87,8 @@ def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme)
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
     store: Store, token: NewestRounds, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
-) -> tuple[bytes, dict[str, Sequence[object]], str]:
-    """Return one chart of curves of a snapshot, with its table and the note below it."""
+) -> tuple[bytes, list[curves.Series], str]:
+    """Return one chart of curves of a snapshot, with its lines and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what in ("loss", "traffic", *CURVES):
@@ -102,8 +102,7 @@ def lines(
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
-    content = charts.payload(chart, f"{list(until)} {what}")
-    return content, dict(series_table(series, "round")), note
+    return charts.payload(chart, f"{list(until)} {what}"), series, note
 
 
 def snapshot_to_draw(now: NewestRounds, paused: bool) -> NewestRounds:
@@ -200,7 +199,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outc
     try:
         now, clock = draw_current(ids, experiment, settings, outcome)
     except FedLensError as error:
-        if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
+        if experiment not in {e.id for e in store.experiments.titles()}:
             st.rerun()  # the experiment was deleted, which the page then reports
         markup.show_error(error)
     finally:
@@ -215,7 +214,7 @@ def draw_current(
 ) -> tuple[Flags, RerunSchedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     background.keep_working()
-    seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
+    seen = store.runs.digest(experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
     runs = [r for r in row.runs if r.id in ids]
     shown = progress.run_progress(store, runs if settings.as_launched else progress.best_first(runs))
@@ -298,9 +297,9 @@ def draw_curves(shown: NewestRounds, settings: Settings, names: Sequence[str]) -
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
-    content, table, note = drawn
+    content, series, note = drawn
     if st.session_state.get("as_tables"):
-        charts.draw_tables([(CHARTS.get(name, name), table)])
+        charts.draw_tables([(CHARTS.get(name, name), series_table(series, "round"))])
     else:
         charts.draw_payload(content, f"live_chart_{name}")
     if note:

@@ -23,6 +23,9 @@ from fedcore.store import Store
 if TYPE_CHECKING:
     from fedcore.jobs.handlers import Handler
 
+LISTED = 100
+"""Experiments that ``list`` prints, unless it is asked for others."""
+
 
 @common.command("run")
 def run(
@@ -172,7 +175,7 @@ def train_in_process(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
     rows = store.runs.get(outcomes)
-    evaluated = store.rounds.evaluated_of_runs(outcomes)
+    evaluated = store.rounds.last_evaluated(outcomes)
     for searched in store.experiments.several(sorted({row.experiment_id for row in rows})):
         if searched.config.tuning is not None:  # not what follows the search
             for found in methods_of(store, searched):
@@ -200,17 +203,26 @@ def train_in_process(
 
 @common.command("list")
 def list_experiments(
-    experiments: common.ListedExperiments = None, where: common.RunFilter = "", db: common.Database = None
+    experiments: common.ListedExperiments = None,
+    where: common.RunFilter = "",
+    every: Annotated[bool, Option("--all", help="All experiments, and not the newest 100 alone")] = False,
+    db: common.Database = None,
 ) -> None:
-    """List the experiments and their runs."""
+    """List the experiments and their runs; a filter goes through all of them."""
     from fedcore.results import run_filter
 
     store = Store(db)
-    rows, unreadable = store.experiments.listed()
-    for damaged in unreadable:
-        print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+    older = 0
     if experiments:
-        rows, unreadable = store.experiments.several([*map(store.experiments.find, experiments)]), []
+        rows = store.experiments.several([*map(store.experiments.find, experiments)])
+    else:
+        rows, unreadable = store.experiments.listed(newest=None if every or where else LISTED)
+        for damaged in unreadable:
+            print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+        if not (every or where):
+            older = len(store.experiments.titles()) - len(rows) - len(unreadable)
+        if older:
+            common.print_note(f"{counted(older, 'older experiment')} not listed; --all lists all of them")
     runs = {run.id: run for row in rows for run in row.runs}
     selected = set(runs)
     if where:
@@ -234,7 +246,7 @@ def list_experiments(
         print(f"experiment {row.id}  {row.name}  {begun}" + ("  (archived)" if row.archived else ""))
         if lines:
             print(common.columns(lines, left=len(lines[0])))
-    common.warn_of_damage(store)
+    common.warn_of_damage(store, [row.id for row in rows] if older else None)
 
 
 @common.command("stop")

@@ -383,8 +383,7 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
             lacking.append((part, runs))
     if not lacking:
         return []
-    experiments = store.experiments.all(include_archived=True)
-    pending = {(r.group_hash, r.seed, r.held_out) for e in experiments for r in e.runs if not r.ended}
+    pending = {(r.group_hash, r.seed, r.held_out) for r in store.runs.unfinished()}
     plans = [
         (row, [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending])
         for row, runs in lacking

@@ -258,9 +258,12 @@ class Integrity(Queries):
         if said := self._sentence(found, consequence):
             raise FedLensError(said, "db")
 
-    def warning(self) -> str:
-        """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
-        return self._sentence(self.findings())
+    def warning(self, experiment_ids: Iterable[int] | None = None) -> str:
+        """Check the database, or some experiments, now; returns a warning to show beside their numbers.
+
+        It is empty if there is no damage.
+        """
+        return self._sentence(self.findings(experiment_ids))
 
     def watched(self) -> str:
         """Return the warning of the last check, and start another in the background if one is due.

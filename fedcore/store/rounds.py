@@ -116,26 +116,57 @@ class Rounds(Queries):
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[MeanAccuracy]:
         """Return the mean accuracies of some runs, by run, then round."""
+        which = f"a.run_id IN {ID_LIST} AND a.split=:split AND a.stage=:stage ORDER BY a.run_id, a.round"
+        return self._means(
+            f"scores a WHERE {which}", {"ids": as_json(run_ids), "split": split, "stage": stage}
+        )
+
+    def mean_accuracy_at(self, rounds_by_run: Mapping[int, Iterable[int]]) -> list[MeanAccuracy]:
+        """Return the mean test accuracies of some rounds of each run, by run, then round."""
+        values = {"pairs": _pairs(rounds_by_run), "split": TEST, "stage": AFTER_AGGREGATION}
+        return self._means(AT_ROUNDS.format(table="scores"), values)
+
+    def _means(self, source: str, values: Mapping[str, object]) -> list[MeanAccuracy]:
+        columns = ", ".join(f"a.{name}" for name in MeanAccuracy._fields)
+        return list(map(MeanAccuracy._make, self._file.rows(f"SELECT {columns} FROM {source}", values)))
+
+    def last_evaluated(
+        self, run_ids: Iterable[int], back: int = 0, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> dict[int, list[int]]:
+        """Return those of ``evaluated_of_runs`` that are at most ``back`` rounds before the last of them."""
+        rows = self._file.rows(
+            """
+            SELECT s.run_id, s.round FROM json_each(:ids) i
+            CROSS JOIN scores s ON s.run_id=i.value AND s.split=:split AND s.stage=:stage
+              AND s.round >= -:back + (SELECT max(l.round) FROM scores l
+                WHERE l.run_id=i.value AND l.split=:split AND l.stage=:stage)
+            ORDER BY s.run_id, s.round
+            """,
+            {"ids": as_json(run_ids), "split": split, "stage": stage, "back": back},
+        )
+        return _lists(rows)
+
+    def scores(
+        self, run_ids: Iterable[int], column: str, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> dict[int, dict[int, float]]:
+        """Return a mean accuracy of ``MeanAccuracy`` by run and round, 0 to 1, where it is known."""
         rows = self._file.rows(
             f"""
-            SELECT {", ".join(MeanAccuracy._fields)} FROM scores
-            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
+            SELECT run_id, round, {column} FROM scores
+            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage AND {column} IS NOT NULL
+            ORDER BY run_id, round
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
-        return [MeanAccuracy(*row) for row in rows]
+        return _by_round(rows)
 
-    def personal_curves(self, run_ids: Iterable[int]) -> dict[int, list[float]]:
-        """Return the clients' mean test accuracy by round, 0 to 1; runs without one are left out."""
-        rows = self._file.rows(
-            f"""
-            SELECT run_id, personal_mean FROM scores
-            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage AND personal_mean IS NOT NULL
-            ORDER BY run_id, round
-            """,
-            {"ids": as_json(run_ids), "split": TEST, "stage": AFTER_AGGREGATION},
+    def measured(self, run_ids: Iterable[int], *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield run, round and some measures of each round of some runs, by run, then round."""
+        yield from self._file.rows(
+            f"SELECT {', '.join(('run_id', 'round', *names))} FROM rounds WHERE run_id IN {ID_LIST} "
+            "ORDER BY run_id, round",
+            {"ids": as_json(run_ids)},
         )
-        return _lists(rows)
 
     def validated(self, run_ids: Iterable[int]) -> dict[int, float]:
         """Return the clients' mean validation accuracy at the best round; runs without one are left out."""
@@ -148,6 +179,14 @@ class Rounds(Queries):
             {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
         )
         return dict(map(tuple, rows))
+
+
+def _by_round(rows: Iterable[Sequence[Any]]) -> dict[int, dict[int, Any]]:
+    """Return the third values of rows by the first and the second."""
+    values: dict[int, dict[int, Any]] = {}
+    for run_id, round_, value in rows:
+        values.setdefault(run_id, {})[round_] = value
+    return values
 
 
 def _lists(rows: Iterable[Sequence[Any]]) -> dict[int, list[Any]]:
@@ -171,10 +210,10 @@ CROSS JOIN entities t ON t.run_id=a.run_id AND t.entity=a.test_set
 
 AT_ROUNDS = """
 json_each(:pairs) p
-CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split AND a.stage=:stage
+CROSS JOIN {table} a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split AND a.stage=:stage
   AND a.round=json_extract(p.value, '$[1]')
 """
-"""The cells of (run, round) pairs; ``pairs`` is a JSON list."""
+"""The rows of a table that belong to (run, round) pairs; ``pairs`` is a JSON list."""
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
 OF_MODELS = """
 WITH RECURSIVE models(run_id, round, model) AS (
@@ -367,7 +406,7 @@ class Cells(Queries):
     ) -> list[NamedCell]:
         """Return the cells of some rounds of each run, with names: heatmaps by domain."""
         rows = self._file.rows(
-            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {NAMES} {IN_ORDER}",
+            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS.format(table='accuracy')} {NAMES} {IN_ORDER}",
             {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])
@@ -383,7 +422,7 @@ class Cells(Queries):
         # the pairs are sorted, the cells are too.
         columns = ", ".join(f"group_concat(a.{name})" for name in CODED.names or ())
         (texts,) = self._file.rows(
-            f"SELECT {columns} FROM {AT_ROUNDS}",
+            f"SELECT {columns} FROM {AT_ROUNDS.format(table='accuracy')}",
             {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         values = [np.fromstring(text or "", np.int64, sep=",") for text in texts]

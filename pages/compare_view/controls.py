@@ -121,12 +121,11 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     """Draw the choice of experiments, kept in the URL; archived ones are listed if a link names them."""
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    every = store.experiments.all(include_archived=True)
-    listed = {e.id: e for e in every if not e.archived or str(e.id) in wanted}
-    finished = [i for i, e in listed.items() if any(r.state == "done" for r in e.runs)]
+    listed = {e.id: e for e in store.experiments.titles() if not e.archived or str(e.id) in wanted}
     cleared = asked or st.session_state.get("compare_ids") == []
-    first = [] if cleared else (finished or list(listed))[:1]
-    st.session_state["compare_ids"] = session.ids_in_url("ids", listed, first)
+    first = [] if cleared else [*store.experiments.newest_with_runs("done"), *listed]
+    rows = session.experiments_in_url("ids", listed, first)
+    st.session_state["compare_ids"] = [row.id for row in rows]
     st.multiselect(
         "Experiments",
         list(listed),
@@ -136,14 +135,14 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
         on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
         label_visibility="collapsed",
     )
-    gone = [text[:20] for text in asked if text not in map(str, listed)]
+    gone = [text[:20] for text in asked if text not in [str(row.id) for row in rows]]
     if gone:
         st.warning(
             f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
             "They may be deleted or damaged, or belong to another database.",
             icon=":material/search_off:",
         )
-    return [listed[i] for i in st.session_state["compare_ids"]]
+    return rows
 
 
 def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
