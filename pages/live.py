@@ -21,7 +21,7 @@ from fedcore.results.matrices import run_panels
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
-from fedcore.store import Store
+from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
@@ -73,6 +73,12 @@ def grid(
             panels, settings.theme, settings.columns, settings.fitted, width=settings.width, notes=notes
         )
     return charts.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def outcome_of(store: Store, _experiment: ExperimentRow, version: tuple[object, ...]) -> str | None:
+    """Return the outcome of an experiment in words; computed again when a run or its marks have changed."""
+    return verdict(store, _experiment)
 
 
 def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
@@ -322,7 +328,7 @@ def page() -> None:
                 outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
                     if not searches:
-                        outcome = verdict(store, experiment)
+                        outcome = outcome_of(store, experiment, experiment.version)
                 actions.buttons(experiment, has_results=outcome is not None)
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)

@@ -208,7 +208,10 @@ def list_experiments(
     every: Annotated[bool, Option("--all", help="All experiments, and not the newest 100 alone")] = False,
     db: common.Database = None,
 ) -> None:
-    """List the experiments and their runs; a filter goes through all of them."""
+    """List the experiments and their runs.
+
+    Without a filter or names, only the newest are listed.
+    """
     from fedcore.results import run_filter
 
     store = Store(db)

@@ -140,7 +140,7 @@ IDENTITY_COLUMNS = (
 )
 ITSELF = -1
 """The round of a run's own digest, see ``write_identity``."""
-SUMMARY = """
+_SUMMARY = """
 SELECT last.personal_mean AS last_test, last.personal_worst AS worst_client, best.round AS best_round,
   best.test AS best_test
 FROM (SELECT 1) LEFT JOIN
@@ -148,9 +148,10 @@ FROM (SELECT 1) LEFT JOIN
    ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
   (SELECT v.round, t.personal_mean AS test FROM scores v
    LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
-   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
+   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL {among}
    ORDER BY v.round = 0, round(v.personal_mean, 9) DESC, v.round LIMIT 1) AS best
 """
+SUMMARY = _SUMMARY.format(among="")
 """Summary columns of a run, all for the models after aggregation.
 
 last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
@@ -158,6 +159,8 @@ round of the highest unweighted mean validation accuracy, the earliest of equals
 before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
 is selected on test samples. The last bits of a mean depend on the order of its shares, and decide nothing.
 """
+SUMMARY_AFTER = _SUMMARY.format(among="AND v.round IN (:round, :best)")
+"""The same after another round, if the best one before it is unchanged: no other round is read."""
 
 
 def _identity(connection: sqlite3.Connection, run_id: int) -> str:

@@ -1,6 +1,7 @@
 """What a store has recorded of rounds: measures, mean accuracies, accuracy cells and diagnostics."""
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -160,9 +161,9 @@ class Rounds(Queries):
         )
         return _by_round(rows)
 
-    def measured(self, run_ids: Iterable[int], *names: str) -> Iterator[tuple[Any, ...]]:
-        """Yield run, round and some measures of each round of some runs, by run, then round."""
-        yield from self._file.rows(
+    def measured(self, run_ids: Iterable[int], *names: str) -> list[sqlite3.Row]:
+        """Return run, round and some measures of each round of some runs, by run, then round."""
+        return self._file.rows(
             f"SELECT {', '.join(('run_id', 'round', *names))} FROM rounds WHERE run_id IN {ID_LIST} "
             "ORDER BY run_id, round",
             {"ids": as_json(run_ids)},

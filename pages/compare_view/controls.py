@@ -110,7 +110,9 @@ def _printed_beside(_compared: Comparison, of: ShownVersion) -> PrintedValues:
     return printed_values(_compared, [e.config for e in _compared.experiments])
 
 
-@st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
+@st.cache_resource(
+    hash_funcs={Store: repr}, max_entries=32, show_spinner=False
+)  # frozen, so it is not copied
 def comparison(store: Store, of: ComparedState) -> Comparison:
     """Return the comparison; it is computed again when one of its runs has a new round."""
     ids, rule, unfinished, _, where = of

@@ -86,7 +86,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2], 10),
     "rounds.mean_accuracy_at": lambda store: store.rounds.mean_accuracy_at({1: [3], 2: [3]}),
     "rounds.scores": lambda store: store.rounds.scores([1, 2], "personal_mean"),
-    "rounds.measured": lambda store: list(store.rounds.measured([1, 2], "train_loss")),
+    "rounds.measured": lambda store: store.rounds.measured([1, 2], "train_loss"),
     "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
     "cells.kinds": lambda store: store.cells.kinds([1, 2]),

@@ -5,8 +5,8 @@ python -m tools.benchmarks.growth long          # Live and Run, 100 to 10,000 ro
 python -m tools.benchmarks.growth wide          # Compare of 60 and 600 runs
 python -m tools.benchmarks.growth write         # one more round after 100 to 100,000 stored ones
 
-All figures are CPU-milliseconds of the server, the smallest of some visits: with Streamlit's caches empty, when
-all configs have been read before, then with warm ones.
+All figures are CPU-milliseconds of the server, the smallest of some visits: with Streamlit's caches empty,
+when all configs have been read before, then with warm ones.
 """
 
 from __future__ import annotations
