@@ -186,9 +186,8 @@ def announce_deleted(listed: dict[int, str], existing: Container[int]) -> None:
 def asks_for_all(older: Sequence[int]) -> bool:
     """Return whether a search, a filter or a selection concerns more than the newest experiments."""
     state, url = st.session_state, st.query_params
-    return any(state.get(key) if key in state else url.get_all(key) for key in SEARCHES) or any(
-        str(number) in url.get_all("chosen") for number in older
-    )
+    asked = any(state.get(key) if key in state else url.get_all(key) for key in SEARCHES)
+    return asked or not {*map(str, older)}.isdisjoint(url.get_all("chosen"))
 
 
 def filters(number: int, noted: bool) -> tuple[str, list[str], str | None, str, list[str]]:

@@ -63,7 +63,7 @@ ExperimentNames = Annotated[
 ]
 ListedExperiments = Annotated[
     list[str] | None,
-    Argument(metavar="EXPERIMENT", help="Experiments by id, by name, or as @last (default: all)"),
+    Argument(metavar="EXPERIMENT", help="Experiments by id, by name, or as @last (default: the newest)"),
 ]
 MethodNames = Mapping[Path, Sequence[str]]
 """The files of ``--methods``, and the methods that each defines."""

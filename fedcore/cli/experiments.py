@@ -205,13 +205,10 @@ def train_in_process(
 def list_experiments(
     experiments: common.ListedExperiments = None,
     where: common.RunFilter = "",
-    every: Annotated[bool, Option("--all", help="All experiments, and not the newest 100 alone")] = False,
+    every: Annotated[bool, Option("--all", help="All experiments, and not only the newest 100")] = False,
     db: common.Database = None,
 ) -> None:
-    """List the experiments and their runs.
-
-    Without a filter or names, only the newest are listed.
-    """
+    """List the experiments and their runs."""
     from fedcore.results import run_filter
 
     store = Store(db)

@@ -143,10 +143,15 @@ class Recorded:
             entities = self.store.cells.entities(run.id, cells.client.unique())
             clients += client_names(entities)
             if len(cells):
-                rows = cells.client.map(_Names(entities).__getitem__)
-                shares = (cells.correct / cells.total).astype(float)
-                placed = {"run_id": run.id, "seed": run.seed, "row": rows, "share": shares}
-                parts.append(cells.assign(column=cells["round"].map(columns), **placed))
+                parts.append(
+                    cells.assign(
+                        run_id=run.id,
+                        seed=run.seed,
+                        row=cells.client.map(_Names(entities).__getitem__),
+                        column=cells["round"].map(columns),
+                        share=(cells.correct / cells.total).astype(float),
+                    )
+                )
         clients, places = list(dict.fromkeys(clients)), list(dict.fromkeys(columns.values()))
         panel = panel_of_cells(title, method, clients, places, pd.concat(parts[-len(self.runs) :]))
         own_columns = (len(places) - 1,) * len(clients)

@@ -117,19 +117,23 @@ class Rounds(Queries):
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[MeanAccuracy]:
         """Return the mean accuracies of some runs, by run, then round."""
-        which = f"a.run_id IN {ID_LIST} AND a.split=:split AND a.stage=:stage ORDER BY a.run_id, a.round"
-        return self._means(
-            f"scores a WHERE {which}", {"ids": as_json(run_ids), "split": split, "stage": stage}
+        rows = self._file.rows(
+            f"""
+            SELECT {", ".join(MeanAccuracy._fields)} FROM scores
+            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
+            """,
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
+        return [MeanAccuracy(*row) for row in rows]
 
     def mean_accuracy_at(self, rounds_by_run: Mapping[int, Iterable[int]]) -> list[MeanAccuracy]:
         """Return the mean test accuracies of some rounds of each run, by run, then round."""
-        values = {"pairs": _pairs(rounds_by_run), "split": TEST, "stage": AFTER_AGGREGATION}
-        return self._means(AT_ROUNDS.format(table="scores"), values)
-
-    def _means(self, source: str, values: Mapping[str, object]) -> list[MeanAccuracy]:
         columns = ", ".join(f"a.{name}" for name in MeanAccuracy._fields)
-        return list(map(MeanAccuracy._make, self._file.rows(f"SELECT {columns} FROM {source}", values)))
+        rows = self._file.rows(
+            f"SELECT {columns} FROM {AT_ROUNDS.format(table='scores')}",
+            {"pairs": _pairs(rounds_by_run), "split": TEST, "stage": AFTER_AGGREGATION},
+        )
+        return [MeanAccuracy(*row) for row in rows]
 
     def last_evaluated(
         self, run_ids: Iterable[int], back: int = 0, split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -159,7 +163,10 @@ class Rounds(Queries):
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
-        return _by_round(rows)
+        values: dict[int, dict[int, float]] = {}
+        for run_id, round_, value in rows:
+            values.setdefault(run_id, {})[round_] = value
+        return values
 
     def measured(self, run_ids: Iterable[int], *names: str) -> list[sqlite3.Row]:
         """Return run, round and some measures of each round of some runs, by run, then round."""
@@ -180,14 +187,6 @@ class Rounds(Queries):
             {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
         )
         return dict(map(tuple, rows))
-
-
-def _by_round(rows: Iterable[Sequence[Any]]) -> dict[int, dict[int, Any]]:
-    """Return the third values of rows by the first and the second."""
-    values: dict[int, dict[int, Any]] = {}
-    for run_id, round_, value in rows:
-        values.setdefault(run_id, {})[round_] = value
-    return values
 
 
 def _lists(rows: Iterable[Sequence[Any]]) -> dict[int, list[Any]]:

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, zip_longest
@@ -202,26 +203,25 @@ class Runs(Queries):
 
     def unfinished(self) -> list[RunRow]:
         """Return the runs that are queued or running, as far as they can be read."""
-        rows = self._file.rows(f"SELECT id FROM runs WHERE {UNFINISHED}")
-        return [run for run in self.listed(row["id"] for row in rows)[0] if not run.ended]
+        return [run for run in self._readable(UNFINISHED, {}) if not run.ended]
 
     def done(self) -> list[RunRow]:
         """Return the finished runs of all experiments but archived ones, as far as they can be read."""
-        rows = self._file.rows(f"SELECT r.id FROM runs r WHERE r.status='done' AND {OF_LISTED}")
-        return self.listed(row["id"] for row in rows)[0]
+        return self._readable(f"r.status='done' AND {OF_LISTED}", {})
 
     def trained_on(self, data: Iterable[str]) -> list[RunRow]:
-        """Return the runs that FedLens trained on some data sets, as far as they can be read.
+        """Return the runs that FedLens trained on some data sets, those of archived experiments aside."""
+        of_data = "config ->> '$.data.name' IN (SELECT value FROM json_each(:names))"
+        experiments = f"SELECT id FROM experiments WHERE json_valid(config) AND NOT archived AND {of_data}"
+        which = f"r.origin='engine' AND r.experiment_id IN ({experiments})"
+        return self._readable(which, {"names": json.dumps([*data])})
 
-        Those of archived experiments are left out.
-        """
-        rows = self._file.rows(
-            f"SELECT r.id FROM runs r WHERE r.origin='engine' AND {OF_LISTED} AND r.experiment_id IN "
-            "(SELECT id FROM experiments WHERE json_valid(config) AND config ->> '$.data.name' IN "
-            "(SELECT value FROM json_each(:names)))",
-            {"names": json.dumps([*data])},
-        )
-        return self.listed(row["id"] for row in rows)[0]
+    def _readable(self, condition: str, values: Mapping[str, object]) -> list[RunRow]:
+        found = []
+        for row in self._select(condition, values):
+            with suppress(FedLensError):  # `fedlens doctor` reports it
+                found.append(run_row(self._file.path, row))
+        return found
 
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
         columns = ", ".join(RunVersion._fields)
@@ -497,8 +497,11 @@ class Runs(Queries):
         return [i for i, exists in zip(ids, found, strict=False) if exists]
 
     def _rows(self, column: str, ids: Iterable[int]) -> list[sqlite3.Row]:
-        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
-        return self._file.rows(statement, {"ids": as_json(ids)}, damaged_texts=True)
+        return self._select(f"r.{column} IN {ID_LIST}", {"ids": as_json(ids)})
+
+    def _select(self, condition: str, values: Mapping[str, object]) -> list[sqlite3.Row]:
+        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE {condition} ORDER BY r.id"
+        return self._file.rows(statement, values, damaged_texts=True)
 
     def _texts(self, run_id: int) -> sqlite3.Row:
         rows = self._file.rows("SELECT config, environment, error FROM runs WHERE id=:id", {"id": run_id})

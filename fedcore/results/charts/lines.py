@@ -140,8 +140,10 @@ def thinned(series: Sequence[Series]) -> list[Series]:
             starts = np.arange(0, count, size)
             places.update((starts + parts.argmin(1)).tolist(), (starts + parts.argmax(1)).tolist())
         for s in lines:
-            fields = {name: getattr(s, name) for name in ("x", "y", "std", "low", "high", "smooth", "counts")}
-            kept = {name: tuple(of[i] for i in sorted(places)) for name, of in fields.items() if of}
+            kept: dict[str, Any] = {}
+            for name in ("x", "y", "std", "low", "high", "smooth", "counts"):
+                if drawn_there := getattr(s, name):
+                    kept[name] = tuple(drawn_there[i] for i in sorted(places))
             thin[id(s)] = replace(s, **kept)
     return [thin.get(id(s), s) for s in series]
 
