@@ -34,8 +34,11 @@ MARKS = {"tags": "Tags", "notes": "Notes"}
 """Columns with the user's tags and notes on the runs of a row; hidden by default."""
 OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
 """Other columns of the summary than metrics that can be hidden."""
-ComparedState = tuple[tuple[int, ...], Rule, bool, tuple[tuple[object, ...], ...], str]
-"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
+ComparedState = tuple[tuple[int, ...], Rule, bool, str, str]
+"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter.
+
+The versions are one text, which Streamlit hashes faster than thousands of values.
+"""
 ShownVersion = tuple[ComparedState, Metric | None]
 """The state of a comparison, and the metric that orders its rows; None: they are as launched."""
 
@@ -213,7 +216,7 @@ def _compared(
 ) -> tuple[Comparison, ComparedState, FedLensError | None]:
     """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
     ids = tuple(e.id for e in experiments)
-    version: ComparedState = (ids, rule, unfinished, tuple(e.version for e in experiments), where.strip())
+    version: ComparedState = (ids, rule, unfinished, repr([e.version for e in experiments]), where.strip())
     try:
         return comparison(store, version), version, None
     except FedLensError as error:
