@@ -190,7 +190,9 @@ def asks_for_all(older: Sequence[int]) -> bool:
     return asked or not {*map(str, older)}.isdisjoint(url.get_all("chosen"))
 
 
-def filters(number: int, noted: bool) -> tuple[str, list[str], str | None, str, list[str]]:
+def filters(
+    number: int, tags: Sequence[str], noted: bool
+) -> tuple[str, list[str], str | None, str, list[str]]:
     """Draw the filters, which are kept in the URL; return search text, states, tag, grouping and columns.
 
     Args:
@@ -203,7 +205,7 @@ def filters(number: int, noted: bool) -> tuple[str, list[str], str | None, str, 
         )
         states = st.multiselect("Status", list(STATUS), key="status", bind="query-params", placeholder="any")
         tag = None
-        if tags := store.experiments.tags():
+        if tags:
             tag = st.selectbox("Tag", tags, index=None, key="tag", bind="query-params", placeholder="any")
         group: str = session.choose(st.selectbox, "Group by", GROUPS, "group", width=120)
         st.toggle("Include archived", key="archived", bind="query-params")
@@ -359,7 +361,8 @@ def page() -> None:
         return
     markup.undo_bar()
     strip = st.container()
-    text, states, tag, group, columns = filters(len(existing), any(i.row.notes for i in summaries))
+    tags, noted = store.experiments.tags(archived), any(i.row.notes for i in summaries)
+    text, states, tag, group, columns = filters(len(existing), tags, noted)
     shown = [i for i in summaries if matches(i, text, states, tag)]
     listed = [r for i in shown for r in i.row.runs]
     live = bool(store.runs.unfinished())

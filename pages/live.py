@@ -76,7 +76,7 @@ def grid(
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
-def outcome_of(store: Store, _experiment: ExperimentRow, version: tuple[object, ...]) -> str | None:
+def outcome_of(store: Store, _experiment: ExperimentRow, version: str) -> str | None:
     """Return the outcome of an experiment in words; computed again when a run or its marks have changed."""
     return verdict(store, _experiment)
 
@@ -328,7 +328,7 @@ def page() -> None:
                 outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
                     if not searches:
-                        outcome = outcome_of(store, experiment, experiment.version)
+                        outcome = outcome_of(store, experiment, repr(experiment.version))
                 actions.buttons(experiment, has_results=outcome is not None)
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)

@@ -48,6 +48,7 @@ from fedcore.results.statistics import (
     pairwise_tests,
 )
 from fedcore.store import ExperimentRow, RunRow, Store
+from fedcore.store.runs import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Board:
         return said + rest * (others > 0)
 
 
-def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
+def board_settings(store: Store, runs: Sequence[RunRow | FinishedRun]) -> list[BoardSetting]:
     """Return the settings of some finished runs, the one with the most runs first; means over data last."""
     stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
     configs = {i: config for i, config in stored.items() if not is_draw(config)}

@@ -135,7 +135,7 @@ class Recorded:
 
         columns = binned_rounds(sorted({r for of_run in self.rounds.values() for r in of_run}))
         clients: list[str] = []
-        parts = [self._placed([])]
+        parts = []
         for run in self.runs:
             of_run = self.store.cells.own_of_participants(run.id, self.split, self.stage)
             cells = pd.DataFrame(of_run, columns=OwnAccuracy._fields)
@@ -153,7 +153,8 @@ class Recorded:
                     )
                 )
         clients, places = list(dict.fromkeys(clients)), list(dict.fromkeys(columns.values()))
-        panel = panel_of_cells(title, method, clients, places, pd.concat(parts[-len(self.runs) :]))
+        shown = pd.concat(parts) if parts else self._placed([])
+        panel = panel_of_cells(title, method, clients, places, shown)
         own_columns = (len(places) - 1,) * len(clients)
         return replace(panel, row_title="client", column_title="round", own_columns=own_columns)
 

@@ -101,10 +101,12 @@ class Experiments(Queries):
         )
         return [ExperimentTitle(row["id"], str(row["name"]), bool(row["archived"])) for row in rows]
 
-    def tags(self) -> list[str]:
+    def tags(self, include_archived: bool = True) -> list[str]:
         """Return the tags of all experiments, each once."""
         rows = self._file.rows(
-            "SELECT DISTINCT value FROM experiments, json_each(tags) WHERE json_valid(tags) ORDER BY value"
+            "SELECT DISTINCT value FROM experiments, json_each(tags) WHERE json_valid(tags) "
+            "AND (NOT archived OR :archived) ORDER BY value",
+            {"archived": include_archived},
         )
         return [str(row["value"]) for row in rows]
 

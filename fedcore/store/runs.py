@@ -151,6 +151,14 @@ class RunVersion(NamedTuple):
     created_at: float
 
 
+class FinishedRun(NamedTuple):
+    """A run as the settings of a leaderboard need it."""
+
+    id: int
+    experiment_id: int
+    group_hash: str
+
+
 class Runs(Queries):
     """The runs of a store (``Store.runs``)."""
 
@@ -205,9 +213,13 @@ class Runs(Queries):
         """Return the runs that are queued or running, as far as they can be read."""
         return [run for run in self._readable(UNFINISHED, {}) if not run.ended]
 
-    def done(self) -> list[RunRow]:
-        """Return the finished runs of all experiments but archived ones, as far as they can be read."""
-        return self._readable(f"r.status='done' AND {OF_LISTED}", {})
+    def done(self) -> list[FinishedRun]:
+        """Return the finished runs of all experiments but archived ones."""
+        columns = ", ".join(FinishedRun._fields)
+        rows = self._file.rows(
+            f"SELECT {columns} FROM runs r WHERE r.status='done' AND {OF_LISTED} ORDER BY id"
+        )
+        return list(map(FinishedRun._make, rows))
 
     def trained_on(self, data: Iterable[str]) -> list[RunRow]:
         """Return the runs that FedLens trained on some data sets, those of archived experiments aside."""
