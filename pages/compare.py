@@ -90,7 +90,7 @@ def page() -> None:
         beside = st.container(width="content")
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
-        if not store.experiments.all():
+        if not store.experiments.titles():
             with st.container(horizontal=True):
                 background.demo_buttons()
         return

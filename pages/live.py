@@ -23,7 +23,7 @@ from fedcore.results.matrices import run_panels
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
-from fedcore.store import RunRow, Store
+from fedcore.store import ExperimentRow, RunRow, Store
 from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
@@ -78,6 +78,12 @@ def grid(
     return charts.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
+@st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def outcome_of(store: Store, _experiment: ExperimentRow, version: str) -> str | None:
+    """Return the outcome of an experiment in words; computed again when a run or its marks have changed."""
+    return verdict(store, _experiment)
+
+
 def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
     """Return the line below a panel's title: the state of its run, or how many of its runs have ended."""
     of_panel = [states[run] for run in panel.runs if run in states]
@@ -90,8 +96,8 @@ def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme)
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
     store: Store, token: NewestRounds, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
-) -> tuple[bytes, dict[str, Sequence[object]], str]:
-    """Return one chart of curves of a snapshot, with its table and the note below it."""
+) -> tuple[bytes, list[curves.Series], str]:
+    """Return one chart of curves of a snapshot, with its lines and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what in ("loss", "traffic", *CURVES):
@@ -105,8 +111,7 @@ def lines(
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
-    content = charts.payload(chart, f"{list(until)} {what}")
-    return content, dict(series_table(series, "round")), note
+    return charts.payload(chart, f"{list(until)} {what}"), series, note
 
 
 def snapshot_to_draw(now: NewestRounds, paused: bool) -> NewestRounds:
@@ -230,7 +235,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outc
     try:
         now, clock = draw_current(ids, experiment, settings, outcome)
     except FedLensError as error:
-        if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
+        if experiment not in {e.id for e in store.experiments.titles()}:
             st.rerun()  # the experiment was deleted, which the page then reports
         markup.show_error(error)
     finally:
@@ -245,7 +250,7 @@ def draw_current(
 ) -> tuple[Flags, RerunSchedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     background.keep_working()
-    seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
+    seen = store.runs.digest(experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
     runs = [r for r in row.runs if r.id in ids]
     shown = progress.run_progress(store, runs if settings.as_launched else progress.best_first(runs))
@@ -329,9 +334,9 @@ def draw_curves(shown: NewestRounds, settings: Settings, names: Sequence[str]) -
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
-    content, table, note = drawn
+    content, series, note = drawn
     if st.session_state.get("as_tables"):
-        charts.draw_tables([(CHARTS.get(name, name), table)])
+        charts.draw_tables([(CHARTS.get(name, name), series_table(series, "round"))])
     else:
         charts.draw_payload(content, f"live_chart_{name}")
     if note:
@@ -355,7 +360,7 @@ def page() -> None:
                 outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
                     if not searches:
-                        outcome = verdict(store, experiment)
+                        outcome = outcome_of(store, experiment, repr(experiment.version))
                 actions.buttons(experiment, has_results=outcome is not None)
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)

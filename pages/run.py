@@ -123,8 +123,8 @@ def header(run: RunRow, next_attempt: Again | None) -> None:
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run, next_attempt)
     best = f"at round {run.best_round}" if run.best_round is not None else None
-    evaluated = session.store().rounds.evaluated(run.id)
-    last = f"at round {evaluated[-1]}" if evaluated and evaluated[-1] < run.rounds_done else None
+    (evaluated,) = session.store().rounds.last_evaluated([run.id]).get(run.id, [None])
+    last = f"at round {evaluated}" if evaluated is not None and evaluated < run.rounds_done else None
     elapsed, loading = run.elapsed(), seconds_outside_rounds(session.store(), [run])[run.id]
     before = f"loading, encoding {duration(loading)}" if loading else None
     values = [

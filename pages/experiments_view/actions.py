@@ -151,7 +151,7 @@ def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[st
 @markup.dialog("Tags")
 def tag(items: Items) -> None:
     """Give several experiments tags, and take tags away, which group the list."""
-    every = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
+    every = session.store().experiments.tags()
     shared = [name for name in every if all(name in i.row.tags for i in items)]
     chosen = st.multiselect(
         f"Tags that {'this experiment has' if single(items) else 'all of them have'}",

@@ -245,7 +245,7 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
     """
     store = session.store()
     background.keep_working()
-    seen = progress.activity_digest(store, experiment)
+    seen = store.runs.digest(experiment)
     row = store.experiments.get(experiment)
     longest = browser.LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
     if row.id in store.searches.waiting():  # the worker follows it at once, which changes no run of it

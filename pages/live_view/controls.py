@@ -39,28 +39,26 @@ def choose() -> ExperimentRow | None:
     Returns: None if the experiment of the URL does not exist, since another one must not appear in its place.
     """
     asked = st.query_params.get_all("id")
-    every = session.store().experiments.all(include_archived=True)
+    experiments = session.store().experiments
     # archived experiments are opened only by their links
-    offered = {e.id: e for e in every if not e.archived or str(e.id) in asked}
+    offered = {e.id: e.name for e in experiments.titles() if not e.archived or str(e.id) in asked}
+    rows: list[ExperimentRow] = []
+    if not asked or experiments.listed(ids=map(int, filter(str.isdecimal, asked)))[0]:
+        unfinished = [] if asked else experiments.newest_with_runs("queued", "running", "stopping")
+        rows = session.experiments_in_url("id", offered, [] if asked else [*unfinished, *offered])
     if not offered:
         return None
-    if asked and not any(str(i) in asked for i in offered):
-        st.session_state["live_choice"] = None
-    else:
-        unfinished = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
-        st.session_state["live_choice"] = session.ids_in_url(
-            "id", offered, [(unfinished or list(offered))[0]]
-        )[0]
+    chosen = rows[0] if rows else None
+    st.session_state["live_choice"] = None if chosen is None else chosen.id
     st.selectbox(
         "Experiment",
         list(offered),
-        format_func=lambda i: f"{offered[i].name} (no. {i})",  # Streamlit cannot tell equal texts apart
+        format_func=lambda i: f"{offered[i]} (no. {i})",  # Streamlit cannot tell equal texts apart
         key="live_choice",
         placeholder="Choose an experiment",
         label_visibility="collapsed",
         on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    chosen = offered.get(st.session_state["live_choice"])
     if chosen is not None:
         session.look_at(chosen.id)
     return chosen

@@ -33,7 +33,6 @@ from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import PrintedTable, all_tables
 from fedcore.papers.published import PublishedValue, findings_of
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.results import progress
 from fedcore.results.charts.ranks import curve_table, specification_chart
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.metrics import RULES
@@ -79,7 +78,7 @@ class Snapshot:
 def now(store: Store, rehearsal: bool) -> Snapshot:
     """Read the current state of a store, and the papers that were added to it."""
     adding.use(store.path)
-    digest = progress.activity_digest(store)
+    digest = store.runs.digest()
     return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal, library.version()))
 
 

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fedcore.base.errors import FedLensError
-from fedcore.results import progress
 from fedcore.results.charts.heatmaps import Place
 from fedcore.store import Store
 from pages.widgets import session
@@ -118,7 +117,7 @@ def answer(request: Request) -> Response:
         return PlainTextResponse(f"name an experiment by its number: {path}?experiment=3", 400)
     try:
         if path == PULSE:
-            text = progress.activity_digest(Store(), None if of_all else int(asked))
+            text = Store().runs.digest(None if of_all else int(asked))
             return PlainTextResponse(text, headers=NO_STORE)
         states = Counter(run.state for run in Store().runs.of_experiments([int(asked)]))
         return JSONResponse({"total": states.total(), "states": states}, headers=NO_STORE)

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from fedcore.results.charts.theme import NARROW_PIXELS, WIDE_PIXELS, Theme
-from fedcore.store import Store
+from fedcore.store import ExperimentRow, Store
 
 ASSETS = Path(__file__).parents[1] / "assets"
 VIEWPORT = "viewport"
 """Key under which the browser reports its window."""
 NARROW_WINDOW = 640
 """Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
+FEW = 5
 WIDE_WINDOW = 1700
 """Width in pixels from which more panels are beside each other."""
 COLOURS = "colour"
@@ -170,6 +171,20 @@ def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> l
     chosen = [i for i in asked if i in valid] or [i for i in fallback if i in valid]
     remember_ids(name, chosen)
     return chosen
+
+
+def experiments_in_url(name: str, offered: Iterable[int], fallback: Sequence[int]) -> list[ExperimentRow]:
+    """Return those of ``ids_in_url`` that can be read, of which no others are read.
+
+    Args:
+        fallback: the first that can be read counts, if it is among the first few.
+    """
+    fallback = fallback[:FEW]
+    texts = filter(str.isdecimal, st.query_params.get_all(name))
+    wanted = [*map(int, texts), *st.session_state.get(f"last_{name}", []), *fallback]
+    rows = {row.id: row for row in store().experiments.listed(ids=wanted)[0]}
+    first = [number for number in fallback if number in rows][:1]
+    return [rows[number] for number in ids_in_url(name, rows.keys() & set(offered), first)]
 
 
 def look_at(experiment: int) -> None:

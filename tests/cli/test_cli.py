@@ -24,6 +24,7 @@ from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
 from tests.support.command_line import TOML, run
 from tests.support.jobs import wait_for
+from tests.support.many import copies
 
 
 def commands() -> dict[str, TyperCommand]:
@@ -191,6 +192,21 @@ def test_a_list_of_damaged_numbers_says_so(db, capsys):
     assert printed.err.startswith(
         f"warning: {db} is damaged (run 1: its summary is not that of its rounds), so numbers"
     )
+
+
+def test_a_long_list_ends_after_the_newest(db, capsys):
+    copies(db, 120)
+    for arguments, number in (
+        ((), 100),
+        (("--all",), 122),
+        (("The first",), 1),
+        (("--where", "rounds = 2"), 122),
+    ):
+        assert run("list", *arguments, "--db", db) == 0
+        printed = capsys.readouterr()
+        assert sum(line.startswith("experiment ") for line in printed.out.splitlines()) == number
+        note = "note: 22 older experiments not listed; --all lists all of them\n"
+        assert printed.err == (note if number == 100 else "")
 
 
 def test_published_values_need_no_database(db, capsys):

@@ -8,8 +8,8 @@ import pytest
 
 from fedcore.base.events import AFTER_AGGREGATION, TEST, Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
-from fedcore.results import progress
 from fedcore.store import Store
+from fedcore.store.runs import Runs
 from pages.live_view import actions, controls
 from pages.widgets.charts import fetching
 from tests.support import fill
@@ -130,15 +130,16 @@ def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
 def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = progress.activity_digest
+    look = Runs.digest
 
-    def looking(store: Store, experiment: int) -> str:
-        seen = look(store, experiment)
+    def looking(runs: Runs, experiment: int | None = None) -> str:
+        seen = look(runs, experiment)
+        assert experiment is not None
         Store(filled).experiments.delete(experiment)
         return seen
 
     gone = fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2))
-    monkeypatch.setattr(progress, "activity_digest", looking)
+    monkeypatch.setattr(Runs, "digest", looking)
     app = open_page("live", id=str(gone))
     assert [said.value for said in app.info] == [
         f"Experiment {gone} does not exist; it may have been deleted."
