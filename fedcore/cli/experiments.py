@@ -282,6 +282,8 @@ def list_experiments(
         kept = {"experiment": row.id, "name": row.name, "begun": begun + " (archived)" * row.archived}
         for run in (run for run in row.runs if run.id in selected):
             table.append(kept | run_row(run) | {"remark": run.status_text, "tags": ", ".join(run.tags)})
+        if not (row.runs or where):
+            table.append(kept | {"remark": "it has no run"})
     print_table(table, as_json, under=("experiment", "name", "begun"))
     common.warn_of_damage(store, [row.id for row in rows] if older else None)
 

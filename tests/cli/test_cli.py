@@ -204,7 +204,7 @@ def test_a_long_list_ends_after_the_newest(db, capsys):
     ):
         assert run("list", *arguments, "--db", db) == 0
         printed = capsys.readouterr()
-        assert sum(line.startswith("experiment ") for line in printed.out.splitlines()) == number
+        assert len({row["experiment"] for row in csv.DictReader(io.StringIO(printed.out))}) == number
         note = "note: 22 older experiments not listed; --all lists all of them\n"
         assert printed.err == (note if number == 100 else "")
 
