@@ -1,5 +1,7 @@
 """A comparison on a file of embeddings, from its check to its results, with the engine that trains."""
 
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
