@@ -167,12 +167,10 @@ def sample_loads() -> None:
 def recorded_loads() -> list[tuple[float, dict[str, float | None]]]:
     """Return the time and the devices' load of each sample of the last hour, the oldest first."""
     try:
-        samples: list[tuple[float, dict[str, float | None]]] = json.loads(
-            (state_folder() / LOADS).read_bytes()
-        )
-    except (OSError, ValueError):  # there is none, or a machine without a home
+        samples = json.loads((state_folder() / LOADS).read_bytes())
+        return [(float(at), {str(name): load for name, load in loads.items()}) for at, loads in samples]
+    except (OSError, ValueError, TypeError, AttributeError):  # there is none, or another program wrote it
         return []
-    return samples
 
 
 def _cpu_load() -> float | None:

@@ -239,12 +239,14 @@ def writable(db: Path | None) -> Store:
     return store
 
 
-def find_runs(store: Store, given: Sequence[str]) -> list[int]:
+def find_runs(store: Store, given: Sequence[str], otherwise: str = "") -> list[int]:
     """Return the ids of the runs that a user named by these, or as ``@last``."""
     for text in given:
-        no_id = f"'{text}' is not the id of a run; `fedlens list` shows ids, --experiment takes experiments"
+        no_id = f"'{text}' is not the id of a run; `fedlens list` shows ids{otherwise}"
         refuse_if(text != "@last" and not text.isdecimal(), no_id, "id")
-    ids = [store.runs.newest_id() if text == "@last" else int(text) for text in given]
+    newest = store.runs.newest_id()
+    refuse_if("@last" in given and not newest, "there is no run yet; `fedlens run --demo` trains some", "id")
+    ids = [newest if text == "@last" else int(text) for text in given]
     check_runs(store, ids)
     return ids
 

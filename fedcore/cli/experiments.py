@@ -394,4 +394,4 @@ def _run_ids(given: Sequence[str], of_experiments: bool, db: Path | None) -> lis
     if of_experiments:
         numbers = dict.fromkeys(map(store.experiments.find, given))
         return [run.id for number in numbers for run in store.experiments.get(number).runs]
-    return common.find_runs(store, given)
+    return common.find_runs(store, given, ", --experiment takes experiments")

@@ -198,7 +198,7 @@ def readings(
     values = _printed(tables[table], named)
     every = [choices.multiverse(ranking, rehearsal, most) for ranking in choices.rankings(values)]
     spaces = [space for space in every if space.choices]
-    nothing = f"{table}: its paper leaves nothing open that such runs could decide"
+    nothing = f"{table}: its paper leaves nothing open that runs of these values could decide"
     common.refuse_if(not spaces, nothing, "table")
     for choice in {choice.name: choice for space in spaces for choice in space.choices}.values():
         print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")

@@ -20,27 +20,27 @@ def rank(
 ) -> None:
     """Rank the methods of each setting.
 
-    All experiments count that have runs in it; those that are named choose the settings. A rank is the range
-    that the seeds leave open, and `chosen` says why a method with several hyper-parameter settings has this
-    one. Costs are those of a run. Notes give the finding and the further seeds that would make a ranking
-    decisive.
+    Every experiment with runs in a setting counts; names of experiments limit which settings are shown. A
+    rank is the range that the seeds leave open, and `chosen` says why a method with several hyper-parameter
+    settings has this one. Costs are those of a run. Notes give the finding and the further seeds that would
+    make a ranking decisive.
     """
     from fedcore.results.costs import row_costs
     from fedcore.results.leaderboard import board, board_settings, decisive_runs
 
     store, by = Store(db), metric_named(metric)
     named = set(map(store.experiments.find, experiments or ()))
-    runs = [run for row in store.experiments.all() for run in row.runs if run.state == "done"]
     table: list[Row] = []
-    for setting in board_settings(store, runs):
+    for setting in board_settings(store, store.runs.done()):
         if named and named.isdisjoint(setting.experiments):
             continue
         made = board(store, setting, by, rule, where)
         for row, cost in zip(made.rows, row_costs(store, made.comparison, setting.key, by), strict=True):
             ranked = {"setting": setting.title, "rank": made.rank_text(row), "label": row.label}
-            measured = {"mean": row.stats[by].mean, "std": row.stats[by].std, "n": row.stats[by].n}
-            costs = {"megabytes": cost.megabytes, "seconds": cost.seconds, "chosen": made.chosen_by(row)}
-            table.append(ranked | measured | costs)
+            found = {"mean": row.stats[by].mean, "std": row.stats[by].std}
+            found |= {"megabytes": cost.megabytes, "seconds": cost.seconds}
+            rounded = {name: None if value is None else round(value, 2) for name, value in found.items()}
+            table.append(ranked | {"n": row.stats[by].n} | rounded | {"chosen": made.chosen_by(row)})
         if made.rows:
             common.print_note(made.finding, setting.title)
         for row, lacking in decisive_runs(store, made)[0]:

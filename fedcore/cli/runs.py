@@ -30,8 +30,9 @@ def show(run: common.RunId, as_json: AsJson = False, db: common.Database = None)
     print_table([facts] if as_json else [{"field": n, "value": str(v)} for n, v in facts.items()], as_json)
     for notice in row.notices:
         common.print_note(notice.message)
+    if row.state == "failed":
+        common.print_note(f"`fedlens log {row.id}` has the traceback", "why")
     if row.ended and row.state != "done" and row.origin == "engine":
-        common.print_note(f"`fedlens log {row.id}` has the traceback of an error", "why")
         common.print_note(f"`fedlens resume {row.id}` queues it again, once the cause is gone", "next")
     common.warn_of_damage(store)
 

@@ -153,7 +153,7 @@ def list_tasks(
 ) -> None:
     """List the background tasks, cancel one or delete one.
 
-    Tasks are checks, encodings, downloads and analyses that pages need. The worker does them alongside
+    Tasks are checks, downloads, imports, bundles and analyses that pages need. The worker does them alongside
     training, two at a time and at low priority; a task that was killed is done when a page needs it again.
     """
     tasks = Store(db).tasks

@@ -225,7 +225,7 @@ def processes(
         makes: a function that makes a process's worker, and the environment variables of the process.
         device: see ``Parallel``.
     """
-    before = os.environ.get("PYTHONSAFEPATH", "")
+    before = os.environ.get("PYTHONSAFEPATH", "")  # Python takes an empty text as none
     os.environ["PYTHONSAFEPATH"] = "1"  # a process would import from the folder in which it starts
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:

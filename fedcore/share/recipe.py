@@ -236,10 +236,12 @@ def round_digests(store: Store, run_id: int) -> dict[int, str]:
     rows: dict[int, list[Sequence[object]]] = {}
     for split, split_name in enumerate(SPLITS):
         for stage, stage_name in enumerate(STAGES):
-            rounds = {run_id: store.rounds.evaluated(run_id, split, stage)}
-            for c in store.cells.at_rounds(rounds, split, stage):
-                cell = (c.model_kind, c.model, c.test_set_kind, c.test_set, c.correct, c.total, c.loss)
-                rows.setdefault(c.round, []).append((split_name, stage_name, *cell))
+            for round_ in store.rounds.evaluated(
+                run_id, split, stage
+            ):  # one at a time: many clients are many cells
+                for c in store.cells.at_rounds({run_id: [round_]}, split, stage):
+                    cell = (c.model_kind, c.model, c.test_set_kind, c.test_set, c.correct, c.total, c.loss)
+                    rows.setdefault(c.round, []).append((split_name, stage_name, *cell))
     return {
         number: hashlib.sha256(json.dumps(cells, ensure_ascii=False).encode()).hexdigest()[:32]
         for number, cells in sorted(rows.items())

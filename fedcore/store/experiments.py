@@ -107,8 +107,9 @@ class Experiments(Queries):
             "SELECT DISTINCT value FROM experiments, json_each(tags) WHERE json_valid(tags) "
             "AND (NOT archived OR :archived) ORDER BY value",
             {"archived": include_archived},
+            damaged_texts=True,
         )
-        return [str(row["value"]) for row in rows]
+        return [row["value"] for row in rows if isinstance(row["value"], str)]
 
     def newest_with_runs(self, *states: str) -> list[int]:
         """Return the newest experiment with a run in one of these states, archived ones aside; else none."""
@@ -126,9 +127,10 @@ class Experiments(Queries):
         rows = self._file.rows(
             "SELECT config ->> '$.data.name', config ->> '$.data.root' FROM experiments "
             "WHERE NOT archived AND json_valid(config) AND config ->> '$.data.root' IS NOT NULL "
-            "ORDER BY created_at DESC, id DESC"
+            "ORDER BY created_at DESC, id DESC",
+            damaged_texts=True,
         )
-        return [(str(name), str(root)) for name, root in rows]
+        return [(name, root) for name, root in rows if isinstance(name, str) and isinstance(root, str)]
 
     def find(self, name: str) -> int:
         """Return the id that a text names: an experiment's id, its name, or ``@last`` for the newest."""

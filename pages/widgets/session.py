@@ -95,14 +95,14 @@ def writable() -> bool:
 
 def theme() -> Theme:
     """Return the theme of charts, light or dark as the reader's."""
-    given = (text.split(":") for text in st.session_state.get(COLOURS, ()))
+    given = (text.rsplit(":", 1) for text in st.session_state.get(COLOURS, ()))
     own = tuple((method, f"#{colour}") for method, colour in given)
     return Theme(dark=st.context.theme.type == "dark", own=own)
 
 
 def keep_colours() -> None:
     """Take over the colours of methods in the address, or write those of the session to it."""
-    asked = [t for t in st.query_params.get_all(COLOURS) if re.fullmatch(r"[\w-]+:[0-9a-fA-F]{6}", t)]
+    asked = [t for t in st.query_params.get_all(COLOURS) if re.fullmatch(r".+:[0-9a-fA-F]{6}", t)]
     if asked:
         st.session_state[COLOURS] = asked
     elif given := st.session_state.get(COLOURS):

@@ -290,5 +290,6 @@ def test_loads_are_recorded_every_few_seconds_for_an_hour(tmp_path, monkeypatch)
     monkeypatch.setattr(devices, "_next_sample", 0.0)
     devices.sample_loads()
     assert [round(when - now) < 0 for when, _ in devices.recorded_loads()] == [True, False], "an hour is kept"
-    file.write_text("{")
-    assert devices.recorded_loads() == [], "damaged"
+    for damaged in ("{", "null", "[1]", '{"a": 1}', "[[1, 2]]"):
+        file.write_text(damaged)
+        assert devices.recorded_loads() == [], damaged

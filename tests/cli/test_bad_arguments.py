@@ -47,6 +47,7 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
             "id: 'seven' is not the id of a run; `fedlens list` shows ids, --experiment takes",
         ),
         (["show", "@last"], "no database at"),
+        (["show", "FedOT"], "id: 'FedOT' is not the id of a run; `fedlens list` shows ids"),
         (["rank", "--metric", "best"], "metric: no metric 'best'; choose one of generalisation, "),
         (
             ["export", "x", "-o", "x.xlsx"],

@@ -125,6 +125,12 @@ def test_a_run_that_failed_says_how_to_go_on_and_its_log_ends_with_the_error(
     assert out.count("Traceback") == 1 and err == f"file: {Store(db).runs.log_path(1)}\n"
 
 
+def test_the_newest_run_of_none_is_refused(db, capsys):
+    Store(db).prepare()
+    assert run("show", "@last", "--db", db) == 2
+    assert capsys.readouterr().err == "error: id: there is no run yet; `fedlens run --demo` trains some\n"
+
+
 def test_a_run_without_a_log_says_why(db, capsys):
     fill.done(db, fill.an_experiment("Elsewhere", methods=("zero-shot",), seeds=(1,), rounds=1))
     assert run("log", 1, "--db", db) == 2

@@ -333,6 +333,12 @@ def test_unknown_ids_are_named_or_left_out(db, queued):
         Store(db).experiments.get(77)
 
 
+def test_a_damaged_text_hides_no_other_experiment_from_menus(trained):
+    with writing(trained) as database:
+        database.execute("UPDATE experiments SET tags=CAST(x'5B226D696E65222C22FF225D' AS TEXT)")
+    assert Store(trained).experiments.tags() == ["mine"]
+
+
 def test_a_thousand_ids_are_one_parameter(trained):
     assert len(json.dumps(list(range(5000)))) > 999
     assert [r.id for r in Store(trained).runs.get(range(5000))] == [1, 2]

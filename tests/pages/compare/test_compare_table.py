@@ -107,8 +107,11 @@ def test_a_colour_of_a_method_holds_on_all_pages_until_it_is_reset(open_page: Op
     next(button for button in app.button if button.key == "colours_reset").click().run()
     assert "colour" not in app.query_params
     assert not any("#ab12cd" in json.dumps(chart) for chart in charts(app))
-    app = open_page("leaderboard", colour=["fedot:00ff00", "promptfl:red;x:url(http://a)"])
+    app = open_page(
+        "leaderboard", colour=["fedot:00ff00", "promptfl:red;x:url(http://a)", "My method (b): c:0000ff"]
+    )
     assert "background:#00ff00" in html(app) and "url(" not in html(app)
+    assert "My method (b): c:0000ff" in app.query_params["colour"], "recorded methods have any name"
 
 
 def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Store) -> None:
