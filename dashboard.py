@@ -49,6 +49,7 @@ def warn_of_damage() -> None:
 
 st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
+session.keep_colours()
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(session.ASSETS / "style.css")
 with st.container(key="chart_library_place"):  # style.css hides it

@@ -1,20 +1,14 @@
 """The page Data & models: data sets, cached encodings, checkpoints of finished runs, backbones."""
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Sequence
 
-import numpy as np
 import streamlit as st
 
-from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
-from fedcore.clip import encodings, tags
-from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names, weights_source
-from fedcore.config import BackboneConfig, DataConfig
-from fedcore.config.field_names import data_title, size_text
+from fedcore.clip import tags
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, known_names
+from fedcore.config.field_names import size_text
 from fedcore.config.models import KeepCheckpoints
-from fedcore.data import getting
 from fedcore.jobs.retention import (
     RunCheckpoints,
     artifacts_size,
@@ -38,7 +32,7 @@ KEEP: dict[KeepCheckpoints, str] = {
 
 
 def encodings_section() -> None:
-    """Draw the list of cached encodings, then the form that makes more."""
+    """Draw the list of cached encodings."""
     st.header(
         "Cached encodings",
         help="Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings "
@@ -49,25 +43,9 @@ def encodings_section() -> None:
         encodings_table(cached)
     else:
         st.info(
-            "No encodings yet. The first run on a data set creates them, or you can create them below.",
+            "No encodings yet. The first run on a data set creates them, or `fedlens data encode NAME`.",
             icon=":material/image_search:",
         )
-    st.header("Encode a data set")
-    encoding_form()
-    for task in session.store().tasks.recent("encode", 5):
-        background.show_task(task, f"Encoding {encoding_text(task.args)}")
-        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in cached}:
-            images = f"{task.result['images']:,} images of {encoding_text(task.args)}"
-            size = size_text(task.result["bytes"])
-            st.success(markup.md(f"Encoded {images} ({size})."), icon=":material/check:")
-
-
-def encoding_text(args: Mapping[str, Any]) -> str:
-    """Describe an encoding task by its data, its model, and options that differ from the defaults."""
-    defaults = {"embedding", "fp32", "full"}
-    changed = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in defaults]
-    data = data_title(DataConfig(name=args["name"], root=args.get("root")))
-    return ", ".join([f"{data} with {args['backbone']}", *changed])
 
 
 def encodings_table(cached: list[Encoding]) -> None:
@@ -116,77 +94,6 @@ def confirm_encodings(chosen: Sequence[tuple[Encoding, str]]) -> None:
         st.session_state.pop(ENCODINGS_TABLE, None)
         st.toast(f"{size_text(freed * 1e6)} freed.")
         st.rerun()
-
-
-def encodable() -> dict[str, tuple[dict[str, Any], int]]:
-    """Return the data sets that can be encoded: title -> arguments of the task, number of images."""
-    available: dict[str, tuple[dict[str, Any], int]] = {}
-    for item in getting.shelf():
-        data, _ = library.content(item, None)
-        if data is not None:
-            available[item.entry.title] = {"name": item.entry.name, "root": None}, int(np.sum(data.counts))
-    for name, task in library.readable_checks():
-        columns, root = task.args.get("columns") or {}, task.args["root"]  # not the folder of a manifest
-        title = f"{root} ({name}{''.join(f', {field} = {column}' for field, column in columns.items())})"
-        args = {"name": name, "root": root} | ({"columns": columns} if columns else {})
-        available[title] = args, (task.result or {})["report"]["images"]
-    return available
-
-
-def encoding_form() -> None:
-    """Draw the form that encodes a data set ahead of a run."""
-    available = encodable()
-    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 3, 3, 2])
-    data, images = available[
-        first.selectbox(
-            "Data set",
-            list(available),
-            key="encode_data",
-            help="Built-in data sets, and those checked under Data sets",
-        )
-    ]
-    backbone = second.selectbox("Backbone", known_names(), key="encode_backbone")
-    tag = third.text_input(
-        "Weights", key="encode_weights", placeholder="tag or file", disabled=backbone in MINI_MODELS
-    )
-    reads = fourth.text_input(
-        "Representation",
-        value="embedding",
-        key="encode_reads",
-        help="What methods read of each image: `embedding`, the output of CLIP's image encoder; "
-        "`layer:k`, the activations that enter layer k; `patches`, the patch embeddings without positions",
-    )
-    field = BackboneConfig.model_fields["precision"]
-    args = data | {
-        "backbone": backbone,
-        "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
-        "reads": reads.strip(),
-        "precision": fifth.selectbox(
-            "Precision", get_args(field.annotation), key="encode_precision", help=field.description
-        ),
-    }
-    if data["root"] is not None:  # draft decoding is for image files only
-        field = DataConfig.model_fields["decode"]
-        args["decode"] = sixth.selectbox(
-            "Decode", get_args(field.annotation), key="encode_decode", help=field.description
-        )
-    possible = can_encode(backbone, tag, reads.strip(), images)
-    if markup.write_button("Encode now", "play_arrow", "encode_now", possible):
-        background.submit("encode", json.dumps(args, sort_keys=True), args)
-        st.rerun()
-
-
-def can_encode(backbone: str, tag: str, reads: str, images: int) -> bool:
-    """Show the size of the encoding or the error that prevents it; return whether it can be made."""
-    try:
-        weights_source(backbone, tag.strip() or None)
-        size = encodings.estimate(backbone_spec(backbone, tag.strip() or None), images, reads)
-        encodings.check_disk_space(size, counted(images, "image"), session.store().path.parent)
-        st.caption(f"{counted(images, 'image')} will take {size_text(size)}.")
-    except FedLensError as error:
-        st.caption(f":material/error: {markup.md(str(error))}")
-        return False
-    return True
 
 
 def delete_asked(possible: bool, caption: str, what: str) -> bool:

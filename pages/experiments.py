@@ -1,7 +1,7 @@
 """The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import streamlit as st
 
@@ -23,6 +23,10 @@ from pages.widgets import background, markup, session
 LISTED = "experiments_listed"
 MOVES: dict[Move, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 QUEUE_TABLE = "queue_table"
+NEWEST = 100
+"""Experiments that are listed until the reader asks for others."""
+SEARCHES = ("every", "find", "status", "tag")
+"""Keys of the choices that concern all experiments."""
 GROUPS = {"": "nothing", "data": "data set", "tag": "tag"}
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # if nothing runs; a script or another tab may start something
@@ -130,21 +134,20 @@ def _attention(runs: Sequence[RunProgress]) -> str:
     return texts[0] if texts else ""
 
 
-def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> None:
+def watch(archived: bool, seen: dict[int, tuple[str, int]], newest: int) -> None:
     """Show the counts of runs and the load of the machine, and announce changes, so that the table stays.
 
     Args:
-        every: all runs to count.
+        archived: whether the runs of archived experiments count.
         seen: status and rounds of the runs in the table when it was drawn.
         newest: id of the newest run at that time.
     """
     jobs.ensure_worker(store)
-    now = store.runs.states(every)
-    counts = Counter(r.state for r in now.values())
+    counts = store.runs.counts(archived)
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s in STATUS if (n := counts[s])]
     parts += markup.machine_html()
-    states = {i: (r.status, r.rounds_done) for i, r in now.items()}
-    changed = sum(states.get(i) != state for i, state in seen.items())
+    now = store.runs.versions(seen)
+    changed = sum(i not in now or now[i][:2] != state for i, state in seen.items())
     arrived = store.runs.count_after(newest)
     said = [f"{counted(changed, 'run')} changed"] if changed else []
     if arrived:
@@ -171,7 +174,7 @@ def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
             actions.confirm_delete_damaged(item)
 
 
-def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
+def announce_deleted(listed: dict[int, str], existing: Container[int]) -> None:
     """Announce the listed experiments that no longer exist, perhaps because another tab has deleted them."""
     before: dict[int, str] = st.session_state.get(LISTED, {})
     for number in before:
@@ -180,8 +183,22 @@ def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
     st.session_state[LISTED] = listed
 
 
-def filters(tags: Sequence[str], noted: bool) -> tuple[str, list[str], str | None, str, list[str]]:
-    """Draw the filters, which are kept in the URL; return search text, states, tag, grouping and columns."""
+def asks_for_all(older: Sequence[int]) -> bool:
+    """Return whether a search, a filter or a selection concerns more than the newest experiments."""
+    state, url = st.session_state, st.query_params
+    asked = any(state.get(key) if key in state else url.get_all(key) for key in SEARCHES)
+    return asked or not {*map(str, older)}.isdisjoint(url.get_all("chosen"))
+
+
+def filters(
+    number: int, tags: Sequence[str], noted: bool
+) -> tuple[str, list[str], str | None, str, list[str]]:
+    """Draw the filters, which are kept in the URL; return search text, states, tag, grouping and columns.
+
+    Args:
+        number: of experiments that can be listed.
+        noted: whether one of those that are listed has notes.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
@@ -192,6 +209,8 @@ def filters(tags: Sequence[str], noted: bool) -> tuple[str, list[str], str | Non
             tag = st.selectbox("Tag", tags, index=None, key="tag", bind="query-params", placeholder="any")
         group: str = session.choose(st.selectbox, "Group by", GROUPS, "group", width=120)
         st.toggle("Include archived", key="archived", bind="query-params")
+        if number > NEWEST:
+            st.toggle(f"List all {number:,}", key="every", bind="query-params")
         columns = table.choose_columns(noted)
     return text or "", states, tag, group, columns
 
@@ -330,29 +349,31 @@ def page() -> None:
     actions.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new
-    rows, damaged = store.experiments.listed()
-    summaries = summaries_of(store, [r for r in rows if archived or not r.archived])
-    announce_deleted(
-        {i.row.id: i.row.name for i in summaries}, {r.id for r in rows} | {d.id for d in damaged}
-    )
-    hidden = 0 if summaries else len(rows)
+    titles = store.experiments.titles()
+    existing = [e.id for e in titles if archived or not e.archived]
+    rows, damaged = store.experiments.listed(archived, None if asks_for_all(existing[NEWEST:]) else NEWEST)
+    summaries = summaries_of(store, rows)
+    announce_deleted({i.row.id: i.row.name for i in summaries}, {e.id for e in titles})
+    hidden = 0 if summaries else len(titles) - len(damaged)
     damaged_experiments(damaged)
     if not summaries and not hidden and not damaged:
         welcome()
         return
     markup.undo_bar()
     strip = st.container()
-    tags = sorted({name for i in summaries for name in i.row.tags})
-    text, states, tag, group, columns = filters(tags, any(i.row.notes for i in summaries))
+    tags, noted = store.experiments.tags(archived), any(i.row.notes for i in summaries)
+    text, states, tag, group, columns = filters(len(existing), tags, noted)
     shown = [i for i in summaries if matches(i, text, states, tag)]
     listed = [r for i in shown for r in i.row.runs]
-    every = [r for i in summaries for r in i.row.runs]
-    live = any(not r.ended for r in every)
+    live = bool(store.runs.unfinished())
     with strip:
         markup.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
-            [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
+            archived, {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:
+        if len(rows) + len(damaged) < len(existing):
+            others = "a search finds the others too"
+            st.caption(f"The newest {NEWEST} of {len(existing):,} experiments; {others}.")
         selected = draw_experiments(shown, group, columns)
         table.run_clicked_action(shown)
         if selected:

@@ -28,7 +28,7 @@ from fedcore.results.progress import budget_text as tuning_budget
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import MIN_PAIRS, tests_made
 from fedcore.results.summary import offered_metrics
-from fedcore.store import RunRow, Store
+from fedcore.store import Store
 from pages.widgets import background, charts, markup, session
 
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
@@ -37,9 +37,9 @@ MOST_NAMES = 3
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
-def settings_of(store: Store, _runs: Sequence[RunRow], token: str) -> list[BoardSetting]:
+def settings_of(store: Store, token: str) -> list[BoardSetting]:
     """Return the settings of the finished runs, cached until another run has finished."""
-    return board_settings(store, _runs)
+    return board_settings(store, store.runs.done())
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
@@ -61,12 +61,11 @@ def page() -> None:
     """Draw the page."""
     store = session.store()
     st.title("Leaderboard")
-    runs = [r for e in store.experiments.all() for r in e.runs if r.state == "done"]
-    token = repr([r.version for r in runs])  # Streamlit hashes one text faster than thousands of values
-    settings = settings_of(store, runs, token)
+    token = store.runs.digest_of_done()
+    settings = settings_of(store, token)
     if not settings:
         st.info("Finished runs of all experiments are ranked here, one setting at a time.")
-        if not runs:
+        if not store.experiments.newest_with_runs("done"):
             with st.container(horizontal=True):
                 background.demo_buttons()
         return
@@ -95,9 +94,8 @@ def page() -> None:
             placeholder="not label contains ablation",
             help="Keeps the runs that match this expression, as on Compare",
         )
-    marks = repr([(r.starred, r.tags, r.notes) for r in runs]) if where else ""
     selection = store, by_title[title], metric, rule, where or ""
-    made, costs = board_of(*selection, (), token + marks)
+    made, costs = board_of(*selection, (), token)
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
@@ -105,9 +103,11 @@ def page() -> None:
     markup.undo_bar()
     with st.container(horizontal=True, vertical_alignment="center"):
         if pins := pinned(made):
-            made, costs = board_of(*selection, pins, token + marks)
+            made, costs = board_of(*selection, pins, token)
         offer_decisive(store, made)
-        charts.table_switch()
+        with st.popover("View", icon=":material/tune:"):
+            charts.table_switch()
+            charts.colour_choice(row.method for row in made.rows)
     results(made, costs)
     for note in made.comparison.notes if by_title[title].parts else ():
         st.caption(f":material/info: {markup.md(note)}")

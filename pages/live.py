@@ -3,10 +3,12 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from typing import cast
 
 import streamlit as st
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE
 from fedcore.base.progress import counted, duration
@@ -21,7 +23,7 @@ from fedcore.results.matrices import run_panels
 from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with_shared_row
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
-from fedcore.store import Store
+from fedcore.store import ExperimentRow, RunRow, Store
 from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
@@ -33,6 +35,7 @@ REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 260
 MANY_LINES = 12  # charts with more lines are as wide as the page
+MOST_SAMPLES = 120  # of the load in its chart
 MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the framed diagonal: the global model "
@@ -75,6 +78,12 @@ def grid(
     return charts.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
+@st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def outcome_of(store: Store, _experiment: ExperimentRow, version: str) -> str | None:
+    """Return the outcome of an experiment in words; computed again when a run or its marks have changed."""
+    return verdict(store, _experiment)
+
+
 def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
     """Return the line below a panel's title: the state of its run, or how many of its runs have ended."""
     of_panel = [states[run] for run in panel.runs if run in states]
@@ -87,8 +96,8 @@ def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme)
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
     store: Store, token: NewestRounds, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
-) -> tuple[bytes, dict[str, Sequence[object]], str]:
-    """Return one chart of curves of a snapshot, with its table and the note below it."""
+) -> tuple[bytes, list[curves.Series], str]:
+    """Return one chart of curves of a snapshot, with its lines and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what in ("loss", "traffic", *CURVES):
@@ -102,8 +111,7 @@ def lines(
     if over_seeds:
         series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
-    content = charts.payload(chart, f"{list(until)} {what}")
-    return content, dict(series_table(series, "round")), note
+    return charts.payload(chart, f"{list(until)} {what}"), series, note
 
 
 def snapshot_to_draw(now: NewestRounds, paused: bool) -> NewestRounds:
@@ -190,6 +198,33 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
     return FAST_POLL_SECONDS if quick else browser.POLL_SECONDS
 
 
+def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
+    """Draw the load of this machine's devices while runs trained here, within the last hour."""
+    began = min((r.started_at for r in runs if r.started_at), default=None)
+    ended = max(r.finished_at or time.time() for r in runs) if runs else 0
+    samples = [] if began is None else [s for s in devices.recorded_loads() if began <= s[0] <= ended]
+    if not samples:
+        return
+    box = st.expander("Load of CPU and GPU", icon=":material/memory:", key="live_load", on_change="rerun")
+    if not box.open:
+        return
+    samples = samples[:: ceil(len(samples) / MOST_SAMPLES)]
+    names = dict.fromkeys(name for _, loads in samples for name in loads)
+    series = []
+    for name in names:
+        points = [
+            ((t - samples[0][0]) / 60, load) for t, loads in samples if (load := loads.get(name)) is not None
+        ]
+        x, y = tuple(x for x, _ in points), tuple(100 * load for _, load in points)
+        series.append(curves.Series(name, name, x, y, (None,) * len(x), 1))
+    with box:
+        chart = line_chart(
+            series, theme, "Minutes", "", height=CHART_HEIGHT, name=f"Load of {', '.join(names)}"
+        )
+        chart.figure.update_yaxes(range=[0, 105])
+        charts.draw(chart, "live_load_chart", dict(series_table(series, "minutes", "%")))
+
+
 @markup.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outcome: str) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
@@ -200,7 +235,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, outc
     try:
         now, clock = draw_current(ids, experiment, settings, outcome)
     except FedLensError as error:
-        if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
+        if experiment not in {e.id for e in store.experiments.titles()}:
             st.rerun()  # the experiment was deleted, which the page then reports
         markup.show_error(error)
     finally:
@@ -215,7 +250,7 @@ def draw_current(
 ) -> tuple[Flags, RerunSchedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     background.keep_working()
-    seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
+    seen = store.runs.digest(experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
     runs = [r for r in row.runs if r.id in ids]
     shown = progress.run_progress(store, runs if settings.as_launched else progress.best_first(runs))
@@ -229,6 +264,7 @@ def draw_current(
         if (samples := row.config.test_sample) is not None:
             st.caption(sample_text(samples))
         st.html(run_rows(shown, settings.theme))
+        draw_load(runs, settings.theme)
     every, flags = poll_seconds(shown), actions.button_flags(row)
     if drawn != now:  # a newer snapshot waits to be drawn
         return flags, (seen, every, every)
@@ -298,9 +334,9 @@ def draw_curves(shown: NewestRounds, settings: Settings, names: Sequence[str]) -
 def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
     drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
-    content, table, note = drawn
+    content, series, note = drawn
     if st.session_state.get("as_tables"):
-        charts.draw_tables([(CHARTS.get(name, name), table)])
+        charts.draw_tables([(CHARTS.get(name, name), series_table(series, "round"))])
     else:
         charts.draw_payload(content, f"live_chart_{name}")
     if note:
@@ -316,14 +352,15 @@ def page() -> None:
         if experiment is not None:
             searches = experiment.config.tuning is not None
             runs = controls.choose_variant(experiment)
-            if searches and not controls.draws_as_runs():
+            draws = "Heatmaps, curves and logs of the draws. Their test accuracies select nothing"
+            if searches and not st.toggle("Draws as runs", key="live_draws", bind="query-params", help=draws):
                 actions.buttons(experiment)
                 charts.table_switch()
             else:
                 outcome = None
                 with markup.errors_shown():  # the heatmaps of the runs that can be read are still drawn
                     if not searches:
-                        outcome = verdict(store, experiment)
+                        outcome = outcome_of(store, experiment, repr(experiment.version))
                 actions.buttons(experiment, has_results=outcome is not None)
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)
@@ -337,7 +374,8 @@ def page() -> None:
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
-        settings = replace(settings, lines=controls.count_lines(runs))
+    runs = [r for r in runs if r.label not in settings.hidden] or runs
+    settings = replace(settings, lines=controls.count_lines(runs))
     actions.origin_of_values(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")
     actions.log(runs)

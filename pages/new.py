@@ -157,7 +157,6 @@ def partition_and_plan(values: Mapping[str, Any], errors: FieldErrors) -> None:
             st.rerun()  # fields above offer them
         st.session_state["planned_clients"] = len(shown.clients)
         plan.draw_partition(shown)
-        dataset.sample_images(values["data"])
     else:
         unchecked = isinstance(error, NotPrepared)
         st.caption(f"Appears once the {'data set is checked' if unchecked else 'experiment is valid'}.")

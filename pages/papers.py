@@ -340,8 +340,11 @@ def page() -> None:
     if view == "Baselines":
         watched_pair(choose_pair())
         return
+    markup.undo_bar()
     table = choose_table()
     paper = library.find(table.paper)
+    if not paper.ships:
+        add.manage(table)
     about = f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}."
     if table.cells:
         st.caption(f"{about} This table has no results that runs could give.")

@@ -15,6 +15,7 @@ from fedcore.base.progress import counted, duration, shortened
 from fedcore.config import backbones, loads
 from fedcore.config.field_names import error_text
 from fedcore.results import curves
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
 from fedcore.results.progress import seconds_outside_rounds
@@ -122,8 +123,8 @@ def header(run: RunRow, next_attempt: Again | None) -> None:
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run, next_attempt)
     best = f"at round {run.best_round}" if run.best_round is not None else None
-    evaluated = session.store().rounds.evaluated(run.id)
-    last = f"at round {evaluated[-1]}" if evaluated and evaluated[-1] < run.rounds_done else None
+    (evaluated,) = session.store().rounds.last_evaluated([run.id]).get(run.id, [None])
+    last = f"at round {evaluated}" if evaluated is not None and evaluated < run.rounds_done else None
     elapsed, loading = run.elapsed(), seconds_outside_rounds(session.store(), [run])[run.id]
     before = f"loading, encoding {duration(loading)}" if loading else None
     values = [
@@ -248,7 +249,10 @@ def curve(
 ) -> None:
     """Draw one chart over the rounds, with a note below it."""
     with where:
-        charts.draw_rounds(series, f"run_{title}", title, per_cent)
+        chart = line_chart(series, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
+        if st.session_state.get("as_tables"):
+            st.markdown(f"**{markup.md(title)}**")
+        charts.draw(chart, f"run_{title}", dict(series_table(series, "round", "%" if per_cent else "")))
         if note:
             st.caption(markup.md(note))
 

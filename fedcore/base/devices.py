@@ -2,12 +2,14 @@
 
 import ctypes
 import importlib.util
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 
 from fedcore.base.errors import FedLensError, is_gpu_memory
-from fedcore.base.files import read_texts, state_folder, write_texts
+from fedcore.base.files import read_texts, state_folder, write_texts, write_whole
 
 CPU = "cpu"
 Result = TypeVar("Result")
@@ -143,6 +145,34 @@ def named(text: str) -> Device:
     has = ", ".join([*(f"{gpu.index} ({gpu.name}, {gpu.id})" for gpu in gpus), CPU])
     fault = f"{text!r} names {len(found)} devices of" if found else f"no device {text!r} is in"
     raise FedLensError(f"{fault} this machine; it has {has}", "device")
+
+
+LOADS, SAMPLE_SECONDS, KEPT_SECONDS = "load.json", 5, 3600
+_next_sample = 0.0
+
+
+def sample_loads() -> None:
+    """Record the load of this machine's devices in the state folder, every few seconds for an hour."""
+    global _next_sample
+    if time.monotonic() < _next_sample:
+        return
+    _next_sample, now = time.monotonic() + SAMPLE_SECONDS, time.time()
+    loads = {d.name if d.index is None else f"{d.name} ({d.index})": d.load for d in list_devices()}
+    kept = [sample for sample in recorded_loads() if now - KEPT_SECONDS < sample[0] < now]
+    with suppress(OSError):
+        state_folder().mkdir(parents=True, exist_ok=True)
+        write_whole(state_folder() / LOADS, json.dumps([*kept, (now, loads)]).encode())
+
+
+def recorded_loads() -> list[tuple[float, dict[str, float | None]]]:
+    """Return the time and the devices' load of each sample of the last hour, the oldest first."""
+    try:
+        samples: list[tuple[float, dict[str, float | None]]] = json.loads(
+            (state_folder() / LOADS).read_bytes()
+        )
+    except (OSError, ValueError):  # there is none, or a machine without a home
+        return []
+    return samples
 
 
 def _cpu_load() -> float | None:

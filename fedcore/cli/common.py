@@ -220,10 +220,14 @@ def print_note(line: str, kind: str = "note") -> None:
         print(f"{kind}: {line}", file=sys.stderr)
 
 
-def warn_of_damage(store: Store) -> None:
-    """Check the database, if there is one, and warn if the numbers printed from it may be wrong."""
+def warn_of_damage(store: Store, experiments: Sequence[int] | None = None) -> None:
+    """Check the database, if there is one, and warn if the numbers printed from it may be wrong.
+
+    Args:
+        experiments: whose numbers were printed; default: the whole database is checked.
+    """
     sys.stdout.flush()  # the check of a large database takes seconds
-    if store.path.is_file() and (warning := store.integrity.warning()):
+    if store.path.is_file() and (warning := store.integrity.warning(experiments)):
         print(f"warning: {warning}", file=sys.stderr)
 
 

@@ -26,6 +26,9 @@ from fedcore.store import RunRow, Store
 if TYPE_CHECKING:
     from fedcore.jobs.handlers import Handler
 
+LISTED = 100
+"""Experiments that ``list`` prints, unless it is asked for others."""
+
 
 @common.command("run")
 def run(
@@ -244,6 +247,7 @@ def _ended_row(store: Store, run: RunRow) -> Row:
 def list_experiments(
     experiments: common.ListedExperiments = None,
     where: common.RunFilter = "",
+    every: Annotated[bool, Option("--all", help="All experiments, and not only the newest 100")] = False,
     as_json: AsJson = False,
     db: common.Database = None,
 ) -> None:
@@ -251,8 +255,14 @@ def list_experiments(
     from fedcore.results import run_filter
 
     store = Store(db)
-    rows, unreadable = store.experiments.listed()
-    if experiments:
+    older = 0
+    if not experiments:
+        rows, unreadable = store.experiments.listed(newest=None if every or where else LISTED)
+        if not (every or where):
+            older = len(store.experiments.titles()) - len(rows) - len(unreadable)
+        if older:
+            common.print_note(f"{counted(older, 'older experiment')} not listed; --all lists all of them")
+    else:
         rows, unreadable = store.experiments.several([*map(store.experiments.find, experiments)]), []
     runs = {run.id: run for row in rows for run in row.runs}
     selected = set(runs)
@@ -272,8 +282,10 @@ def list_experiments(
         kept = {"experiment": row.id, "name": row.name, "begun": begun + " (archived)" * row.archived}
         for run in (run for run in row.runs if run.id in selected):
             table.append(kept | run_row(run) | {"remark": run.status_text, "tags": ", ".join(run.tags)})
+        if not (row.runs or where):
+            table.append(kept | {"remark": "it has no run"})
     print_table(table, as_json, under=("experiment", "name", "begun"))
-    common.warn_of_damage(store)
+    common.warn_of_damage(store, [row.id for row in rows] if older else None)
 
 
 @common.command("stop")

@@ -16,7 +16,7 @@ from fedcore.config import Experiment, RunConfig, backbone_names
 from fedcore.config.field_names import field_phrase, size_text
 from fedcore.data import arrays
 from fedcore.store import Store
-from fedcore.store.database import artifacts_folder, run_folder_name
+from fedcore.store.database import artifacts_folder
 
 if TYPE_CHECKING:
     from fedcore.engine.plan import Plan
@@ -59,8 +59,7 @@ def precedents(db: str | Path) -> Precedents:
     if not store.path.exists():  # the first plan of a user
         return Precedents({}, {}, {}, {}, {})
     local, measured = store.runs.trained_locally(NEWEST), store.runs.peak_memory(NEWEST)
-    uuids = {r.id: e.uuid for e in store.experiments.all(include_archived=True) for r in e.runs}
-    finished = store.runs.get(i for i in local if i in uuids)[::-1]
+    folders, finished = store.runs.folders(local), store.runs.listed(local)[0][::-1]
     configs = store.runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
     finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
@@ -78,9 +77,8 @@ def precedents(db: str | Path) -> Precedents:
                 paces.setdefault(kind, []).append(in_rounds[run.id] / run.rounds_total)
         sizes: dict[str, int] = {}
         if kind not in checkpoint:
-            folder = store.artifacts / run_folder_name(run.id, uuids[run.id])
             with suppress(FileNotFoundError):  # it was deleted a moment ago
-                sizes = {f.name: f.stat().st_size for f in folder.glob("*") if f.is_file()}
+                sizes = {f.name: f.stat().st_size for f in folders[run.id].glob("*") if f.is_file()}
         if sizes:
             states = [size for name, size in sizes.items() if name.startswith("round-")]
             written.setdefault(kind, sum(sizes.values()) - sum(states))

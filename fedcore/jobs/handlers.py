@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 HANDLERS = {
     TRAINING: "fedcore.jobs.handlers:train",
     "check": "fedcore.jobs.handlers:check",
-    "encode": "fedcore.jobs.handlers:encode",
     "download": "fedcore.jobs.handlers:download",
     "weights": "fedcore.jobs.handlers:weights",
     "analyse": "fedcore.jobs.analysis:analyse",
@@ -115,21 +114,6 @@ def check(job: Job) -> Work[dict[str, Any]]:
     return {"name": name, "known": known, "report": report.model_dump(mode="json")}
 
 
-def encode(job: Job) -> Work[dict[str, Any]]:
-    """Encode a data set ahead of its runs.
-
-    args: name, root, domains, columns, decode; backbone, pretrained, precision; reads.
-
-    Returns: number of ``images``, name of the ``file``, and its ``bytes``.
-    """
-    fields = ("name", "root", "domains", "columns", "decode")
-    data = DataConfig(**{field: job.args[field] for field in fields if job.args.get(field) is not None})
-    precision, reads = job.args.get("precision") or "fp32", job.args.get("reads") or "embedding"
-    model = job.args["backbone"], job.args.get("pretrained"), job.device, precision
-    images, path = yield from encode_data(job.store, data, model, reads, job.log)
-    return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
-
-
 def encode_data(
     store: Store,
     data: DataConfig,
@@ -137,7 +121,7 @@ def encode_data(
     reads: str,
     note: Callable[[str], None],
 ) -> Work[tuple[ImageSet, Path]]:
-    """Encode a data set, as the task does and ``fedlens data encode``; returns its images and the file.
+    """Encode a data set ahead of its runs; returns its images and the file.
 
     Args:
         model: name, pretrained, device and precision of the backbone.

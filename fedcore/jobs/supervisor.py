@@ -154,6 +154,8 @@ class Supervisor:
                 if self._finish is not None:
                     self._finish.look()
                 started = self._start_queued()
+            if self._children:
+                devices.sample_loads()
         except (FedLensError, OSError) as error:
             plain = explain(error, self._store.path) or error
             kind = type(plain).__name__ if isinstance(plain, SystemFault) else str(plain)

@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ import tomli_w
 
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, sync_folder, write_whole
+from fedcore.config import Experiment
+from fedcore.data import catalog
+from fedcore.data.images import squash
+from fedcore.data.readers.layout import spellings
+from fedcore.methods import registry
 from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import reasons
 from fedcore.papers.equivalents import variant_runs
-from fedcore.papers.experiments import experiments
-from fedcore.papers.layout import tables_of
+from fedcore.papers.experiments import experiments, printed_backbone
+from fedcore.papers.layout import PrintedTable, tables_of
 from fedcore.papers.library import Paper
 from fedcore.papers.published import (
     COLUMNS,
@@ -217,12 +223,13 @@ def write(
     Nothing is written if the fields or values are refused.
     """
     place = library.added_folder(db) / key
-    given, files = {value.table for value in values}, dict[str, bytes]()
+    given = {value.table for value in values}
     if (place / library.VALUES_FILE).exists():
         paper, before = check(place)
         values = [*(v for v in before if v.table not in given), *values]
-        old, files = paper.model_dump(exclude_defaults=True), _files(place)
-        tables = {**{t: notes for t, notes in old.get("tables", {}).items() if t not in given}, **tables}
+        old = paper.model_dump(exclude_defaults=True)
+        notes = old.get("tables", {})
+        tables = {**notes, **{name: {**notes.get(name, {}), **new} for name, new in tables.items()}}
         settings = {**old.get("settings", {}), **settings}
     elif key in library.papers():
         raise FedLensError(f"a paper '{key}' exists; choose another title", "title")
@@ -230,8 +237,97 @@ def write(
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     _check_edition(paper, library.papers())
-    text = library.csv_text([COLUMNS, *(value.line for value in values)])
-    values_from(text, key, library.VALUES_FILE)
-    content = tomli_w.dumps(paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"}))
-    files |= {library.VALUES_FILE: text.encode(), library.PAPER_FILE: content.encode()}
-    return _save(place, files, db)
+    values_from(_values_text(values), key, library.VALUES_FILE)
+    return put(key, {library.VALUES_FILE: _values_text(values), library.PAPER_FILE: _paper_text(paper)}, db)
+
+
+def _values_text(values: Iterable[PublishedValue]) -> str:
+    return library.csv_text([COLUMNS, *(value.line for value in values)])
+
+
+def _paper_text(paper: Paper) -> str:
+    return tomli_w.dumps(paper.model_dump(mode="json", exclude_defaults=True, exclude={"key", "folder"}))
+
+
+def put(key: str, texts: Mapping[str, str], db: str | Path) -> tuple[Paper, list[Finding]]:
+    """Write files of a paper's folder beside a database; the others are left as they are."""
+    place = library.added_folder(db) / key
+    return _save(place, _files(place) | {name: text.encode() for name, text in texts.items()}, db)
+
+
+def remove_table(key: str, table: str, db: str | Path) -> dict[str, str]:
+    """Delete a table of an added paper, and with its last one the paper; return the former files."""
+    paper, values = check(library.added_folder(db) / key)
+    former = {name: content.decode() for name, content in _files(paper.folder).items()}
+    kept = [value for value in values if value.table != table]
+    if not kept:
+        remove(key, db)
+        return former
+    notes = {name: notes for name, notes in paper.tables.items() if name != table}
+    texts = {library.VALUES_FILE: _values_text(kept)}
+    texts[library.PAPER_FILE] = _paper_text(paper.model_copy(update={"tables": notes}))
+    if library.RUNS_FILE in former:
+        runs = tomllib.loads(former[library.RUNS_FILE])
+        for name, preset in [*runs.get("presets", {}).items()]:
+            if table in {entry.get("table") for entry in preset.get("reproduces", ())}:
+                del runs["presets"][name]
+        texts[library.RUNS_FILE] = tomli_w.dumps(runs)
+    put(key, texts, db)
+    return former
+
+
+def match(
+    table: PrintedTable,
+    dataset: str,
+    setting: str,
+    experiment: Experiment,
+    methods: Mapping[str, int],
+    db: str | Path,
+) -> None:
+    """Let runs of an experiment measure rows of an added table, by the ``runs.toml`` of its paper.
+
+    Args:
+        dataset, setting: as printed; the values of others are not matched.
+        methods: method as printed -> the place of its method in the experiment.
+    """
+    paper = library.find(table.paper)
+    file, backbone = paper.folder / library.RUNS_FILE, printed_backbone(experiment, paper)
+    values = [v for v in table.values if (v.dataset, v.setting) == (dataset, setting) and v.method in methods]
+    if not any(value.backbone in ("", backbone) for value in values):
+        printed = ", ".join(dict.fromkeys(value.backbone for value in values))
+        raise FedLensError(
+            f"the table is of {printed or 'other methods'} and the experiment of {backbone}; choose "
+            "an experiment with that backbone and a method for at least one row",
+            "experiment",
+        )
+    runs = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    where: dict[str, list[str]] = {"dataset": [dataset], "setting": [setting] if setting else []}
+    rules = []
+    for printed, place in methods.items():
+        entry = experiment.methods[place]
+        alike = [other for other in experiment.methods if other.name == entry.name]
+        full = registry.build_config(entry.name, entry.config, "methods").model_dump(mode="json")
+        config = {name: full[name] for other in alike for name in other.config}
+        given = {name: value for name, value in config.items() if value is not None}
+        unset = [name for name in config if name not in given]
+        rules.append({"method": [printed], **where, "name": entry.name, "config": given, "unset": unset})
+    keys = [(rule["method"], rule["dataset"], rule["setting"]) for rule in rules]
+    others = [r for r in runs.get("methods", ()) if tuple(map(r.get, ("method", *where))) not in keys]
+    data = catalog.entry(experiment.data.name)
+    spelled = spellings(data, data.domains)
+    domains = {v.target: spelled[squash(v.target)] for v in values if squash(v.target) in spelled}
+    used = {place: experiment.methods[place] for place in methods.values()}
+    fields = experiment.model_copy(update={"methods": tuple(used.values()), "notes": "", "tags": ()})
+    preset = fields.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    preset["reproduces"] = [{"table": table.table, "methods": [*methods], "dataset": dataset}]
+    preset["reproduces"][0] |= {"setting": [setting]} if setting else {}
+    runs |= {
+        "data": {**runs.get("data", {}), dataset: data.name},
+        "domains": {**runs.get("domains", {}), **({dataset: domains} if domains else {})},
+        "methods": [*rules, *others],
+        "presets": {
+            **runs.get("presets", {}),
+            key_of(f"table {table.table} {dataset} {setting}"): preset,
+        },
+    }
+    put(paper.key, {library.RUNS_FILE: tomli_w.dumps(runs)}, db)

@@ -211,10 +211,9 @@ def find_available(store: Store) -> Availability:
         root = report.get("root")
         if task.status == "done" and name and root and not report.get("error") and exists(root):
             roots.setdefault(name, root)
-    for experiment in store.experiments.all():
-        data = experiment.config.data
-        if data.root and exists(data.root):
-            roots.setdefault(data.name, data.root)
+    for name, root in store.experiments.data_folders():
+        if exists(root):
+            roots.setdefault(name, root)
     return Availability({**dict.fromkeys(copy.name for copy in copies.every()), **roots})
 
 

@@ -30,7 +30,7 @@ from fedcore.results.frames import ROUND, cell_frame, client_shares, domain_shar
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, ValuesBySeed, mean_or_none, spread
+from fedcore.results.statistics import Stat, ValuesBySeed, group_by, mean_or_none, spread
 from fedcore.results.summary import Comparability
 from fedcore.store import RunRow, Store
 
@@ -99,12 +99,8 @@ class RecordedRuns:
 
     def __init__(self, store: Store, data: Collection[str]) -> None:
         self.store = store
-        grouped: dict[tuple[int, str], list[RunRow]] = {}
-        for experiment in store.experiments.all() if Path(store.path).exists() else ():
-            if experiment.config.data.name in data:
-                for run in experiment.runs:
-                    if run.origin == "engine":
-                        grouped.setdefault((experiment.id, run.group_hash), []).append(run)
+        trained = store.runs.trained_on(data) if Path(store.path).exists() else []
+        grouped = group_by(trained, lambda run: (run.experiment_id, run.group_hash))
         first = [runs[0].id for runs in grouped.values()]
         configs = store.runs.configs(first, skip_damaged=True) if first else {}
         self._runs: dict[str, list[RunRow]] = {}

@@ -85,7 +85,7 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
 
     A row of any experiment counts if its config is that of a variant of an experiment that names published
     values (``equivalents.content``) and it holds out the same domains. An experiment that matches no
-    published value or has an unknown method is skipped; the tab Published shows the reason.
+    published value or has an unknown method is skipped; `fedlens published` shows the reason.
     """
     values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = {}
     missing: dict[str, str] = {}

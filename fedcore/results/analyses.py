@@ -9,7 +9,6 @@ import numpy as np
 from fedcore.base.presentation import FieldChart
 from fedcore.config import RunConfig
 from fedcore.results.comparison import Comparison
-from fedcore.results.metrics import value_per_seed
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
 from fedcore.results.statistics import Stat, paired_test
@@ -148,8 +147,8 @@ def rows_by_field(store: Store, comparison: Comparison, run: RunRow, chart: Fiel
         if filled and "personal" in row.stats and fixed.items() <= row.fields.items():
             value = float(np.mean(filled))
             shown = int(value) if value.is_integer() else round(value, 4)
-            by_seed = value_per_seed(row.runs, "personal")
-            rows.append(FieldRow(row.fields[over], shown, row.stats["personal"], by_seed))
+            measured = row.stats["personal"], row.by_seed["personal"]
+            rows.append(FieldRow(row.fields[over], shown, *measured))
     return sorted(rows, key=lambda row: row.setting)
 
 

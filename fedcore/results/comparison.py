@@ -371,8 +371,7 @@ def significance(
         and metric in baseline.stats
         and not reason_not_comparable(row, baseline)
     ]
-    theirs = value_per_seed(baseline.runs, metric)
-    tests = holm([paired_test(value_per_seed(row.runs, metric), theirs, test) for row in compared])
+    tests = holm([paired_test(row.by_seed[metric], baseline.by_seed[metric], test) for row in compared])
     return {row.key: result for row, result in zip(compared, tests, strict=True)}
 
 

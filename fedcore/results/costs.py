@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sqlite3 import Row
 from typing import Literal
 
 from fedcore.config import Tuned
@@ -12,7 +13,6 @@ from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
 from fedcore.store import Store
-from fedcore.store.rounds import RoundRow
 
 CostAxis = Literal["megabytes", "seconds"]
 
@@ -65,21 +65,22 @@ def _both(one: float | None, other: float | None) -> float | None:
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return the traffic and time of whole runs, with the accuracy that they reached."""
-    rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
+    names = ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
+    measured = store.rounds.measured(comparison.run_ids(setting), *names)
+    rounds = group_by(measured, lambda row: row["run_id"])
 
-    def total(rows: Sequence[RoundRow], name: str) -> float | None:
+    def total(rows: Sequence[Row], name: str) -> float | None:
         """Return a run's sum; None if a round, except for round 0, was not measured or is missing."""
-        trained = [row for row in rows if row.round > 0]
-        values = [getattr(row, name) for row in rows if row.round > 0 or getattr(row, name) is not None]
-        is_whole = None not in values and (not trained or trained[-1].round == len(trained))
+        trained = [row for row in rows if row["round"] > 0]
+        values = [row[name] for row in rows if row["round"] > 0 or row[name] is not None]
+        is_whole = None not in values and (not trained or trained[-1]["round"] == len(trained))
         return sum_or_none(*values) if is_whole else None
 
     costs = []
     for g in comparison.rows_in(setting):
         recorded = [rounds.get(r.run.id, []) for part in g.parts for r in part.runs]
         up, down, train, aggregate, evaluate = (
-            mean_or_none(total(rows, name) for rows in recorded)
-            for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
+            mean_or_none(total(rows, name) for rows in recorded) for name in names
         )
         stat, comparable = g.stats.get(metric), not g.other_tests
         up, down = (None if sent is None else sent / MEGABYTE for sent in (up, down))

@@ -133,11 +133,15 @@ def values_by_round(
     if value == "traffic":
         return cumulative_cost(store, ids, "megabytes")
     if value == "loss":
-        for row in store.rounds.of_runs(ids):
-            if row.train_loss is not None:
-                values[row.run_id][row.round] = row.train_loss
+        for run, round_, loss in store.rounds.measured(ids, "train_loss"):
+            if loss is not None:
+                values[run][round_] = loss
         return values
-    if value == "dual" or value in SCORE_COLUMNS:
+    if value in SCORE_COLUMNS:
+        for run, shares_of_run in store.rounds.scores(ids, SCORE_COLUMNS[value], split, stage).items():
+            values[run] = {round_: 100 * share for round_, share in shares_of_run.items()}
+        return values
+    if value == "dual":
         table = score_frame(store.rounds.mean_accuracy(ids, split, stage))
     else:
         evaluated = store.rounds.evaluated_of_runs(ids)
@@ -216,21 +220,21 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: CurveAxis) -> By
     costs: ByRound = {i: {} for i in ids}
     sums: dict[int, float | None] = dict.fromkeys(ids, 0.0)
     summed = dict.fromkeys(ids, 0)  # the last round of each sum
-    for row in store.rounds.of_runs(ids):
+    names = ("bytes_up", "bytes_down") if axis == "megabytes" else ("seconds_train", "seconds_aggregate")
+    for run, round_, first, second in store.rounds.measured(ids, *names):
         if axis == "round":
-            costs[row.run_id][row.round] = row.round
+            costs[run][round_] = round_
             continue
         if axis == "seconds":
-            cost = sum_or_none(row.seconds_train, row.seconds_aggregate)
+            cost = sum_or_none(first, second)
         else:
-            up, down = row.bytes_up, row.bytes_down
-            cost = None if up is None or down is None else (up + down) / MEGABYTE
-        so_far = sums[row.run_id] if row.round <= summed[row.run_id] + 1 else None
+            cost = None if first is None or second is None else (first + second) / MEGABYTE
+        so_far = sums[run] if round_ <= summed[run] + 1 else None
         if cost is not None and so_far is not None:
-            sums[row.run_id] = costs[row.run_id][row.round] = so_far + cost
-            summed[row.run_id] = row.round
-        elif row.round > 0:
-            sums[row.run_id] = None
+            sums[run] = costs[run][round_] = so_far + cost
+            summed[run] = round_
+        elif round_ > 0:
+            sums[run] = None
     return costs
 
 

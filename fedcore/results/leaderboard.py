@@ -34,7 +34,7 @@ from fedcore.config.identity import group_hash
 from fedcore.config.tuning import is_draw
 from fedcore.results.averages import groups_of_data, over_data_sets
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.metrics import Metric, Rule, value_per_seed
+from fedcore.results.metrics import Metric, Rule
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import NO_EVIDENCE, setting_keys, setting_title
@@ -48,6 +48,7 @@ from fedcore.results.statistics import (
     pairwise_tests,
 )
 from fedcore.store import ExperimentRow, RunRow, Store
+from fedcore.store.runs import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Board:
         return said + rest * (others > 0)
 
 
-def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
+def board_settings(store: Store, runs: Sequence[RunRow | FinishedRun]) -> list[BoardSetting]:
     """Return the settings of some finished runs, the one with the most runs first; means over data last."""
     stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
     configs = {i: config for i, config in stored.items() if not is_draw(config)}
@@ -249,7 +250,7 @@ def board(
         )  # fmt: skip
         variants[of_method[0].key] = tuple(of_method)
     in_order = sorted((rows[0] for rows in variants.values()), key=lambda row: -row.stats[metric].mean)
-    values = {row.key: value_per_seed(row.runs, metric) for row in in_order}
+    values = {row.key: row.by_seed[metric] for row in in_order}
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
@@ -354,7 +355,7 @@ def decisive_runs(store: Store, board: Board) -> tuple[RunsByRow, list[str]]:
         tested = board.tests.get((above.key, below.key))
         if tested is not None and tested.significant:
             continue
-        ours, theirs = (value_per_seed(row.runs, board.metric) for row in (above, below))
+        ours, theirs = above.by_seed[board.metric], below.by_seed[board.metric]
         differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
         total = separating_seeds(differences, board.pairs(above, below))
         if total is None or total > DECISIVE_SEEDS:
@@ -383,8 +384,7 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
             lacking.append((part, runs))
     if not lacking:
         return []
-    experiments = store.experiments.all(include_archived=True)
-    pending = {(r.group_hash, r.seed, r.held_out) for e in experiments for r in e.runs if not r.ended}
+    pending = {(r.group_hash, r.seed, r.held_out) for r in store.runs.unfinished()}
     plans = [
         (row, [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending])
         for row, runs in lacking

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedcore.results.panels import (
 )
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, RunRow, Store
+from fedcore.store.rounds import OwnAccuracy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,26 +127,35 @@ class Recorded:
         return by_domain(cells)
 
     def _clients_panel(self, title: str, method: str) -> Panel:
-        """Return clients by rounds: own models on own test samples.
+        """Return clients by rounds (``binned_rounds``): own models on own test samples.
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        cells: list[tuple[int, str, str, float, int, int]] = []
+        import pandas as pd
+
+        columns = binned_rounds(sorted({r for of_run in self.rounds.values() for r in of_run}))
         clients: list[str] = []
+        parts = []
         for run in self.runs:
             of_run = self.store.cells.own_accuracy(run.id, self.split, self.stage, participants=True)
-            shown = [o for o in of_run if o.round in self.rounds.get(run.id, ())]
-            entities = self.store.cells.entities(run.id, {o.client for o in shown})
-            names = _Names(entities)
+            cells = pd.DataFrame(of_run, columns=OwnAccuracy._fields)
+            cells = cells[cells["round"].isin(self.rounds.get(run.id, ()))]
+            entities = self.store.cells.entities(run.id, cells.client.unique())
             clients += client_names(entities)
-            cells += [
-                (run.id, names[o.client], str(o.round), o.correct / o.total, o.correct, o.total)
-                for o in shown
-            ]
-        clients = list(dict.fromkeys(clients))
-        rounds = [str(r) for r in sorted({r for of_run in self.rounds.values() for r in of_run})]
-        panel = panel_of_cells(title, method, clients, rounds, self._placed(cells))
-        own_columns = (len(rounds) - 1,) * len(clients)
+            if len(cells):
+                parts.append(
+                    cells.assign(
+                        run_id=run.id,
+                        seed=run.seed,
+                        row=cells.client.map(_Names(entities).__getitem__),
+                        column=cells["round"].map(columns),
+                        share=(cells.correct / cells.total).astype(float),
+                    )
+                )
+        clients, places = list(dict.fromkeys(clients)), list(dict.fromkeys(columns.values()))
+        shown = pd.concat(parts) if parts else self._placed([])
+        panel = panel_of_cells(title, method, clients, places, shown)
+        own_columns = (len(places) - 1,) * len(clients)
         return replace(panel, row_title="client", column_title="round", own_columns=own_columns)
 
     def _placed(self, cells: Iterable[tuple[int, str, str, float, int, int]]) -> pd.DataFrame:
@@ -181,6 +192,18 @@ class Recorded:
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
             return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
         return panel
+
+
+MOST_COLUMNS = 400
+"""Rounds that have columns of their own; a panel is seldom wider in pixels."""
+
+
+def binned_rounds(rounds: Sequence[int]) -> dict[int, str]:
+    """Return the column of each round; of very many, some beside each other share one, but for the last."""
+    count = len(rounds) - 1
+    size = max(1, ceil(count / (MOST_COLUMNS - 1)))
+    parts = [*(rounds[i : min(i + size, count)] for i in range(0, count, size)), rounds[-1:]]
+    return {r: str(r) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts for r in part}
 
 
 class _Names(dict[int, str]):

@@ -309,7 +309,7 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     chosen = pd.MultiIndex.from_tuples(
         [(run, round_) for run, rounds in selected.items() for round_ in rounds], names=ROUND
     )
-    by_round = score_frame(store.rounds.mean_accuracy(selected)).reindex(chosen).join(round_metrics(cells))
+    by_round = score_frame(store.rounds.mean_accuracy_at(selected)).reindex(chosen).join(round_metrics(cells))
     values = with_harmonic_means(100 * by_round.groupby("run_id").mean())
     by_metric = values.reindex(columns=list(METRICS)).to_numpy().tolist()
     of_runs: dict[int, dict[Metric, float | None]] = {
@@ -352,7 +352,12 @@ def score_frame(scores: Iterable[MeanAccuracy]) -> pd.DataFrame:
 
 def select_rounds(store: Store, runs: Sequence[RunRow], rule: Rule) -> dict[int, tuple[int, ...]]:
     """Return the rounds that a rule selects of each run."""
-    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs])
+    ids = [r.id for r in runs]
+    evaluated = (
+        store.rounds.evaluated_of_runs(ids)
+        if rule == "best"
+        else store.rounds.last_evaluated(ids, AVERAGED_ROUNDS)
+    )
     return {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
 
 

@@ -4,7 +4,6 @@ More draws give a higher expected maximum, so unequal budgets are named wherever
 al., "Show Your Work: Improved Reporting of Experimental Results", EMNLP 2019).
 """
 
-import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,10 +77,11 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
     Runs of one process train in turn, so that each waits for the others, at most for as long as it trains.
     """
     pace: dict[int, list[float]] = {}
-    for row in store.rounds.of_runs([r.id for r in runs if r.state == "running"]):
-        parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
-        if row.round > 0 and any(p is not None for p in parts):
-            pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
+    running = [r.id for r in runs if r.state == "running"]
+    names = ("seconds_train", "seconds_aggregate", "seconds_evaluate")
+    for run_id, round_, *parts in store.rounds.measured(running, *names):
+        if round_ > 0 and any(p is not None for p in parts):
+            pace.setdefault(run_id, []).append(sum(p or 0.0 for p in parts))
     sent, loading = store.rounds.traffic([r.id for r in runs]), seconds_outside_rounds(store, runs)
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
@@ -155,7 +155,7 @@ NewestRounds = tuple[tuple[int, int, RunIdentity], ...]
 def newest_snapshot(store: Store, run_ids: Iterable[int]) -> NewestRounds:
     """Return the newest snapshot of some runs, which changes only when a round has been recorded."""
     versions = store.runs.versions(run_ids)
-    evaluated = store.rounds.evaluated_of_runs(versions)
+    evaluated = store.rounds.last_evaluated(versions)
     return tuple(
         (
             run_id,
@@ -164,12 +164,6 @@ def newest_snapshot(store: Store, run_ids: Iterable[int]) -> NewestRounds:
         )
         for run_id, version in sorted(versions.items())
     )
-
-
-def activity_digest(store: Store, experiment_id: int | None = None) -> str:
-    """Return a short text that changes with the state, rounds or messages of an experiment's runs, or all."""
-    versions = repr(store.runs.versions_in_experiment(experiment_id))
-    return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
 def next_snapshot(
@@ -259,14 +253,14 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
         candidates[e.id] = [r for of_method in finished for r in of_method]
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id][0]] for e in rows}
-    curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
+    curves = store.rounds.scores((r.id for runs in best.values() for r in runs), "personal_mean")
     summaries = []
     for e in rows:
         states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
         state = next((s for s in _ORDER if states[s]), "done")
         total = sum(r.rounds_total for r in e.runs)
         all_labels, shown = [r.label for r in e.runs], best[e.id]
-        lines = [curves[r.id] for r in shown if r.id in curves]
+        lines = [curves[r.id].values() for r in shown if r.id in curves]
         elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
         summaries.append(
             ExperimentSummary(

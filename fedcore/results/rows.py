@@ -21,7 +21,7 @@ from fedcore.config.field_names import data_title, seeds_text
 from fedcore.data import catalog
 from fedcore.data.images import GIVEN
 from fedcore.methods import registry
-from fedcore.results.metrics import Breakdown, Metric, RunResult, TestSets
+from fedcore.results.metrics import Breakdown, Metric, RunResult, TestSets, value_per_seed
 from fedcore.results.settings import config_for_display, result_caveat
 from fedcore.results.statistics import Stat, group_by
 from fedcore.store import EntityRow, Store
@@ -63,6 +63,11 @@ class ComparisonRow:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted({r.run.seed for r in self.runs}))
+
+    @cached_property
+    def by_seed(self) -> dict[Metric, dict[int, float]]:
+        """The value of each seed, by metric."""
+        return {metric: value_per_seed(self.runs, metric) for metric in self.stats}
 
     @property
     def trains(self) -> bool:

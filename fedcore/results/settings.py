@@ -24,6 +24,7 @@ from fedcore.data import catalog
 from fedcore.methods import class_texts, registry
 from fedcore.results.statistics import group_by
 from fedcore.store import RunRow, Store
+from fedcore.store.runs import FinishedRun
 
 NOT_COMPARED = (
     "seed",
@@ -164,7 +165,9 @@ def backbone_title(config: RunConfig | Experiment) -> str:
     return backbone_names(config) + (NO_EVIDENCE if worth(config) else "")
 
 
-def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
+def setting_keys(
+    store: Store, runs: Iterable[RunRow | FinishedRun], configs: Mapping[int, RunConfig]
+) -> dict[int, str]:
     """Return the ``setting_key`` of each run with a config, computed once for all with one stored hash."""
     cached: dict[tuple[str, bool], str] = {}
     keys = {}

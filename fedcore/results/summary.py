@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from fedcore.base.progress import counted
 from fedcore.results.comparison import Comparison, RowKey, reason_not_comparable, significance
-from fedcore.results.metrics import METRICS, RULES, Metric, Rule, value_per_seed
+from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
 
@@ -181,8 +181,7 @@ def _table(
     made = []
     for row in rows:
         means = {
-            m: MeanCell(stat, value_per_seed(row.runs, m), marks[m].get(row.key, ""))
-            for m, stat in row.stats.items()
+            m: MeanCell(stat, row.by_seed[m], marks[m].get(row.key, "")) for m, stat in row.stats.items()
         }
         reason = "" if baseline is None else reason_not_comparable(row, baseline)
         remarks = [row.remark] if row.remark else []

@@ -9,7 +9,7 @@ from typing import Any
 from fedcore.base.progress import counted, first_few
 from fedcore.config.field_names import field_phrase, number_ranges, value_text
 from fedcore.results.comparison import Comparison, reason_not_comparable
-from fedcore.results.metrics import METRICS, Metric, value_per_seed
+from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import OF_SETTING
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by, pairwise_tests, tests_made
@@ -193,7 +193,7 @@ def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, te
     elif len(compared) > MOST_TESTED:
         said = f"the highest mean is that of {said}. The highest of {len(compared)} means is partly luck."
     else:
-        tests = pairwise_tests({r.group.key: value_per_seed(r.group.runs, metric) for r in compared}, test)
+        tests = pairwise_tests({r.group.key: r.group.by_seed[metric] for r in compared}, test)
         against = {r.group.key: tests[top.group.key, r.group.key] for r in compared[1:]}
         level = [r for r in compared[1:] if not against[r.group.key].better]
         level.sort(key=lambda r: -r.stat.mean)

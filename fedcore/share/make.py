@@ -300,7 +300,7 @@ def submit(store: Store, experiments: Sequence[int], choice: ComparisonChoices) 
     The bundle is deleted with the first experiment.
     """
     args = {"experiments": list(experiments), "choice": asdict(choice), "runs": _runs(store, experiments)}
-    first = min(store.runs.versions_in_experiment(experiments[0]))
+    first = store.experiments.get(experiments[0]).runs[0].id
     return store.tasks.submit("bundle", _key(experiments, choice), args, first, again=True)
 
 
@@ -335,4 +335,4 @@ def _key(experiments: Sequence[int], choice: ComparisonChoices) -> str:
 
 def _runs(store: Store, experiments: Sequence[int]) -> str:
     """Return a text that changes whenever one of the runs does."""
-    return repr([store.runs.versions_in_experiment(i) for i in experiments])
+    return " ".join(store.runs.digest(i) for i in experiments)

@@ -141,7 +141,7 @@ IDENTITY_COLUMNS = (
 )
 ITSELF = -1
 """The round of a run's own digest, see ``write_identity``."""
-SUMMARY = """
+_SUMMARY = """
 SELECT last.personal_mean AS last_test, last.personal_worst AS worst_client, best.round AS best_round,
   best.test AS best_test
 FROM (SELECT 1) LEFT JOIN
@@ -149,9 +149,10 @@ FROM (SELECT 1) LEFT JOIN
    ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
   (SELECT v.round, t.personal_mean AS test FROM scores v
    LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
-   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
+   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL {among}
    ORDER BY v.round = 0, round(v.personal_mean, 9) DESC, v.round LIMIT 1) AS best
 """
+SUMMARY = _SUMMARY.format(among="")
 """Summary columns of a run, all for the models after aggregation.
 
 last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
@@ -159,6 +160,8 @@ round of the highest unweighted mean validation accuracy, the earliest of equals
 before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
 is selected on test samples. The last bits of a mean depend on the order of its shares, and decide nothing.
 """
+SUMMARY_AFTER = _SUMMARY.format(among="AND v.round IN (:round, :best)")
+"""The same after another round, if the best one before it is unchanged: no other round is read."""
 
 
 def _identity(connection: sqlite3.Connection, run_id: int) -> str:
@@ -259,9 +262,12 @@ class Integrity(Queries):
         if said := self._sentence(found, consequence):
             raise FedLensError(said, "db")
 
-    def warning(self) -> str:
-        """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
-        return self._sentence(self.findings())
+    def warning(self, experiment_ids: Iterable[int] | None = None) -> str:
+        """Check the database, or some experiments, now; returns a warning to show beside their numbers.
+
+        It is empty if there is no damage.
+        """
+        return self._sentence(self.findings(experiment_ids))
 
     def watched(self) -> str:
         """Return the warning of the last check, and start another in the background if one is due.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -60,23 +61,74 @@ class UnreadableExperiment:
     reason: str
 
 
+class ExperimentTitle(NamedTuple):
+    """An experiment in a menu."""
+
+    id: int
+    name: str
+    archived: bool
+
+
 class Experiments(Queries):
     """The experiments of a store (``Store.experiments``)."""
 
     def all(self, include_archived: bool = False) -> list[ExperimentRow]:
         """Return the experiments with their runs, newest first; unreadable ones are left out."""
-        return [row for row in self.listed()[0] if include_archived or not row.archived]
+        return self.listed(include_archived)[0]
 
-    def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
-        """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
+    def listed(
+        self, include_archived: bool = True, newest: int | None = None, ids: Iterable[int] | None = None
+    ) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
+        """Return the readable experiments with their runs, and the unreadable ones; both newest first.
+
+        Args:
+            newest: how many are read at most; default: all.
+            ids: only these, as far as they exist.
+        """
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
-        for row, runs in self._read("true", "true", {}):
+        for row, runs in self._read("true" if include_archived else "NOT archived", newest, ids):
             try:
                 readable.append(self._row(row, runs))
             except FedLensError as error:
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
+
+    def titles(self) -> list[ExperimentTitle]:
+        """Return number, name and place of all experiments, newest first, for menus; nothing is parsed."""
+        rows = self._file.rows(
+            "SELECT id, name, archived FROM experiments ORDER BY created_at DESC, id DESC", damaged_texts=True
+        )
+        return [ExperimentTitle(row["id"], str(row["name"]), bool(row["archived"])) for row in rows]
+
+    def tags(self, include_archived: bool = True) -> list[str]:
+        """Return the tags of all experiments, each once."""
+        rows = self._file.rows(
+            "SELECT DISTINCT value FROM experiments, json_each(tags) WHERE json_valid(tags) "
+            "AND (NOT archived OR :archived) ORDER BY value",
+            {"archived": include_archived},
+        )
+        return [str(row["value"]) for row in rows]
+
+    def newest_with_runs(self, *states: str) -> list[int]:
+        """Return the newest experiment with a run in one of these states, archived ones aside; else none."""
+        rows = self._file.rows(
+            # the limit within makes SQLite ask the newest first, and stop
+            "SELECT id FROM (SELECT id FROM experiments WHERE NOT archived "
+            "ORDER BY created_at DESC, id DESC LIMIT -1) e WHERE EXISTS(SELECT 1 FROM runs r "
+            "WHERE r.experiment_id=e.id AND r.status IN (SELECT value FROM json_each(:states))) LIMIT 1",
+            {"states": json.dumps(states)},
+        )
+        return [row["id"] for row in rows]
+
+    def data_folders(self) -> list[tuple[str, str]]:
+        """Return the data sets that experiments read from a folder, with that folder, the newest first."""
+        rows = self._file.rows(
+            "SELECT config ->> '$.data.name', config ->> '$.data.root' FROM experiments "
+            "WHERE NOT archived AND json_valid(config) AND config ->> '$.data.root' IS NOT NULL "
+            "ORDER BY created_at DESC, id DESC"
+        )
+        return [(str(name), str(root)) for name, root in rows]
 
     def find(self, name: str) -> int:
         """Return the id that a text names: an experiment's id, its name, or ``@last`` for the newest."""
@@ -97,27 +149,34 @@ class Experiments(Queries):
 
     def several(self, experiment_ids: Sequence[int]) -> list[ExperimentRow]:
         """Return experiments with their runs, in the given order."""
-        asked = as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)  # a link may hold any number
-        read = self._read(f"id IN {ID_LIST}", f"r.experiment_id IN {ID_LIST}", {"ids": asked})
-        found = {row["id"]: (row, runs) for row, runs in read}
+        found = {row["id"]: (row, runs) for row, runs in self._read("true", None, experiment_ids)}
         for number in experiment_ids:
             _must_exist(number in found, number)
         return [self._row(*found[number]) for number in experiment_ids]
 
     def _read(
-        self, condition: str, of_runs: str, values: dict[str, object]
+        self, condition: str, newest: int | None, ids: Iterable[int] | None
     ) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
         """Return the rows of some experiments, newest first, each with those of its runs, oldest first."""
+        if ids is not None:
+            condition = f"id IN {ID_LIST}"
+        values = {
+            "newest": -1 if newest is None else newest,
+            "ids": as_json(min(i, LARGEST_INTEGER) for i in ids or ()),  # a link may hold any number
+        }
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
             rows = connection.execute(
-                f"SELECT * FROM experiments WHERE {condition} ORDER BY created_at DESC, id DESC", values
+                f"SELECT * FROM experiments WHERE {condition} "
+                "ORDER BY created_at DESC, id DESC LIMIT :newest",
+                values,
             ).fetchall()
             grouped: dict[int, list[sqlite3.Row]] = {row["id"]: [] for row in rows}
+            values["ids"] = as_json(grouped)
             for run in connection.execute(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE {of_runs} ORDER BY r.id", values
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id", values
             ):
-                grouped.setdefault(run["experiment_id"], []).append(run)
+                grouped[run["experiment_id"]].append(run)
         return [(row, grouped[row["id"]]) for row in rows]
 
     def _row(self, row: sqlite3.Row, runs: Sequence[sqlite3.Row]) -> ExperimentRow:

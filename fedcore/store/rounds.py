@@ -115,10 +115,48 @@ class Rounds(Queries):
             MeanAccuracy(*row) for row in self._scores(", ".join(MeanAccuracy._fields), run_ids, split, stage)
         ]
 
-    def personal_curves(self, run_ids: Iterable[int]) -> dict[int, list[float]]:
-        """Return the clients' mean test accuracy by round, 0 to 1; runs without one are left out."""
-        rows = self._scores("run_id, personal_mean", run_ids, TEST, AFTER_AGGREGATION)
-        return _lists(row for row in rows if row["personal_mean"] is not None)
+    def mean_accuracy_at(self, rounds_by_run: Mapping[int, Iterable[int]]) -> list[MeanAccuracy]:
+        """Return the mean test accuracies of some rounds of each run, by run, then round."""
+        columns = ", ".join(f"a.{name}" for name in MeanAccuracy._fields)
+        rows = self._file.rows(
+            f"SELECT {columns} FROM {AT_ROUNDS.format(table='scores')}",
+            {"pairs": _pairs(rounds_by_run), "split": TEST, "stage": AFTER_AGGREGATION},
+        )
+        return [MeanAccuracy(*row) for row in rows]
+
+    def last_evaluated(
+        self, run_ids: Iterable[int], back: int = 0, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> dict[int, list[int]]:
+        """Return those of ``evaluated_of_runs`` that are at most ``back`` rounds before the last of them."""
+        rows = self._file.rows(
+            """
+            SELECT s.run_id, s.round FROM json_each(:ids) i
+            CROSS JOIN scores s ON s.run_id=i.value AND s.split=:split AND s.stage=:stage
+              AND s.round >= -:back + (SELECT max(l.round) FROM scores l
+                WHERE l.run_id=i.value AND l.split=:split AND l.stage=:stage)
+            ORDER BY s.run_id, s.round
+            """,
+            {"ids": as_json(run_ids), "split": split, "stage": stage, "back": back},
+        )
+        return _lists(rows)
+
+    def scores(
+        self, run_ids: Iterable[int], column: str, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> dict[int, dict[int, float]]:
+        """Return a mean accuracy of ``MeanAccuracy`` by run and round, 0 to 1, where it is known."""
+        values: dict[int, dict[int, float]] = {}
+        for run_id, round_, value in self._scores(f"run_id, round, {column}", run_ids, split, stage):
+            if value is not None:
+                values.setdefault(run_id, {})[round_] = value
+        return values
+
+    def measured(self, run_ids: Iterable[int], *names: str) -> list[sqlite3.Row]:
+        """Return run, round and some measures of each round of some runs, by run, then round."""
+        return self._file.rows(
+            f"SELECT {', '.join(('run_id', 'round', *names))} FROM rounds WHERE run_id IN {ID_LIST} "
+            "ORDER BY run_id, round",
+            {"ids": as_json(run_ids)},
+        )
 
     def validated(self, run_ids: Iterable[int]) -> dict[int, float]:
         """Return the clients' mean validation accuracy at the best round; runs without one are left out."""
@@ -161,10 +199,10 @@ CROSS JOIN entities t ON t.run_id=a.run_id AND t.entity=a.test_set
 
 AT_ROUNDS = """
 json_each(:pairs) p
-CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split AND a.stage=:stage
+CROSS JOIN {table} a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split AND a.stage=:stage
   AND a.round=json_extract(p.value, '$[1]')
 """
-"""The cells of (run, round) pairs; ``pairs`` is a JSON list."""
+"""The rows of a table that belong to (run, round) pairs; ``pairs`` is a JSON list."""
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
 OF_MODELS = """
 WITH RECURSIVE models(run_id, round, model) AS (
@@ -323,7 +361,12 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of some rounds of each run, with names: heatmaps by domain."""
-        return self._named(f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {NAMES}", rounds_by_run, split, stage)
+        return self._named(
+            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS.format(table='accuracy')} {NAMES}",
+            rounds_by_run,
+            split,
+            stage,
+        )
 
     def coded(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -336,7 +379,7 @@ class Cells(Queries):
         # the pairs are sorted, the cells are too.
         columns = ", ".join(f"group_concat(a.{name})" for name in CODED.names or ())
         (texts,) = self._file.rows(
-            f"SELECT {columns} FROM {AT_ROUNDS}",
+            f"SELECT {columns} FROM {AT_ROUNDS.format(table='accuracy')}",
             {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         values = [np.fromstring(text or "", np.int64, sep=",") for text in texts]

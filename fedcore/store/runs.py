@@ -1,9 +1,12 @@
 """The runs of a store and their queue: state, config and files, and the actions of a user on them."""
 
+import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, zip_longest
@@ -16,7 +19,16 @@ from fedcore.base.errors import FedLensError, check_types, reading_stored
 from fedcore.base.events import Notice
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
-from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
+from fedcore.store.database import (
+    ID_LIST,
+    JSON_TABLE,
+    Queries,
+    artifacts_folder,
+    as_json,
+    remove_folder,
+    run_folder,
+    run_folder_name,
+)
 from fedcore.store.jobs import NEEDS, QUEUED_AGAIN, RUNS
 from fedcore.store.liveness import state
 from fedcore.store.writer import forget_rounds, set_given, take_current_file
@@ -115,6 +127,12 @@ LOG_NAME = "log.txt"
 
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 
+UNFINISHED = "status IN ('queued','running','stopping')"
+"""SQL: the run is queued or running."""
+
+OF_LISTED = "r.experiment_id NOT IN (SELECT id FROM experiments WHERE archived)"
+"""SQL: the run belongs to an experiment that is not archived."""
+
 TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
 """SQL: a process of this database trained the run. Merged and imported runs have no owner."""
 
@@ -129,12 +147,12 @@ class RunVersion(NamedTuple):
     created_at: float
 
 
-class StoredState(NamedTuple):
-    """The state of a run in a list of many; ``state`` is ``status`` unless its process has died."""
+class FinishedRun(NamedTuple):
+    """A run as the settings of a leaderboard need it."""
 
-    state: str
-    status: str
-    rounds_done: int
+    id: int
+    experiment_id: int
+    group_hash: str
 
 
 class Runs(Queries):
@@ -154,15 +172,6 @@ class Runs(Queries):
                 damaged[row["id"]] = str(error)
         return readable, damaged
 
-    def states(self, run_ids: Iterable[int]) -> dict[int, StoredState]:
-        """Return the state of each of these runs; processes are looked up only for runs that may be alive."""
-        rows = self._file.rows(
-            f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
-        )
-        unsettled = [row["id"] for row in rows if row["status"] in ("running", "stopping")]
-        alive = {run.id: run.state for run in self.listed(unsettled)[0]} if unsettled else {}
-        return {i: StoredState(alive.get(i, status), status, rounds) for i, status, rounds in rows}
-
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs of these experiments, in order of id."""
         return [run_row(self._file.path, row) for row in self._rows("experiment_id", experiment_ids)]
@@ -181,18 +190,78 @@ class Runs(Queries):
         """Return id and uuid of the experiments that have a queued or running run."""
         rows = self._file.rows(
             "SELECT id, uuid FROM experiments WHERE id IN "
-            "(SELECT experiment_id FROM runs WHERE status IN ('queued','running','stopping'))"
+            f"(SELECT experiment_id FROM runs WHERE {UNFINISHED})"
         )
         return {row["id"]: row["uuid"] for row in rows}
 
-    def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
-        return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})
+    def counts(self, include_archived: bool = False) -> Counter[str]:
+        """Count the runs by state, those of archived experiments aside; live processes are looked up."""
+        rows = self._file.rows(
+            "SELECT status, CASE WHEN status IN ('running','stopping') THEN r.id END AS live, "
+            f"count(*) AS number FROM runs r WHERE {OF_LISTED} OR :archived GROUP BY status, live",
+            {"archived": include_archived},
+        )
+        counts = Counter({row["status"]: row["number"] for row in rows if row["live"] is None})
+        counts.update(run.state for run in self.listed(row["live"] for row in rows if row["live"])[0])
+        return counts
 
-    def versions_in_experiment(self, experiment_id: int | None) -> dict[int, RunVersion]:
-        """Return the version of each run of an experiment, or of all experiments if it is None."""
-        if experiment_id is None:
-            return self._versions("true", {})
-        return self._versions("experiment_id=:id", {"id": experiment_id})
+    def unfinished(self) -> list[RunRow]:
+        """Return the runs that are queued or running, as far as they can be read."""
+        return [run for run in self._readable(UNFINISHED, {}) if not run.ended]
+
+    def done(self) -> list[FinishedRun]:
+        """Return the finished runs of all experiments but archived ones."""
+        columns = ", ".join(FinishedRun._fields)
+        rows = self._file.rows(
+            f"SELECT {columns} FROM runs r WHERE r.status='done' AND {OF_LISTED} ORDER BY id"
+        )
+        return list(map(FinishedRun._make, rows))
+
+    def trained_on(self, data: Iterable[str]) -> list[RunRow]:
+        """Return the runs that FedLens trained on some data sets, those of archived experiments aside."""
+        of_data = "config ->> '$.data.name' IN (SELECT value FROM json_each(:names))"
+        experiments = f"SELECT id FROM experiments WHERE json_valid(config) AND NOT archived AND {of_data}"
+        which = f"r.origin='engine' AND r.experiment_id IN ({experiments})"
+        return self._readable(which, {"names": json.dumps([*data])})
+
+    def _readable(self, condition: str, values: Mapping[str, object]) -> list[RunRow]:
+        found = []
+        for row in self._select(condition, values):
+            with suppress(FedLensError):  # `fedlens doctor` reports it
+                found.append(run_row(self._file.path, row))
+        return found
+
+    def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
+        columns = ", ".join(RunVersion._fields)
+        rows = self._file.rows(
+            f"SELECT id, {columns} FROM runs WHERE id IN {ID_LIST} ORDER BY id", {"ids": as_json(run_ids)}
+        )
+        return {run_id: RunVersion(*version) for run_id, *version in rows}
+
+    def digest(self, experiment_id: int | None = None) -> str:
+        """Return a short text that changes with the state, rounds or messages of an experiment's runs.
+
+        SQLite joins the values, so that thousands of runs are not read row by row.
+
+        Args:
+            experiment_id: default: all experiments together.
+        """
+        which = "true" if experiment_id is None else "r.experiment_id=:id"
+        return self._digest(which, RunVersion._fields, {"id": experiment_id})
+
+    def digest_of_done(self) -> str:
+        """Return one that changes with ``done`` and what the user has written on these runs."""
+        columns = (*RunVersion._fields, "starred", "tags", "notes")
+        return self._digest(f"r.status='done' AND {OF_LISTED}", columns, {})
+
+    def _digest(self, condition: str, columns: Iterable[str], values: Mapping[str, object]) -> str:
+        joined = " || ' ' || ".join(f"coalesce(r.{name}, '')" for name in columns)
+        (row,) = self._file.rows(
+            f"SELECT group_concat(r.id || ' ' || {joined}, char(10)) AS text FROM runs r WHERE {condition}",
+            values,
+            damaged_texts=True,
+        )
+        return hashlib.blake2b(repr(row["text"]).encode(), digest_size=8).hexdigest()
 
     def config(self, run_id: int) -> RunConfig:
         return _config(run_id, self._texts(run_id)["config"])
@@ -292,6 +361,16 @@ class Runs(Queries):
         """Return the folder of a run's checkpoints and log; it may not exist yet."""
         return run_folder(self._file.path, run_id)
 
+    def folders(self, run_ids: Iterable[int]) -> dict[int, Path]:
+        """Return the folders of some runs, as far as the runs exist."""
+        rows = self._file.rows(
+            "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id "
+            f"WHERE r.id IN {ID_LIST}",
+            {"ids": as_json(run_ids)},
+        )
+        folder = artifacts_folder(self._file.path)
+        return {row["id"]: folder / run_folder_name(row["id"], row["uuid"]) for row in rows}
+
     def log_path(self, run_id: int) -> Path:
         """Return the path of a run's log file; it may not exist yet."""
         return self.folder(run_id) / LOG_NAME
@@ -387,8 +466,8 @@ class Runs(Queries):
 
     def delete(self, run_ids: Iterable[int]) -> None:
         """Delete runs with their rounds, checkpoints and logs; all of them, or none."""
-        ids = as_json(set(run_ids))
-        folders = [run_folder(self._file.path, run_id) for run_id in json.loads(ids)]
+        folders = self.folders(run_ids)
+        ids = as_json(folders)
         with self._file.writing() as database:
             for row in database.execute(
                 f"SELECT id, status, experiment_id, EXISTS(SELECT 1 FROM runs o WHERE o.experiment_id = "
@@ -402,7 +481,7 @@ class Runs(Queries):
                         f"experiment {row['experiment_id']} would have no runs; delete the experiment", "id"
                     )
             database.execute(f"DELETE FROM runs WHERE id IN {ID_LIST}", {"ids": ids})
-        for folder in folders:
+        for folder in folders.values():
             remove_folder(folder)
 
     def mark(
@@ -426,13 +505,11 @@ class Runs(Queries):
         return [i for i, exists in zip(ids, found, strict=False) if exists]
 
     def _rows(self, column: str, ids: Iterable[int]) -> list[sqlite3.Row]:
-        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
-        return self._file.rows(statement, {"ids": as_json(ids)}, damaged_texts=True)
+        return self._select(f"r.{column} IN {ID_LIST}", {"ids": as_json(ids)})
 
-    def _versions(self, condition: str, values: dict[str, object]) -> dict[int, RunVersion]:
-        columns = ", ".join(RunVersion._fields)
-        rows = self._file.rows(f"SELECT id, {columns} FROM runs WHERE {condition} ORDER BY id", values)
-        return {run_id: RunVersion(*version) for run_id, *version in rows}
+    def _select(self, condition: str, values: Mapping[str, object]) -> list[sqlite3.Row]:
+        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE {condition} ORDER BY r.id"
+        return self._file.rows(statement, values, damaged_texts=True)
 
     def _texts(self, run_id: int) -> sqlite3.Row:
         rows = self._file.rows("SELECT config, environment, error FROM runs WHERE id=:id", {"id": run_id})

@@ -21,7 +21,7 @@ from fedcore.store.jobs import ARRAYS_NAME, TASKS, Claim, Jobs, unseal
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
 
-TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle", "fill"]
+TaskKind = Literal["check", "download", "weights", "analyse", "import_file", "bundle", "fill"]
 DAMAGED_RESULT = (
     "its result was changed on the disk, or has no digest (those of FedLens 1.0 have none); start it again"
 )

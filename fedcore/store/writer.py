@@ -24,7 +24,7 @@ from fedcore.config.models import LONGEST_NAME
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
 from fedcore.methods import registry
-from fedcore.store.damage import SUMMARY, write_digests, write_identity
+from fedcore.store.damage import SUMMARY, SUMMARY_AFTER, write_digests, write_identity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, columns
 
@@ -397,11 +397,17 @@ def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished
     write_digests(database, run_id, [number])
 
 
-def update_summary(database: sqlite3.Connection, run_id: int) -> None:
-    """Update the summary columns of a run from its scores."""
+def update_summary(database: sqlite3.Connection, run_id: int, written: int | None = None) -> None:
+    """Update the summary columns of a run from its scores.
+
+    Args:
+        written: the only round that has changed; default: any may have.
+    """
+    (best,) = database.execute("SELECT best_round FROM runs WHERE id=?", [run_id]).fetchone()
+    summary = SUMMARY if written is None or best in (None, written) else SUMMARY_AFTER
     database.execute(
-        f"UPDATE runs SET (last_test, worst_client, best_round, best_test) = ({SUMMARY}) WHERE id=:run",
-        {"run": run_id},
+        f"UPDATE runs SET (last_test, worst_client, best_round, best_test) = ({summary}) WHERE id=:run",
+        {"run": run_id, "round": written, "best": best},
     )
 
 
@@ -495,7 +501,7 @@ class RunWriter:
             if entities:
                 insert_entities(database, self.run_id, entities)
             insert_round(database, self.run_id, event)
-            update_summary(database, self.run_id)
+            update_summary(database, self.run_id, int(event.round))
             if grown is not None:
                 set_config(database, self.run_id, grown)
 

@@ -75,7 +75,8 @@ def pairs_of(
 
 def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
     """Draw the means of a setting's rows as bars, and the heatmaps of the first of them side by side."""
-    rows = [row for row in shown.comparison.rows_in(setting) if row.label not in shown.layout.hidden_rows]
+    shown = shown.visible
+    rows = shown.comparison.rows_in(setting)
     view = first_matrix(rows)
     by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
     panels = tuple(by_key[row.key] for row in rows if row.key in by_key)
@@ -232,6 +233,15 @@ def _axes_and_smoothing() -> tuple[list[Literal["x", "y"]], float]:
     return scales, weight
 
 
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+def costs_of(
+    store: Store, _compared: Comparison, of: ShownVersion, setting: str, metric: Metric, share: int
+) -> tuple[list[Cost], list[Reaching]]:
+    """Return the costs of a setting's rows, and those to reach a share of the best; cached by ``of``."""
+    reached = reaching(store, _compared, setting, metric, (share,))
+    return row_costs(store, _compared, setting, metric), reached
+
+
 def draw_cost(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front, and the cost to reach a target."""
     compared, metric = shown.comparison, shown.metric
@@ -260,7 +270,7 @@ def draw_cost(shown: ShownComparison) -> None:
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )
     for i, (setting, title) in enumerate(compared.settings.items()):
-        costs = row_costs(shown.store, compared, setting, metric)
+        costs, reached = costs_of(shown.store, compared, shown.version, setting, metric, share)
         figure = cost_figure(shown.source, costs, against, scale)
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
@@ -273,7 +283,6 @@ def draw_cost(shown: ShownComparison) -> None:
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
             st.html(_cost_table(costs, pareto_front(costs, against), metric, title))
-        reached = reaching(shown.store, compared, setting, metric, (share,))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for found in reached:

@@ -1,7 +1,7 @@
 """The controls of the page Compare: two rows above the result, kept in the address, and the saved views."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -34,10 +34,13 @@ MARKS = {"tags": "Tags", "notes": "Notes"}
 """Columns with the user's tags and notes on the runs of a row; hidden by default."""
 OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
 """Other columns of the summary than metrics that can be hidden."""
-ComparedState = tuple[tuple[int, ...], Rule, bool, tuple[tuple[object, ...], ...], str]
-"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
-ShownVersion = tuple[ComparedState, Metric | None]
-"""The state of a comparison, and the metric that orders its rows; None: they are as launched."""
+ComparedState = tuple[tuple[int, ...], Rule, bool, str, str]
+"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter.
+
+The versions are one text, which Streamlit hashes faster than thousands of values.
+"""
+ShownVersion = tuple[ComparedState, Metric | None, tuple[str, ...]]
+"""The state of a comparison, the metric that orders its rows (None: as launched), and the hidden rows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class SummaryLayout:
     """The layout of the summary.
 
     Attributes:
-        hidden_rows: labels of hidden rows, which still count for best values and tests.
+        hidden_rows: labels of rows that no table or chart shows; they still count for best values and tests.
         fields: config fields, or ``MARKS``, to show as columns.
         group: config field that divides the rows into sections; empty for none.
         sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
@@ -74,6 +77,14 @@ class ShownComparison:
     metric: Metric
     layout: SummaryLayout
     version: ShownVersion
+
+    @property
+    def visible(self) -> "ShownComparison":
+        """The same without the hidden rows, as charts draw it."""
+        hidden = self.layout.hidden_rows
+        rows = tuple(row for row in self.comparison.rows if row.label not in hidden)
+        version = (*self.version[:2], tuple(hidden))
+        return replace(self, comparison=replace(self.comparison, rows=rows), version=version)
 
     @property
     def source(self) -> ViewSource:
@@ -110,7 +121,9 @@ def _printed_beside(_compared: Comparison, of: ShownVersion) -> PrintedValues:
     return printed_values(_compared, [e.config for e in _compared.experiments])
 
 
-@st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
+@st.cache_resource(
+    hash_funcs={Store: repr}, max_entries=32, show_spinner=False
+)  # frozen, so it is not copied
 def comparison(store: Store, of: ComparedState) -> Comparison:
     """Return the comparison; it is computed again when one of its runs has a new round."""
     ids, rule, unfinished, _, where = of
@@ -121,12 +134,11 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     """Draw the choice of experiments, kept in the URL; archived ones are listed if a link names them."""
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    every = store.experiments.all(include_archived=True)
-    listed = {e.id: e for e in every if not e.archived or str(e.id) in wanted}
-    finished = [i for i, e in listed.items() if any(r.state == "done" for r in e.runs)]
+    listed = {e.id: e for e in store.experiments.titles() if not e.archived or str(e.id) in wanted}
     cleared = asked or st.session_state.get("compare_ids") == []
-    first = [] if cleared else (finished or list(listed))[:1]
-    st.session_state["compare_ids"] = session.ids_in_url("ids", listed, first)
+    first = [] if cleared else [*store.experiments.newest_with_runs("done"), *listed]
+    rows = session.experiments_in_url("ids", listed, first)
+    st.session_state["compare_ids"] = [row.id for row in rows]
     st.multiselect(
         "Experiments",
         list(listed),
@@ -136,14 +148,14 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
         on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
         label_visibility="collapsed",
     )
-    gone = [text[:20] for text in asked if text not in map(str, listed)]
+    gone = [text[:20] for text in asked if text not in [str(row.id) for row in rows]]
     if gone:
         st.warning(
             f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
             "They may be deleted or damaged, or belong to another database.",
             icon=":material/search_off:",
         )
-    return [listed[i] for i in st.session_state["compare_ids"]]
+    return rows
 
 
 def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
@@ -204,7 +216,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         markup.show_error(problem, last)
     choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4], as_launched=as_launched)
     order = None if as_launched else metric
-    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order))
+    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order, ()))
 
 
 def _compared(
@@ -212,7 +224,7 @@ def _compared(
 ) -> tuple[Comparison, ComparedState, FedLensError | None]:
     """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
     ids = tuple(e.id for e in experiments)
-    version: ComparedState = (ids, rule, unfinished, tuple(e.version for e in experiments), where.strip())
+    version: ComparedState = (ids, rule, unfinished, repr([e.version for e in experiments]), where.strip())
     try:
         return comparison(store, version), version, None
     except FedLensError as error:
@@ -305,8 +317,10 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
         key="hidden_rows",
         bind="query-params",
         placeholder="none",
-        help="Hidden rows still count for the best value and for the correction of p.",
+        help="No table or chart shows them; they still count for the best value and the correction of p. "
+        "The filter leaves runs out altogether.",
     )
+    charts.colour_choice(row.method for row in compared.rows)
     group = session.choose(
         st.selectbox,
         "Sections by",
@@ -320,10 +334,8 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
 
 
 def saved_views(store: Store) -> None:
-    """Draw the link to this view, the saved views, and a field to save this one."""
+    """Draw the saved views, and a field to save this one."""
     query = urlencode([(name, v) for name in st.query_params for v in st.query_params.get_all(name)])
-    st.markdown("**Link to this view**")
-    st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
     st.markdown("**Saved views**")
     writable = session.writable()
     for view in store.saved_views.of_page(PAGE):

@@ -20,7 +20,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import TESTS, signed
+from fedcore.results.statistics import TESTS, group_by, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
 from pages.compare_view.controls import MARKS, SORT, ShownComparison, ShownVersion, SummaryLayout
@@ -118,7 +118,7 @@ def _draw_printed_notes(summary: Summary) -> None:
     notes = [markup.md(note) for note in printed.notes]
     if notes:
         rule = RULES[summary.comparison.rule]
-        notes.append(f"Ours: {rule}; the tab Published shows ours measured as in each paper.")
+        notes.append(f"Ours: {rule}; the page Papers shows ours measured as in each paper.")
     if printed.reasons:
         notes.append("Open a printed value for the reasons.")
     for why in dict.fromkeys(printed.missing.values()):
@@ -183,8 +183,9 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
         if metric not in row.means:
             return "-"
         mean, lines = row.means[metric], []
+        of_seed = group_by((r for part in row.row.parts for r in part.runs), lambda r: r.run.seed)
         for seed, value in mean.by_seed.items():
-            results = [r for part in row.row.parts for r in part.runs if r.run.seed == seed]
+            results = of_seed[seed]
             out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
             links = ", ".join(markup.run_link(number) + text for number, text in out.items())
             rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import streamlit as st
 
-from fedcore import jobs
 from fedcore.base.progress import counted
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
@@ -24,6 +22,7 @@ from fedcore.results.analyses import (
 )
 from fedcore.results.charts.analyses import overlays
 from fedcore.results.charts.heatmaps import Place
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
 from fedcore.results.panels import Panel
@@ -41,8 +40,6 @@ BESIDE_EACH_OTHER = 3
 Side = tuple[ComparisonRow, RunResult]
 Runs = tuple[RunRow, RunRow]
 Names = tuple[str, str]
-Asked = tuple[int, analysis.AnalysisKind | analysis.Against, int, int]
-"""An analysis: the run, what is asked of it, and the entity codes of a model and a test set."""
 
 
 def draw(shown: ShownComparison) -> None:
@@ -147,8 +144,10 @@ def _curves(store: Store, a: Side, b: Side) -> None:
             for line in curves.run_lines(store, {side[1].run.id: side[1].run.rounds_total}, value)
         ]
         if lines:
+            chart = line_chart(lines, session.theme(), "Round", "", per_cent=i == 0, height=320, name=title)
             with columns[i % len(columns)]:
-                chart = charts.draw_rounds(lines, f"two_runs_{i}", title, per_cent=i == 0)
+                numbers = series_table(lines, "round", "" if i else "%")
+                charts.draw(chart, f"two_runs_{i}", dict(numbers))
                 st.caption(markup.md(chart.alt))
 
 
@@ -184,17 +183,13 @@ def _predictions(store: Store, runs: Runs, names: Names) -> None:
         st.info(differ, icon=":material/info:")
         return
     tasks = [analysis.find(store, run.id, "predictions") for run in runs]
-    missing = [(run, task) for run, task in zip(runs, tasks, strict=True) if not _arrays(task)]
+    missing = [run for run, task in zip(runs, tasks, strict=True) if not _arrays(task)]
     if missing:
-        _ask(
-            store,
-            [((run.id, "predictions", 0, 0), task, f"Predictions of run {run.id}") for run, task in missing],
-            _obstacles(store, [run for run, _ in missing]),
-            "Compute predictions",
-            key="two_predictions_ask",
-            icon=":material/search_insights:",
-            help="Predicts all test samples with the newest checkpoint of each run; kept with the runs.",
-        )
+        wanted: dict[str, background.Asked] = {
+            f"Predictions of run {run.id}": (run.id, "predictions", 0, 0) for run in missing
+        }
+        obstacles = _obstacles(store, missing)
+        background.ask_for(store, wanted, obstacles, "Compute predictions", "two_predictions_ask", False)
         return
     arrays, others = map(_arrays, tasks)
     both = np.intersect1d(arrays["model"], others["model"]).tolist()
@@ -286,21 +281,16 @@ def _answer(
         return
     reported = {v.run.id: v.rounds[-1] for g in (row, reference) for v in g.runs if v.rounds}
     rounds = (reported.get(first.id), reported.get(second.id))
-    asked: Asked = (first.id, analysis.Against(second.id, rounds), *entities)
+    asked: background.Asked = (first.id, analysis.Against(second.id, rounds), *entities)
     task, differ = analysis.find(store, *asked), _other_data(store, runs)
     if task is not None and _arrays(task) and not differ:
         place = f"model {model} on {test_set}, {seed}"
         _draw_answer(task, (first.label, reference.label), place, rounds)
         return
-    _ask(
-        store,
-        [(asked, task, "Looking for the images")],
-        ([differ] if differ else _obstacles(store, runs))[:1],
-        "Find the pictures",
-        clicked=st.session_state.pop(f"{key}_search", False) and task is None,
-        key=f"{key}_ask",
-        type="primary",
-        icon=":material/image_search:",
+    obstacles = ([differ] if differ else _obstacles(store, runs))[:1]
+    begin = st.session_state.pop(f"{key}_search", False)
+    background.ask_for(
+        store, {"Looking for the images": asked}, obstacles, "Find the pictures", f"{key}_ask", begin
     )
 
 
@@ -330,7 +320,7 @@ def _arrays(task: TaskRow | None) -> Mapping[str, np.ndarray]:
 def _obstacles(store: Store, runs: Sequence[RunRow]) -> list[str]:
     """Return the reasons why the images of runs cannot be predicted."""
     texts = (analysis.obstacle(store, run.id, f"Run {run.id} ({run.label})") for run in runs)
-    return [markup.md(text) for text in texts if text]
+    return list(filter(None, texts))
 
 
 def _other_data(store: Store, runs: Runs) -> str:
@@ -343,41 +333,6 @@ def _other_data(store: Store, runs: Runs) -> str:
         f"Runs {runs[0].id} and {runs[1].id} read different images, although their data set has one name: "
         "its files were changed in between. No image can be compared; repeat one of the runs."
     )
-
-
-def _ask(
-    store: Store,
-    wanted: Sequence[tuple[Asked, TaskRow | None, str]],
-    obstacles: Sequence[str],
-    label: str,
-    clicked: bool = False,
-    **button: Any,
-) -> None:
-    """Draw what prevents some analyses, the progress of their tasks, and the button that asks for them.
-
-    Args:
-        clicked: whether they have been asked for in another way.
-    """
-    for text in obstacles:
-        st.info(text, icon=":material/search_off:")
-    possible = not obstacles and session.writable()
-    if clicked and possible:
-        wanted = [(asked, _submitted(store, asked), title) for asked, _, title in wanted]
-    for _, task, title in wanted:
-        if task is not None and task.status != "done":
-            background.show_task(task, title)
-    pending = any(task is not None and not task.ended for _, task, _ in wanted)
-    if not pending and st.button(label, disabled=not possible, **button):
-        for asked, _, _ in wanted:
-            _submitted(store, asked)
-        st.rerun()
-
-
-def _submitted(store: Store, asked: Asked) -> TaskRow:
-    """Queue an analysis, start the worker, and return its task."""
-    task = analysis.submit(store, *asked, again=True)
-    jobs.ensure_worker(store)
-    return store.tasks.get(task)
 
 
 def _draw_answer(task: TaskRow, names: Names, place: str, wanted: analysis.RoundPair) -> None:

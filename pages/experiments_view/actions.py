@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import streamlit as st
@@ -23,8 +21,6 @@ Items = Sequence[ExperimentSummary]
 MAX_NAMES = 12
 """Maximum number of runs that a dialog names per experiment; the others are counted."""
 IMPORT: Final = "import_file"
-IMMEDIATE_BYTES = 200_000
-"""Size up to which the page itself imports an upload, which takes up to half a second."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +151,7 @@ def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[st
 @markup.dialog("Tags")
 def tag(items: Items) -> None:
     """Give several experiments tags, and take tags away, which group the list."""
-    every = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
+    every = session.store().experiments.tags()
     shared = [name for name in every if all(name in i.row.tags for i in items)]
     chosen = st.multiselect(
         f"Tags that {'this experiment has' if single(items) else 'all of them have'}",
@@ -268,12 +264,8 @@ def import_results() -> None:
     ready = bool(chosen) and (not is_csv(chosen) or bool(name))
     if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
         return
-    if upload is None:
-        submit_path(typed, name, dataset)
-    elif upload.size > IMMEDIATE_BYTES:
-        submit_upload(upload.name, upload.getvalue(), name, dataset)
-    else:
-        st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
+    content = None if upload is None else upload.getvalue()
+    submit_import(typed if upload is None else upload.name, content, name, dataset)
     st.rerun()
 
 
@@ -282,37 +274,27 @@ def is_csv(file: str) -> bool:
     return file.lower().endswith(".csv")
 
 
-def submit_path(typed: str, experiment: str, dataset: str) -> None:
-    """Import a file in the background, a CSV file under the names of an experiment and a data set."""
-    path = user_path(typed, "file")
-    if not path.is_file():
-        raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
-    if path.suffix.lower() not in (".json", ".csv"):
-        raise FedLensError(f"{typed} is neither .json nor .csv; give it the ending of its format", "file")
-    file = str(path.resolve())
-    args = {"file": file, "name": file, "experiment": experiment, "dataset": dataset}
-    background.submit(IMPORT, json.dumps(args), args)
+def submit_import(name: str, upload: bytes | None, experiment: str = "", dataset: str = "") -> None:
+    """Import a file in the background, a CSV file under the names of an experiment and a data set.
 
-
-def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> None:
-    """Import an upload in the background, from a copy in the folder of the task."""
-    key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
-    folder = session.store().tasks.folder(IMPORT, key)
-    file = folder / ("upload.csv" if is_csv(name) else "upload.json")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    except OSError as error:
-        raise FedLensError(
-            f"cannot store {name} in {folder}: {error.strerror}; free some space there"
-        ) from error
-    args = {"file": str(file), "name": name, "experiment": experiment, "dataset": dataset}
-    background.submit(IMPORT, key, args)
-
-
-def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
-    """Import an uploaded file into the database, and return a sentence on the result."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
-        path.write_bytes(content)
-        return session.store().imports.file(path, experiment, dataset, file)
+    Args:
+        name: of the upload, which is copied to the folder of the task; without one, a path on this machine.
+    """
+    told = {"name": name, "experiment": experiment, "dataset": dataset}
+    key = f"{'' if upload is None else hashlib.sha256(upload).hexdigest()} {json.dumps(told)}"
+    if upload is None:
+        file = user_path(name, "file")
+        if not file.is_file():
+            raise FedLensError(f"no file {name}; give the full path of a file on this machine", "file")
+        if file.suffix.lower() not in (".json", ".csv"):
+            raise FedLensError(f"{name} is neither .json nor .csv; give it the ending of its format", "file")
+    else:
+        file = session.store().tasks.folder(IMPORT, key) / f"upload.{'csv' if is_csv(name) else 'json'}"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(upload)
+        except OSError as error:
+            raise FedLensError(
+                f"cannot store {name} in {file.parent}: {error.strerror}; free some space there"
+            ) from error
+    background.submit(IMPORT, key, {"file": str(file.resolve()), **told})

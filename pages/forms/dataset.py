@@ -213,42 +213,6 @@ def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
     return count_images(images), contact_sheet(images)
 
 
-def sample_images(data: Mapping[str, Any]) -> None:
-    """Draw an expander with an image of each domain and class of the form's data set.
-
-    Opening it starts the check of a folder that was not checked yet, since a page reads no large folder.
-    """
-    if data["name"] == EMBEDDINGS:
-        st.caption("Embeddings have no sample images.")
-        return
-    box = st.expander(
-        "Sample images", icon=":material/photo_library:", key="partition_samples", on_change="rerun"
-    )
-    if not box.open:
-        return
-    with box:
-        sheet: Any = None
-        if catalog.entry(data["name"]).embedded:
-            sheet = counts_and_samples(data["name"])[1]
-        elif not data["root"]:
-            copy = copies.registered(data["name"])
-            sheet = copies.sheet(copy) if copy is not None else None
-        else:
-            check = FolderCheck.of_form(data, whole=True)
-            if check.task is None and session.writable():
-                check.submit()
-            task = check.task
-            if task is not None and task.status != "done":
-                background.show_task(task, f"Checking {check.root}")
-                return
-            sheet = task.arrays().get("sheet") if task is not None else None
-        if sheet is None:
-            markup.show_error(FedLensError("there are no sample images; see the report on Data & models"))
-        else:
-            layout = "A row for each domain, a column for each class"
-            st.image(sheet, caption=layout, alt="Sample images", width="stretch")
-
-
 def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: ExpanderContainer) -> dict[str, Any]:
     """Draw the fields of the data part, those behind ``more`` while it is open, and return their values."""
     entries = {e.name: e for e in offered()}

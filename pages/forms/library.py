@@ -304,18 +304,21 @@ def card(
     """Return a card as HTML.
 
     Args:
-        choice: what a click on it returns.
+        choice: what a click on it returns; empty if it has no more to show.
         sheet: sample pictures; without them ``about`` is shown.
         below: small print.
     """
     seen = f"<p>{esc(about)}</p>"
     if sheet is not None:
         seen = f'<img src="{picture_strip(np.asarray(sheet))}" alt="" title="{esc(about)}">'
+    name = f'<b class="name">{esc(title)}</b>'
+    if choice:
+        name = f'<button class="name" data-choice="{esc(choice)}">{esc(title)}</button>'
     foot = f'<span class="state">{esc(state)}</span>' if state else ""
     if action:
         foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>'
     return (
-        f'<div class="card"><button class="name" data-choice="{esc(choice)}">{esc(title)}</button>{seen}'
+        f'<div class="card">{name}{seen}'
         f"<span>{esc(numbers)}</span>"
         f'<div class="foot">{foot}<span class="terms" title="{esc(below)}">{esc(below)}</span></div></div>'
     )

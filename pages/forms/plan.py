@@ -138,7 +138,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
         lines = "\n".join(f"- {markup.md(line)}" for line in plan.spaces)
         st.caption(f"Searched, the first draw being the method as written:\n\n{lines}")
     for warning in plan.warnings:
-        st.warning(markup.md(warning), icon=":material/info:")
+        st.warning(markup.md_with_code(markup.sentence(warning)), icon=":material/info:")
     shortage = forecast.lack_of_room(path, disk)
     if shortage is not None:
         st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")

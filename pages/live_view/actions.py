@@ -23,20 +23,12 @@ from pages.widgets import background, browser, charts, markup, session
 CHOOSE = "Choose by name"
 TITLE_SECONDS = 5
 """Seconds between two polls; browsers run timers of hidden tabs less often."""
-NOTICE_CSS = """
-button { font: inherit; font-size: 0.875rem; color: inherit; background: none; cursor: pointer;
-  min-height: 2.5rem; padding: 0.25rem 0.75rem; white-space: nowrap;
-  border: 1px solid color-mix(in srgb, currentColor 25%, transparent); border-radius: 0.5rem; }
-button:disabled { cursor: default; opacity: 0.75; }
-button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
-button[hidden] { display: none; }
-"""
 ShownSearch = tuple[object, str | None, str | None]
 """The state on which the buttons and the outcome above a search depend."""
 _notice = st.components.v2.component(
     "live_notice",
     html='<button type="button" hidden>Notify me</button>',
-    css=NOTICE_CSS,
+    css=(session.ASSETS / "button.css").read_text(encoding="utf-8"),
     js=Path(__file__).with_name("notice.js").read_text(encoding="utf-8"),
 )
 
@@ -253,7 +245,7 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
     """
     store = session.store()
     background.keep_working()
-    seen = progress.activity_digest(store, experiment)
+    seen = store.runs.digest(experiment)
     row = store.experiments.get(experiment)
     longest = browser.LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
     if row.id in store.searches.waiting():  # the worker follows it at once, which changes no run of it

@@ -13,8 +13,7 @@ from fedcore.results.matrices import VIEWS, PanelView, default_view
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
 from fedcore.results.panels import ORDERS, RowOrder
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import background, markup, session
-from pages.widgets.charts import table_switch
+from pages.widgets import background, charts, markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 STAGE_TITLES = {
@@ -40,28 +39,26 @@ def choose() -> ExperimentRow | None:
     Returns: None if the experiment of the URL does not exist, since another one must not appear in its place.
     """
     asked = st.query_params.get_all("id")
-    every = session.store().experiments.all(include_archived=True)
+    experiments = session.store().experiments
     # archived experiments are opened only by their links
-    offered = {e.id: e for e in every if not e.archived or str(e.id) in asked}
+    offered = {e.id: e.name for e in experiments.titles() if not e.archived or str(e.id) in asked}
+    rows: list[ExperimentRow] = []
+    if not asked or experiments.listed(ids=map(int, filter(str.isdecimal, asked)))[0]:
+        unfinished = [] if asked else experiments.newest_with_runs("queued", "running", "stopping")
+        rows = session.experiments_in_url("id", offered, [] if asked else [*unfinished, *offered])
     if not offered:
         return None
-    if asked and not any(str(i) in asked for i in offered):
-        st.session_state["live_choice"] = None
-    else:
-        unfinished = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
-        st.session_state["live_choice"] = session.ids_in_url(
-            "id", offered, [(unfinished or list(offered))[0]]
-        )[0]
+    chosen = rows[0] if rows else None
+    st.session_state["live_choice"] = None if chosen is None else chosen.id
     st.selectbox(
         "Experiment",
         list(offered),
-        format_func=lambda i: f"{offered[i].name} (no. {i})",  # Streamlit cannot tell equal texts apart
+        format_func=lambda i: f"{offered[i]} (no. {i})",  # Streamlit cannot tell equal texts apart
         key="live_choice",
         placeholder="Choose an experiment",
         label_visibility="collapsed",
         on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    chosen = offered.get(st.session_state["live_choice"])
     if chosen is not None:
         session.look_at(chosen.id)
     return chosen
@@ -104,17 +101,6 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
     return offers[chosen]
 
 
-def draws_as_runs() -> bool:
-    """Draw the choice to see the draws of a search with the charts of other runs."""
-    return st.toggle(
-        "Draws as runs",
-        key="live_draws",
-        bind="query-params",
-        help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
-        "nothing, and they are not results.",
-    )
-
-
 def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
     """Return the runs that can be shown together, by name: all or one seed, all or one held-out domain."""
     several_seeds = len({r.seed for r in runs}) > 1
@@ -143,6 +129,7 @@ class Settings:
         over_seeds: whether the mean over several seeds is shown.
         paused: whether the charts stay as they are while the runs continue.
         as_launched: whether ended runs stay in the order of their launch.
+        hidden: labels of methods that are not shown.
         lines: number of lines in a chart, one per method and held-out domain.
     """
 
@@ -159,6 +146,7 @@ class Settings:
     over_seeds: bool
     paused: bool
     as_launched: bool
+    hidden: Sequence[str]
     lines: int
 
 
@@ -175,8 +163,17 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     no_round = max((r.rounds_done for r in runs), default=0) < 1
     replay = st.popover("Replay", icon=":material/replay:", disabled=no_round)
     with st.popover("View", icon=":material/tune:"):
+        hidden = st.multiselect(
+            "Hidden methods",
+            list(dict.fromkeys(r.label for r in runs)),
+            key="hidden_rows",
+            bind="query-params",
+            placeholder="none",
+        )
+        charts.colour_choice(r.method for r in runs)
+        runs = [r for r in runs if r.label not in hidden] or runs
         view = _view(runs, kinds.values())
-        table_switch()
+        charts.table_switch()
         as_launched = session.launch_order_switch()
         split = session.choose(st.radio, "Evaluated on", SPLITS, "live_split")
         stage = session.choose(st.radio, "Models", STAGE_TITLES, "live_stage")
@@ -191,7 +188,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         by_round = metrics_by_round(kinds.get(runs[0].id, ()) if runs else ())
         titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
         titles |= {c.key: c.heading for c in described}
-        charts = st.multiselect(
+        chosen = st.multiselect(
             "Charts",
             list(titles),
             format_func=lambda key: titles.get(key, key),
@@ -200,10 +197,10 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             bind="query-params",
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
-    if not charts:
+    if not chosen:
         primary = ("local", "base", "new") if "new" in by_round else ("personal",)
         first = [metric for metric in (*primary, "unseen", "transfer") if metric in by_round]
-        charts = [*first, "loss", *(c.key for c in curves.default_charts(described))]
+        chosen = [*first, "loss", *(c.key for c in curves.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     with replay:
         until = _until(runs, split, stage)
@@ -214,13 +211,14 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         fitted=fitted,
         order=order,
         columns=session.in_a_row(len(panels)),
-        charts=tuple(charts),
+        charts=tuple(chosen),
         until=until,
         theme=session.theme(),
         width=session.figure_width(),
         over_seeds=len({r.seed for r in runs}) > 1,
         paused=paused,
         as_launched=as_launched,
+        hidden=hidden,
         lines=count_lines(runs),
     )
 

@@ -1,6 +1,7 @@
 """The view Add a paper of the page Papers: paste or upload a table, map its columns, see it, save it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import get_args
 
 import pandas as pd
@@ -8,13 +9,14 @@ import streamlit as st
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import counted
+from fedcore.methods import registry
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
 from fedcore.papers.grids import EMPTY, Grid
-from fedcore.papers.layout import tables, tables_of
-from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
+from fedcore.papers.layout import PrintedTable, tables, tables_of
+from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind, csv_text
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import COLUMNS, PublishedValue
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 from pages.widgets.grid import draw_html
@@ -74,6 +76,72 @@ def draw() -> None:
             _save(fields, key, values, common, setting)
 
 
+def manage(table: PrintedTable) -> None:
+    """Draw the buttons that edit a table of an added paper, match it with the user's runs and delete it."""
+    with st.container(horizontal=True):
+        st.button("Edit", icon=":material/edit:", on_click=_edit, args=(table,), key="table_edit")
+        if markup.write_button("Delete", "delete", "table_delete"):
+            db = session.store().path
+            former = adding.remove_table(table.paper, table.table, db)
+            markup.offer_undo(f"{table.title} deleted", partial(adding.put, table.paper, former, db))
+            st.rerun()
+    box = st.expander("Match with my runs", icon=":material/link:", key="table_match", on_change="rerun")
+    if box.open and session.writable():
+        with box, markup.errors_shown():
+            _match(table)
+
+
+def _edit(table: PrintedTable) -> None:
+    """Callback: fill the form with a table, one value a line; saving replaces it."""
+    text = csv_text([COLUMNS, *(value.line for value in table.values)])
+    filled = {"to": table.paper, "text": text, "table": table.table, "caption": table.caption}
+    st.session_state.update({f"add_{name}": value for name, value in filled.items()})
+    st.session_state["papers_view"] = "Add a paper"
+
+
+def _match(table: PrintedTable) -> None:
+    """Ask which methods of an experiment measure which rows of a table."""
+    mine = {
+        e.id: e
+        for e in session.store().experiments.all()
+        if not e.config.sweep and e.config.tuning is None and any(r.origin == "engine" for r in e.runs)
+    }
+    if not mine:
+        st.info("Experiments that FedLens trained, without a sweep or a search, can be matched.")
+        return
+    left, middle, right = st.columns(3)
+    number = left.selectbox(
+        "Experiment", list(mine), key="match_experiment", format_func=lambda i: mine[i].name
+    )
+    config = mine[number].config
+    dataset = middle.selectbox("Data set as printed", list(dict.fromkeys(v.dataset for v in table.values)))
+    settings = list(dict.fromkeys(v.setting for v in table.values if v.dataset == dataset))
+    setting = right.selectbox("Setting as printed", settings, format_func=lambda text: text or "not named")
+    titles = [entry.label or registry.title(entry.name) for entry in config.methods]
+    places = {title.casefold(): i for i, title in enumerate(titles)}
+    offered = {f"{i + 1}: {title}": i for i, title in enumerate(titles)}
+    printed = list(
+        dict.fromkeys(v.method for v in table.values if (v.dataset, v.setting) == (dataset, setting))
+    )
+    guessed = [places.get(name.casefold()) for name in printed]
+    rows = pd.DataFrame(
+        {"As printed": printed, "My method": [None if i is None else [*offered][i] for i in guessed]}
+    )
+    edited = st.data_editor(
+        rows,
+        key=f"match_rows_{number}_{dataset}_{setting}",
+        disabled=["As printed"],
+        hide_index=True,
+        placeholder="none",
+        column_config={"My method": st.column_config.SelectboxColumn(options=list(offered))},
+    )
+    by_row = zip(edited["As printed"], edited["My method"], strict=True)
+    chosen = {name: offered[method] for name, method in by_row if method in offered}
+    if st.button("Match", type="primary", disabled=not chosen, key="match_confirmed"):
+        adding.match(table, dataset, setting, config, chosen, session.store().path)
+        st.rerun()
+
+
 def _source() -> tuple[dict[str, object], str]:
     """Draw the fields that identify the source; return those of its ``paper.toml``, and its key."""
     st.subheader("Source", anchor=False)
@@ -104,7 +172,7 @@ def _source() -> tuple[dict[str, object], str]:
         "link": link.strip(),
         "licence": licence.strip(),
         "kind": kind,
-        "why_not_run": "added without runs",
+        "why_not_run": "no runs of yours are matched with it yet",
     }
     return fields, adding.key_of(title) if title else ""
 

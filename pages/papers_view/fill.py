@@ -33,7 +33,6 @@ from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import PrintedTable, all_tables
 from fedcore.papers.published import PublishedValue, findings_of
 from fedcore.papers.recorded import RecordedRuns
-from fedcore.results import progress
 from fedcore.results.charts.ranks import curve_table, specification_chart
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.metrics import RULES
@@ -79,15 +78,15 @@ class Snapshot:
 def now(store: Store, rehearsal: bool) -> Snapshot:
     """Read the current state of a store, and the papers that were added to it."""
     adding.use(store.path)
-    digest = progress.activity_digest(store)
-    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal))
+    digest = store.runs.digest()
+    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal, library.version()))
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
 def _read(
-    store: Store, digest: str, rehearsal: bool
+    store: Store, digest: str, rehearsal: bool, papers: int
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
-    """Read a store again only when a run has changed."""
+    """Read a store again only when a run or the library, of this version, has changed."""
     return recorded_runs(store, rehearsal), find_available(store), background.precedents(store)
 
 
@@ -333,7 +332,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
     warnings = dict.fromkeys(w for _, plan in planned for w in plan.warnings)
     lack = forecast.lack_of_room(store.path, disk)
     for warning in [*warnings, *([f"{lack}."] if lack else [])]:
-        st.warning(markup.md(warning), icon=":material/info:")
+        st.warning(markup.md_with_code(markup.sentence(warning)), icon=":material/info:")
     if st.button(
         f"Queue {counted(len(runs), 'run')}",
         type="primary",

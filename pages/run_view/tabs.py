@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from fedcore import jobs
 from fedcore.base.presentation import FieldChart
 from fedcore.base.progress import shortened
 from fedcore.data.images import EMBEDDINGS
@@ -182,37 +181,24 @@ def analysed(
         model, test_set: entity codes.
         draw: draws the finished task.
     """
-    store = session.store()
-    task, key = analysis.find(store, run.id, what, model, test_set), f"{run.id}_{what}_{model}_{test_set}"
+    store, asked = session.store(), (run.id, what, model, test_set)
+    task, key = analysis.find(store, *asked), f"{run.id}_{what}_{model}_{test_set}"
     obstacle = analysis.obstacle(store, run.id)
-    impossible = bool(obstacle) or not session.writable()
-    done = task is not None and task.status == "done"
     # the row of a finished task outlives its files, of which the words need none
-    if task is not None and done and (what == "nearest_words" or task.arrays()):
-        draw(task)
-        left, right = st.columns([5, 1], vertical_alignment="center")
-        round_ = (task.result or {}).get("round")
-        left.caption(f"Computed from the checkpoint after round {round_} and kept with the run.")
-        asked = right.button("Compute again", key=f"again_{key}", disabled=impossible)
-    else:
-        if done:
-            st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
-        elif task is not None:
-            background.show_task(task, "Analysis")
-        else:
+    if task is None or task.status != "done" or not (what == "nearest_words" or task.arrays()):
+        if task is None:
             st.caption(description)
-        if obstacle:
-            st.info(markup.md(obstacle), icon=":material/search_off:")
-        asked = (task is None or task.ended) and st.button(
-            button if task is None else "Try again",
-            key=f"ask_{key}",
-            type="primary",
-            disabled=impossible,
-            icon=":material/search_insights:",
+        background.ask_for(
+            store, {"Analysis": asked}, [obstacle] if obstacle else [], button, f"ask_{key}", False
         )
-    if asked:
-        analysis.submit(store, run.id, what, model, test_set, again=True)
-        jobs.ensure_worker(store)
+        return
+    draw(task)
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    round_ = (task.result or {}).get("round")
+    left.caption(f"Computed from the checkpoint after round {round_} and kept with the run.")
+    impossible = bool(obstacle) or not session.writable()
+    if right.button("Compute again", key=f"again_{key}", disabled=impossible):
+        background.analyse(store, [asked])
         st.rerun()
 
 

@@ -17,7 +17,7 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text, size_text
 from fedcore.data import descriptions
 from fedcore.engine.plan import Plan, Planner, PlanResult, plan
-from fedcore.jobs import forecast
+from fedcore.jobs import analysis, forecast
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
 from fedcore.share.checked import (
@@ -35,6 +35,8 @@ from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
 
 LOG_CHARACTERS = 4000
+Asked = tuple[int, analysis.AnalysisKind | analysis.Against, int | None, int]
+"""An analysis: the run, what is asked of it, and the entity codes of a model and a test set."""
 _File = TypeVar("_File", str, bytes)
 
 
@@ -110,6 +112,43 @@ def show_task(task: TaskRow, title: str) -> None:
     if task.status == "failed" and task.log.is_file():
         with st.expander("Details", key=f"log_task_{task.id}"):
             st.code(task.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:], language=None)
+
+
+def analyse(store: Store, asked: Sequence[Asked]) -> None:
+    """Queue analyses, even if they were done before, and start the worker."""
+    for one in asked:
+        analysis.submit(store, *one, again=True)
+    jobs.ensure_worker(store)
+
+
+def ask_for(
+    store: Store, wanted: Mapping[str, Asked], obstacles: Sequence[str], label: str, key: str, begin: bool
+) -> None:
+    """Draw what prevents some analyses, the progress of their tasks, and the button that asks for them.
+
+    Args:
+        wanted: the analyses by title.
+        begin: whether those that nobody has asked for yet begin without the button.
+    """
+    for text in obstacles:
+        st.info(markup.md(text), icon=":material/search_off:")
+    possible = not obstacles and session.writable()
+    if begin and possible:
+        analyse(store, [asked for asked in wanted.values() if analysis.find(store, *asked) is None])
+    tasks = {title: task for title, asked in wanted.items() if (task := analysis.find(store, *asked))}
+    for title, task in tasks.items():
+        show_task(task, title)
+    if possible and any(task.status == "done" for task in tasks.values()):
+        st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
+    if all(task.ended for task in tasks.values()) and st.button(
+        "Try again" if tasks else label,
+        key=key,
+        type="primary",
+        disabled=not possible,
+        icon=":material/search_insights:",
+    ):
+        analyse(store, list(wanted.values()))
+        st.rerun()
 
 
 @markup.fragment(run_every=1)

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fedcore.base.errors import FedLensError
-from fedcore.results import progress
 from fedcore.results.charts.heatmaps import Place
 from fedcore.store import Store
 from pages.widgets import session
@@ -49,12 +48,28 @@ def ignore() -> None:
     """Do nothing: Streamlit reports a component's event, and reruns the page, only if it has a callback."""
 
 
+_share = st.components.v2.component(
+    "share",
+    html='<button type="button" title="Copies the address, which opens this view again">Share</button>',
+    css=(session.ASSETS / "button.css").read_text(encoding="utf-8"),
+    js="""export default function ({ parentElement }) {
+  const button = parentElement.querySelector("button");
+  button.onclick = async () => { // browsers have a clipboard on this machine and over https only
+    if (!navigator.clipboard) return window.prompt("The address of this view:", location.href);
+    await navigator.clipboard.writeText(location.href);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Share"; }, 2000);
+  };
+}""",
+)
 _viewport, _line_focus, _shortcuts = script("viewport"), script("line_focus"), script("shortcuts")
 _cell_click, _window, _clock = script("cell_click"), script("window"), script("clock")
 
 
 def scripts_of_every_page() -> None:
-    """Load the scripts of the history, the window's width and theme, the charts' lines and the shortcuts."""
+    """Load what every page has: history, window, theme, lines of charts, shortcuts, the button *Share*."""
+    with st.container(key="share_bar"):
+        _share(key="share")
     _window("window")
     widths = {
         "narrow": (f"(max-width: {session.NARROW_WINDOW}px)", session.is_narrow()),
@@ -102,7 +117,7 @@ def answer(request: Request) -> Response:
         return PlainTextResponse(f"name an experiment by its number: {path}?experiment=3", 400)
     try:
         if path == PULSE:
-            text = progress.activity_digest(Store(), None if of_all else int(asked))
+            text = Store().runs.digest(None if of_all else int(asked))
             return PlainTextResponse(text, headers=NO_STORE)
         states = Counter(run.state for run in Store().runs.of_experiments([int(asked)]))
         return JSONResponse({"total": states.total(), "states": states}, headers=NO_STORE)

@@ -16,9 +16,8 @@ from plotly.offline import get_plotlyjs_version
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fedcore.results.charts.lines import line_chart, series_table
+from fedcore.methods import registry
 from fedcore.results.charts.theme import Chart
-from fedcore.results.curves import Series
 from fedcore.share.views import Figure, NumberColumns
 from pages.widgets import markup, session
 
@@ -131,16 +130,6 @@ def draw_tables(tables: Iterable[tuple[str, NumberColumns]]) -> None:
         st.dataframe(dict(columns), hide_index=True)
 
 
-def draw_rounds(lines: Sequence[Series], key: str, title: str, per_cent: bool) -> Chart:
-    """Draw lines over the rounds, and return the chart."""
-    chart = line_chart(lines, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
-    if st.session_state.get("as_tables"):
-        draw_tables([(title, series_table(lines, "round", "%" if per_cent else ""))])
-    else:
-        draw(chart, key)
-    return chart
-
-
 def table_switch() -> None:
     """Draw the switch between charts and tables, one for all pages."""
     st.toggle(
@@ -149,3 +138,19 @@ def table_switch() -> None:
         persist_state="session",
         help="Shows the numbers behind every chart",
     )
+
+
+def colour_choice(methods: Iterable[str]) -> None:
+    """Draw the choice of a method's colour, which charts and tables of all pages obey."""
+    names = list(dict.fromkeys(methods))
+    if not names:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        method = st.selectbox("Colour of", names, format_func=registry.title, key="colour_of", width=200)
+        now = session.theme().colour(method)
+        key = f"colour_{method}_{now}"  # another widget once the colour is another
+        st.color_picker(
+            "Its colour", now, key, on_change=session.set_colour, args=(method, key), width="content"
+        )
+        if st.session_state.get(session.COLOURS):
+            st.button("Usual colours", key="colours_reset", on_click=session.reset_colours)

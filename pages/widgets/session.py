@@ -1,5 +1,6 @@
 """The session of a visitor: pages, database, permission to write, window, theme, and ids in the URL."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,15 +8,18 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from fedcore.results.charts.theme import NARROW_PIXELS, WIDE_PIXELS, Theme
-from fedcore.store import Store
+from fedcore.store import ExperimentRow, Store
 
 ASSETS = Path(__file__).parents[1] / "assets"
 VIEWPORT = "viewport"
 """Key under which the browser reports its window."""
 NARROW_WINDOW = 640
 """Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
+FEW = 5
 WIDE_WINDOW = 1700
 """Width in pixels from which more panels are beside each other."""
+COLOURS = "colour"
+"""Key and parameter of the address of the colours that the reader gave to methods: ``fedot:ff8800``."""
 
 
 class PageLink(NamedTuple):
@@ -91,7 +95,31 @@ def writable() -> bool:
 
 def theme() -> Theme:
     """Return the theme of charts, light or dark as the reader's."""
-    return Theme(dark=st.context.theme.type == "dark")
+    given = (text.split(":") for text in st.session_state.get(COLOURS, ()))
+    own = tuple((method, f"#{colour}") for method, colour in given)
+    return Theme(dark=st.context.theme.type == "dark", own=own)
+
+
+def keep_colours() -> None:
+    """Take over the colours of methods in the address, or write those of the session to it."""
+    asked = [t for t in st.query_params.get_all(COLOURS) if re.fullmatch(r"[\w-]+:[0-9a-fA-F]{6}", t)]
+    if asked:
+        st.session_state[COLOURS] = asked
+    elif given := st.session_state.get(COLOURS):
+        st.query_params[COLOURS] = given
+
+
+def set_colour(method: str, colour_key: str) -> None:
+    """Callback: give a method the colour that was picked."""
+    others = [t for t in st.session_state.get(COLOURS, ()) if not t.startswith(f"{method}:")]
+    st.query_params[COLOURS] = [*others, f"{method}:{st.session_state[colour_key].removeprefix('#')}"]
+    keep_colours()
+
+
+def reset_colours() -> None:
+    """Callback: return to the usual colours."""
+    st.session_state.pop(COLOURS, None)
+    st.query_params.pop(COLOURS, None)
 
 
 def is_narrow() -> bool:
@@ -143,6 +171,20 @@ def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> l
     chosen = [i for i in asked if i in valid] or [i for i in fallback if i in valid]
     remember_ids(name, chosen)
     return chosen
+
+
+def experiments_in_url(name: str, offered: Iterable[int], fallback: Sequence[int]) -> list[ExperimentRow]:
+    """Return those of ``ids_in_url`` that can be read, of which no others are read.
+
+    Args:
+        fallback: the first that can be read counts, if it is among the first few.
+    """
+    fallback = fallback[:FEW]
+    texts = filter(str.isdecimal, st.query_params.get_all(name))
+    wanted = [*map(int, texts), *st.session_state.get(f"last_{name}", []), *fallback]
+    rows = {row.id: row for row in store().experiments.listed(ids=wanted)[0]}
+    first = [number for number in fallback if number in rows][:1]
+    return [rows[number] for number in ids_in_url(name, rows.keys() & set(offered), first)]
 
 
 def look_at(experiment: int) -> None:

@@ -1,8 +1,10 @@
 """What this process may use of the machine, and what the machine is doing."""
 
+import json
 import platform
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -272,3 +274,21 @@ def test_a_gpu_that_rests_is_no_device_and_the_reason_is_said(driver, monkeypatc
     monkeypatch.setattr(devices, "TRIAL", "pass")
     devices.try_gpus()  # at a worker's start
     assert devices.default_device() == "GPU-2a" and devices.answers("GPU-2a")
+
+
+def test_loads_are_recorded_every_few_seconds_for_an_hour(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(devices, "_next_sample", 0.0)
+    now = time.time()
+    assert devices.recorded_loads() == []
+    devices.sample_loads()
+    devices.sample_loads()
+    ((first, loads),) = devices.recorded_loads()
+    assert first >= now and [*loads] == [d.name for d in devices.list_devices()]
+    file = tmp_path / "state" / devices.LOADS
+    file.write_text(json.dumps([(now - devices.KEPT_SECONDS - 1, loads), (now - 60, loads)]))
+    monkeypatch.setattr(devices, "_next_sample", 0.0)
+    devices.sample_loads()
+    assert [round(when - now) < 0 for when, _ in devices.recorded_loads()] == [True, False], "an hour is kept"
+    file.write_text("{")
+    assert devices.recorded_loads() == [], "damaged"

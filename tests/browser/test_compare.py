@@ -162,6 +162,15 @@ def opens_from_disk_and_asks_for_nothing(file: Path, store: Store, new_page: New
     assert complaints == [], "a script failed, or the policy had something to forbid"
 
 
+def test_the_address_of_a_view_is_copied_by_a_click(filled_server: Server, tab: Tab) -> None:
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.page.goto(f"{filled_server.url}/compare?ids=1&tab=Cost")
+    tab.page.get_by_role("button", name="Share").click()
+    expect(tab.page.get_by_role("button", name="Copied")).to_be_visible()
+    assert tab.page.evaluate("navigator.clipboard.readText()") == tab.page.url
+    assert "tab=Cost" in tab.page.url
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("clients", [6, 45])
 def test_a_report_prints_on_a4_and_needs_no_script(new_page: NewPage, tmp_path: Path, clients: int) -> None:

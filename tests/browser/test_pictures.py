@@ -50,6 +50,9 @@ def test_a_click_on_a_difference_shows_its_pictures(
     page.mouse.move(x - 20, y - 10)
     page.mouse.move(x, y)
     page.mouse.click(x, y)  # the last client's model on the last client's samples
+    expect(page.get_by_text("Looking for the images")).to_be_visible()
+    place = "document.querySelector('.st-key-compare_gap_models_0 .js-plotly-plot').layout.shapes.at(-1)"
+    page.wait_for_function(f"{place}.x0 === 0.5 && {place}.y0 === 1.5")  # the cell is marked
     expect(page.get_by_text(re.compile("McNemar's p"))).to_be_visible()
 
     task = analysis.find(Store(server.db), first, analysis.Against(second), 2, 2)

@@ -24,6 +24,7 @@ from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
 from tests.support.command_line import TOML, run
 from tests.support.jobs import wait_for
+from tests.support.many import copies
 
 
 def commands() -> dict[str, TyperCommand]:
@@ -191,6 +192,21 @@ def test_a_list_of_damaged_numbers_says_so(db, capsys):
     assert printed.err.startswith(
         f"warning: {db} is damaged (run 1: its summary is not that of its rounds), so numbers"
     )
+
+
+def test_a_long_list_ends_after_the_newest(db, capsys):
+    copies(db, 120)
+    for arguments, number in (
+        ((), 100),
+        (("--all",), 122),
+        (("The first",), 1),
+        (("--where", "rounds = 2"), 122),
+    ):
+        assert run("list", *arguments, "--db", db) == 0
+        printed = capsys.readouterr()
+        assert len({row["experiment"] for row in csv.DictReader(io.StringIO(printed.out))}) == number
+        note = "note: 22 older experiments not listed; --all lists all of them\n"
+        assert printed.err == (note if number == 100 else "")
 
 
 def test_published_values_need_no_database(db, capsys):
@@ -438,6 +454,21 @@ def test_methods_lists_all_and_explains_one(capsys):
     assert tomllib.loads(out)["blocks"] == 1
     assert len({line.index("  # ") for line in out.splitlines() if "  # " in line}) == 1, (
         "columns are aligned"
+    )
+
+
+def test_data_check_names_the_data_set_that_a_folder_is(tmp_path, capsys, monkeypatch):
+    from PIL import Image
+
+    folder = tmp_path / "mine" / "photo" / "dog"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "1.png")
+    assert run("data", "check", tmp_path / "mine") == 0
+    assert "this is" not in capsys.readouterr().out
+    monkeypatch.setattr("fedcore.data.check.recognised", lambda report: "pacs")
+    assert run("data", "check", tmp_path / "mine") == 0
+    assert 'this is PACS, by its domains, classes and counts; in an experiment: name = "pacs"' in (
+        capsys.readouterr().out
     )
 
 

@@ -1,6 +1,7 @@
 """A comparison on a file of embeddings, from its check to its results, with the engine that trains."""
 
-import re
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,10 @@ def test_methods_without_towers_are_compared_on_a_file_of_embeddings(db, tmp_pat
     (encoded,) = (db.parent / "artifacts" / "encodings").glob("*.npy")
     given = np.load(path)["embedding"].astype(np.float32)
     assert np.array_equal(np.load(encoded), given)
-    found = dict(re.findall(r"run \d+  (\S+) .* done +([\d.]+) %", capsys.readouterr().out))
-    assert len(found) == 5 and all(
-        float(found[name]) > 90 for name in ("Zero-shot", "FedOT", "means", "FedCLIP")
-    )
+    printed = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    found = {row["label"]: float(row["accuracy"]) for row in printed}
+    assert len(found) == 5
+    assert all(found[name] > 90 for name in ("Zero-shot CLIP", "FedOT", "means", "FedCLIP")), found
     assert Store(db).runs.config(3).method.config["init"] == "class_means"
     rows = compare(Store(db), [1]).rows
     assert "The pretrained model is known by its embeddings alone." in setting_paragraph(Store(db), rows)

@@ -8,10 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
+from fedcore.base.progress import result_of
 from fedcore.cli import main as cli
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
+from fedcore.jobs.handlers import encode_data
 from fedcore.jobs.launcher import PROCESS_LOG, ThisMachine
 from fedcore.store import Store, TaskRow
 from fedcore.store.database import reading, writing
@@ -52,11 +55,12 @@ def test_the_same_question_is_asked_once_others_are_others(db):
     first = Store(db).tasks.submit("check", "a", {})
     assert Store(db).tasks.submit("check", "a", {}) == first
     assert (
-        len({first, Store(db).tasks.submit("check", "b", {}), Store(db).tasks.submit("encode", "a", {})}) == 3
+        len({first, Store(db).tasks.submit("check", "b", {}), Store(db).tasks.submit("download", "a", {})})
+        == 3
     )
     assert [t.key for t in Store(db).tasks.recent("check")] == ["b", "a"]
     assert len(Store(db).tasks.recent()) == 3
-    with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, encode"):
+    with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, download"):
         Store(db).tasks.submit("chekc", "a", {})
 
 
@@ -321,7 +325,7 @@ def two_images(folder: Path) -> Path:
 
 
 def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
-    """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
+    """What is encoded ahead is what a run with the same ``[data]`` looks for."""
     from fedcore.clip import encodings
     from fedcore.clip.backbone import load_backbones
     from fedcore.config import DataConfig
@@ -329,26 +333,28 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
 
     path = two_images(tmp_path)
     data = {"name": "manifest", "root": str(path), "columns": {"label": "what"}}
-    work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
-    for kind, args in work.items():
-        number = Store(db).tasks.submit(kind, "own", args)
-        assert execute_next(db, TASKS) == "done"
+    number = Store(db).tasks.submit("check", "own", data)
+    assert execute_next(db, TASKS) == "done"
+    task = Store(db).tasks.get(number)
+    assert task.done == task.total == 2
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     (backbone,) = load_backbones([("mini-vit", None, "cpu", "fp32")])
-    images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
-    wanted = encodings.cache_path(tmp_path, backbone, images, "embedding").name
-    task = Store(db).tasks.get(number)
-    assert task.result["file"] == wanted
-    assert task.done == task.total == task.result["images"] == 2
-    assert (tmp_path / "artifacts" / "encodings" / wanted).stat().st_size == task.result["bytes"]
+    config, model = DataConfig(**data, decode="draft"), ("mini-vit", None, "cpu", "fp32")
+    images, _ = read_images(config, backbone.spec.image_size)
+    made, file = result_of(encode_data(Store(db), config, model, "embedding", print))
+    assert file.name == encodings.cache_path(tmp_path, backbone, images, "embedding").name
+    assert len(made) == 2 and file.is_file()
 
 
-def test_the_supervisor_starts_the_real_command(db, tmp_path):
+def test_the_supervisor_starts_the_real_command(db, tmp_path, monkeypatch):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
     data = {"name": "manifest", "root": str(two_images(tmp_path)), "columns": {"label": "what"}}
     number = Store(db).tasks.submit("check", "own", data)
     supervisor = worker.Supervisor(Store(db), ThisMachine(["cpu"]))
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(devices, "_next_sample", 0.0)
     assert supervisor.step()
+    assert devices.recorded_loads(), "of the machine while it works"
     wait_for(lambda: Store(db).tasks.get(number).ended)
     wait_for(lambda: not supervisor.step())  # the process has ended: it prints its last line after the state
     task = Store(db).tasks.get(number)

@@ -105,7 +105,7 @@ def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: 
     schedule = clock(app)  # a run is in its first seconds: it is looked at more often
     assert schedule == {
         "address": "/pulse?experiment=2",
-        "seen": progress.activity_digest(Store(filled), 2),
+        "seen": Store(filled).runs.digest(2),
         "every": 0.5,
         "longest": 15,
     }

@@ -9,9 +9,10 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.progress import Progress
+from fedcore.base.progress import Progress, result_of
+from fedcore.config import DataConfig
 from fedcore.data import getting
-from fedcore.jobs.handlers import Job
+from fedcore.jobs.handlers import Job, encode_data
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
@@ -167,64 +168,23 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     assert next(w for w in again.text_input if w.label == "Column names").value.startswith("label = species")
     assert button(again, "Check again")
 
-    app = open_page("data", section="Encodings")
-    chosen = next(w for w in app.selectbox if w.key == "encode_data")
-    chosen.select(next(o for o in chosen.options if "species" in o)).run()
-    next(w for w in app.selectbox if w.key == "encode_decode").select("draft")
-    next(w for w in app.selectbox if w.key == "encode_precision").select("bf16").run()
-    app = button(app, "Encode now").click().run()
-    assert work_off(db) == ["done"]
-    assert "4 images of table\\.csv \\(manifest\\) with mini\\-vit, bf16, draft" in texts(app.run())
-    assert app.dataframe[0].value["Data"].tolist() == ["table.csv (manifest)"]
-
 
 def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path, folder: Path) -> None:
     for query in ({}, {"folder": str(folder)}, {"folder": "x" * 5000}):
         app = open_page("data", **query)
         assert not [w for w in app.text_input if w.label == "Column names"]
-    app = open_page("data", section="Encodings")
-    assert [w.key for w in app.selectbox][-1] == "encode_precision"  # embedded data has no files to draft
 
 
 @pytest.mark.slow
 def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Path) -> None:
     for precision in ("fp32", "bf16"):
-        args = {"name": "rotated-digits", "backbone": "mini-vit", "domains": ["rot0"], "precision": precision}
-        Store(db).tasks.submit("encode", precision, args)
-    assert work_off(db) == ["done", "done"]
+        data, model = (
+            DataConfig(name="rotated-digits", domains=("rot0",)),
+            ("mini-vit", None, "cpu", precision),
+        )
+        result_of(encode_data(Store(db), data, model, "embedding", print))
     table = open_page("data", section="Encodings").dataframe[0].value
     assert sorted(table["Difference"]) == ["precision bf16", "precision fp32"]
-
-
-def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, db: Path) -> None:
-    app = open_page("data", section="Encodings")
-    assert "No encodings yet" in app.info[0].value
-    assert any("images will take" in c.value for c in app.caption)
-    next(s for s in app.selectbox if s.label == "Data set").select("Shapes").run()
-    button(app, "Encode now").click().run()
-    (task,) = Store(db).tasks.recent("encode")
-    assert task.args == {
-        "name": "shapes",
-        "root": None,
-        "backbone": "mini-vit",
-        "pretrained": None,
-        "reads": "embedding",
-        "precision": "fp32",
-    }
-
-
-@pytest.mark.parametrize(
-    ("label", "value", "says"),
-    [("Representation", "layer:x", "must be"), ("Backbone", "ViT-B-32", "needs weights")],
-)
-def test_what_cannot_be_encoded_is_not_asked_for(
-    open_page: Opened, db: Path, label: str, value: str, says: str
-) -> None:
-    app = open_page("data", section="Encodings")
-    widget = next(w for w in [*app.text_input, *app.selectbox] if w.label == label)
-    app = widget.set_value(value).run()
-    assert any(says in c.value for c in app.caption)
-    assert button(app, "Encode now").disabled
 
 
 def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, db: Path) -> None:
@@ -242,6 +202,11 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
+    each = cards(app)[0].split('<div class="card">')[1:]
+    assert [card for card in each if "data-choice" not in card] == [
+        c for c in each if "trained on drawings" in c
+    ]
+    assert len(each) > 2, "a name without an action is not a button"
     assert Store(db).tasks.recent() == []
     button(app, "Get").click().run()
     assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]

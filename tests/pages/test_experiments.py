@@ -296,27 +296,20 @@ def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, db
     assert "seed 13" not in named and named.endswith("and 8 more")
 
 
-def test_what_another_fedlens_exported_is_imported_once(
-    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = Store(filled).experiments.to_json([1]).encode()
-    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert actions.import_now("Made up.json", content, "", "") == "1 experiment added, 0 already here."
-    assert actions.import_now("Made up.json", content, "", "") == "0 experiments added, 1 already here."
-    assert [e.name for e in Store(tmp_path / "other" / "runs.db").experiments.all()] == ["Made up"]
-
-
 def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
+    db = tmp_path / "runs.db"
+    monkeypatch.setenv("FEDLENS_DB", str(db))
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
+    Store(db).prepare()
     head = "method,seed,round,model,test_set,correct,total\n"
-    assert actions.import_now("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
-    with pytest.raises(FedLensError, match=r"^.*my results\.csv") as caught:
-        actions.import_now("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
-    assert "upload" not in str(caught.value)
-    with pytest.raises(FedLensError, match="broken.json"):
-        actions.import_now("broken.json", b"{", "", "")
+    actions.submit_import("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x")
+    actions.submit_import("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
+    assert work_off(db) == ["done", "failed"]
+    wrong, good = Store(db).tasks.recent("import_file")
+    assert good.result == {"says": "1 run recorded."}
+    assert "my results.csv" in wrong.error and "upload" not in wrong.error
 
 
 def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, filled: Path) -> None:
@@ -339,7 +332,7 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
-    actions.submit_path(str(source), "By path", "")
+    actions.submit_import(str(source), None, "By path")
     assert [t.status for t in Store(filled).tasks.recent("import_file")] == ["queued"]
     assert "waiting for its turn" in open_page().get("progress")[0].proto.text
     assert work_off(filled) == ["done"]
@@ -350,22 +343,26 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     assert Store(filled).tasks.recent("import_file") == []  # told once
 
 
-def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
+def test_an_upload_is_recorded_in_the_background_and_leaves_nothing(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     before = [e.name for e in Store(filled).experiments.all()]
-    actions.submit_upload("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
-    actions.submit_upload("broken.json", b"{", "", "")
-    assert work_off(filled) == ["done", "failed"]
-    broken, good = Store(filled).tasks.recent("import_file")
+    elsewhere = tmp_path / "other" / "runs.db"
+    fill.done(elsewhere, fill.an_experiment("Other", methods=("fedot",), seeds=(1,), rounds=2))
+    actions.submit_import("other.json", Store(elsewhere).experiments.to_json([1]).encode())
+    actions.submit_import("mine.json", Store(filled).experiments.to_json([1]).encode())
+    actions.submit_import("broken.json", b"{")
+    assert work_off(filled) == ["done", "done", "failed"]
+    broken, good, other = Store(filled).tasks.recent("import_file")
+    assert other.result == {"says": "1 experiment added, 0 already here."}
     assert good.result == {"says": "0 experiments added, 1 already here."}
     assert "broken.json" in broken.error and "upload" not in broken.error
-    for task in (broken, good):
+    for task in (broken, good, other):
         Store(filled).tasks.delete(task.id)
     assert list((tmp_path / "artifacts").rglob("upload.*")) == []
-    assert [e.name for e in Store(filled).experiments.all()] == before
+    assert {e.name for e in Store(filled).experiments.all()} == {*before, "Other"}
 
 
 @pytest.mark.parametrize(
@@ -377,7 +374,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
 )
 def test_a_path_that_names_no_file_to_import_is_refused_in_words(typed: str, said: str) -> None:
     with pytest.raises(FedLensError, match=said):
-        actions.submit_path(typed, "", "")
+        actions.submit_import(typed, None)
 
 
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from fedcore.base.events import AFTER_AGGREGATION, TEST, Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
-from fedcore.results import progress
 from fedcore.store import Store
+from fedcore.store.runs import Runs
 from pages.live_view import actions, controls
 from pages.widgets.charts import fetching
 from tests.support import fill
@@ -130,15 +130,16 @@ def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
 def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = progress.activity_digest
+    look = Runs.digest
 
-    def looking(store: Store, experiment: int) -> str:
-        seen = look(store, experiment)
+    def looking(runs: Runs, experiment: int | None = None) -> str:
+        seen = look(runs, experiment)
+        assert experiment is not None
         Store(filled).experiments.delete(experiment)
         return seen
 
     gone = fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2))
-    monkeypatch.setattr(progress, "activity_digest", looking)
+    monkeypatch.setattr(Runs, "digest", looking)
     app = open_page("live", id=str(gone))
     assert [said.value for said in app.info] == [
         f"Experiment {gone} does not exist; it may have been deleted."
@@ -321,3 +322,18 @@ def test_who_helps_whom_is_drawn_said_and_moves_with_the_replay(open_page: Opene
     assert "round 1/4" in before and before != said[0]
     table = next(t for t in app.toggle if t.key == "as_tables").set_value(True).run().dataframe[0].value
     assert list(table.columns) == ["model of", *fill.CLIENTS]
+
+
+def test_the_load_of_the_devices_is_drawn_over_time(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = min(r.started_at for r in Store(filled).experiments.get(2).runs if r.started_at)
+    samples = [(began - 60, {"CPU": 0.9}), *((began + 5 * i, {"CPU": 0.5, "H200": i / 10}) for i in range(6))]
+    monkeypatch.setattr("fedcore.base.devices.recorded_loads", lambda: samples)
+    app = open_page("live", id="2")
+    app.session_state["live_load"] = True
+    lines = charts(app.run())[-1]["figure"]["data"]
+    shown = {line["name"]: line["y"] for line in lines if line.get("name") in ("CPU", "H200")}
+    assert shown == {"CPU": [50.0] * 6, "H200": [0, 10, 20, 30, 40, 50]}, "while its runs trained"
+    monkeypatch.setattr("fedcore.base.devices.recorded_loads", list)
+    assert not any(box.label == "Load of CPU and GPU" for box in open_page("live", id="2").expander)

@@ -2,21 +2,26 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
-from fedcore.papers import adding, library
+from fedcore.base.errors import FedLensError
+from fedcore.papers import adding, experiments, layout, library, pasted, published
 from fedcore.papers.cells import Availability, TableCell, fillings, table_cells
 from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
+from fedcore.results.comparison import compare
 from fedcore.store import Store
-from pages.papers_view import fill
+from pages.papers_view import fill as papers_fill
 from pages.widgets import session
+from tests.support import fill
 from tests.support.papers import finish, finish_readings, queue
 from tests.support.web.live import charts
 from tests.support.web.markup import tables
@@ -94,7 +99,7 @@ def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: St
 
 def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("papers", table="feddeap-5", rehearsal="true")
-    app.session_state[fill.OPEN] = ("feddeap-5", "row 0 1")
+    app.session_state[papers_fill.OPEN] = ("feddeap-5", "row 0 1")
     app.run()
     assert not app.exception
     app = button(app, "Queue 3 runs").click().run()
@@ -108,7 +113,7 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
 
 def test_the_dialog_gets_what_runs_lack_and_queues_them(open_page: Opened, db: Path) -> None:
     app = open_page("papers", table="feddeap-1")
-    app.session_state[fill.OPEN] = ("feddeap-1", "row 0 0")
+    app.session_state[papers_fill.OPEN] = ("feddeap-1", "row 0 0")
     app = app.run()
     assert "This machine lacks the data set Office" in app.warning[0].value.replace("\\", "")
     terms = next(m.value for m in app.markdown if "to download from" in m.value).replace("\\", "")
@@ -120,7 +125,7 @@ def test_the_dialog_gets_what_runs_lack_and_queues_them(open_page: Opened, db: P
     assert task.args["data"] == ["pacs", "domainnet-126"] and task.args["weights"] == [["ViT-B-32", "openai"]]
     assert not Store(db).experiments.all(), "they cannot be planned before the images are here"
     assert "Get and queue" in app.get("progress")[0].proto.text
-    app.session_state[fill.OPEN] = ("feddeap-1", "row 0 0")
+    app.session_state[papers_fill.OPEN] = ("feddeap-1", "row 0 0")
     assert any("on their way" in info.value for info in app.run().info)
 
 
@@ -164,7 +169,7 @@ def test_the_dialog_says_what_speaks_for_and_against_comparing(
         i for i, v in enumerate(values) if (v.method, v.target, v.dataset) == (method, target, "PACS")
     )
     app = open_page("papers", table=table)
-    app.session_state[fill.OPEN] = (table, f"cell {place}")
+    app.session_state[papers_fill.OPEN] = (table, f"cell {place}")
     app.run()
     assert not app.exception
     said = [shown(caption).replace("\\", "") for caption in app.caption]
@@ -176,7 +181,7 @@ def test_the_dialog_says_what_speaks_for_and_against_comparing(
 def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened, tmp_path: Path) -> None:
     first, second = (open_page("papers", table="feddeap-5", rehearsal="true") for _ in range(2))
     for app in (first, second):
-        app.session_state[fill.OPEN] = ("feddeap-5", "all")
+        app.session_state[papers_fill.OPEN] = ("feddeap-5", "all")
         app.run()
     button(first, "Queue 9 runs").click().run()
     button(second, "Queue 9 runs").click().run()
@@ -186,7 +191,7 @@ def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened
 
 def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     app = open_page("papers", table="fedot-1")
-    app.session_state[fill.OPEN] = ("fedot-1", "cell 3")
+    app.session_state[papers_fill.OPEN] = ("fedot-1", "cell 3")
     app.run()
     assert not app.exception
     assert any("This machine lacks the data set VLCS" in warning.value for warning in app.warning)
@@ -254,6 +259,57 @@ def test_a_table_is_added_in_the_browser(open_page: Opened, tmp_path: Path) -> N
     assert any("was not audited; run `fedlens papers add" in caption.value for caption in app.run().caption)
     shutil.rmtree(made)
     adding.use(session.store().path)  # the process forgets the paper
+
+
+@pytest.fixture
+def added(db: Path) -> Iterator[Path]:
+    """A database with runs of two methods, and with an added paper that prints values of them."""
+    fill.done(db, fill.an_experiment("Runs", methods=("fedot", "promptfl"), seeds=(1, 2), rounds=4))
+    fields = {"title": "Mine", "citation": "Me, 2026", "licence": "facts", "kind": "README"}
+    grids = [pasted.read(f"Method\tDigits\nFedOT\t{n}0.10\nOther\t{n}1.20")[0] for n in (8, 7)]
+    for table, grid in enumerate(grids, 1):
+        common = {"table": str(table), "metric": "accuracy"}
+        values = pasted.values(grid, pasted.guess(grid), common, "mine").values
+        adding.write("mine", fields, values, {str(table): {"caption": "Some"}}, {}, db)
+    yield db
+    shutil.rmtree(library.added_folder(db), ignore_errors=True)
+    adding.use(db)
+
+
+def test_an_added_table_is_matched_with_my_runs_by_a_form(open_page: Opened, added: Path) -> None:
+    app = open_page("papers", table="mine-1")
+    assert not any("measured" in m.value for m in app.markdown)
+    app.session_state["table_match"] = True
+    app = button(app.run(), "Match").click().run()
+    assert not app.exception and not app.error
+    mean = next(row for row in compare(Store(added), [1]).rows if row.label == "FedOT").stats["personal"]
+    assert f"{mean.text(2)} (2)" in grid(app), "ours below the printed value"
+    assert any("1 of 2 measured" in m.value for m in app.markdown)
+    values = tuple(replace(value, backbone="ViT-B-16") for value in published.load("mine"))
+    table = replace(next(t for t in layout.tables("mine") if t.table == "1"), values=values)
+    config = Store(added).experiments.get(1).config
+    with pytest.raises(FedLensError, match="the table is of ViT-B-16 and the experiment of mini-vit"):
+        adding.match(table, "Digits", "", config, {"FedOT": 0}, added)
+    app = button(open_page("papers", table="mine-1"), "Delete").click().run()
+    assert "mine-1" not in [table.name for table in layout.tables("mine")]
+    assert experiments.experiments(library.find("mine")) == {}, "nor runs of a table that is gone"
+
+
+def test_an_added_table_is_edited_and_deleted_and_deleting_is_undone(open_page: Opened, added: Path) -> None:
+    app = button(open_page("papers", table="mine-2"), "Edit").click().run()
+    text = app.text_area(key="add_text")
+    assert "Digits,,,Other,avg,accuracy,71.20" in text.value
+    app = text.set_value(text.value.replace("71.20", "75.50")).run()
+    app = button(app, "Save").click().run()
+    assert not app.exception and not app.error and app.selectbox(key="table_shown").value == "mine-2"
+    assert [v.text for v in published.load("mine")] == ["80.10", "81.20", "70.10", "75.50"]
+    assert library.find("mine").tables["2"].caption == "Some"
+    for left in (["mine-1"], []):
+        app = button(app, "Delete").click().run()
+        assert [t.name for t in layout.all_tables() if t.paper == "mine"] == left
+    app = button(app, "Undo").click().run()
+    assert [t.name for t in layout.all_tables() if t.paper == "mine"] == ["mine-1"], "the last one that went"
+    assert not any(b.label == "Delete" for b in open_page("papers", table="sdfed-1").button)
 
 
 def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_damaged_result_is_named_on_compare_and_can_be_computed_again(
     assert not app.exception
     (said,) = app.error
     assert said.value.startswith(f"Predictions of run {runs[0]}\\: its result was changed on the disk")
-    button(app, "Compute predictions").click().run()
+    button(app, "Try again").click().run()
     assert [Store(filled).tasks.get(i).status for i in (1, 2)] == ["queued", "done"]
 
 

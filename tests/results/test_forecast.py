@@ -58,7 +58,7 @@ def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
     )
     assert forecast.precedents(filled).seconds.keys() <= everything.seconds.keys()
 
-    monkeypatch.setattr(forecast, "run_folder_name", lambda run_id, uuid: f"gone-{run_id}")
+    monkeypatch.setattr(Runs, "folders", lambda runs, ids: {i: Path(f"gone-{i}") for i in ids})
     assert forecast.precedents(filled).written == {}
 
 

@@ -20,6 +20,10 @@ from tests.support import fake_engine
 QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.all": lambda store: store.experiments.all(),
     "experiments.listed": lambda store: store.experiments.listed(),
+    "experiments.titles": lambda store: store.experiments.titles(),
+    "experiments.tags": lambda store: store.experiments.tags(),
+    "experiments.newest_with_runs": lambda store: store.experiments.newest_with_runs("done"),
+    "experiments.data_folders": lambda store: store.experiments.data_folders(),
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.several": lambda store: store.experiments.several([1]),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
@@ -29,19 +33,24 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.twins": lambda store: store.runs.twins([store.runs.config(1)], ["a b"], "c"),
     "runs.with_common_model": lambda store: store.runs.with_common_model([1, 2]),
     "runs.active_experiments": lambda store: store.runs.active_experiments(),
-    "runs.states": lambda store: store.runs.states([1, 2]),
+    "runs.counts": lambda store: store.runs.counts(),
+    "runs.unfinished": lambda store: store.runs.unfinished(),
+    "runs.done": lambda store: store.runs.done(),
+    "runs.trained_on": lambda store: store.runs.trained_on(["rotated-digits"]),
+    "runs.digest_of_done": lambda store: store.runs.digest_of_done(),
     "runs.listed": lambda store: store.runs.listed([1, 2]),
     "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
     "runs.newest_id": lambda store: store.runs.newest_id(),
     "runs.count_after": lambda store: store.runs.count_after(1),
     "runs.versions": lambda store: store.runs.versions([1, 2]),
-    "runs.versions_in_experiment": lambda store: store.runs.versions_in_experiment(1),
+    "runs.digest": lambda store: store.runs.digest(1),
     "runs.config": lambda store: store.runs.config(1),
     "runs.configs": lambda store: store.runs.configs([1, 2]),
     "runs.environment": lambda store: store.runs.environment(1),
     "runs.error": lambda store: store.runs.error(1),
     "runs.peak_memory": lambda store: store.runs.peak_memory(),
     "runs.trained_locally": lambda store: store.runs.trained_locally(200),
+    "runs.folders": lambda store: store.runs.folders([1, 2]),
     "runs.folder": lambda store: store.runs.folder(1),
     "runs.log_path": lambda store: store.runs.log_path(1),
     "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
@@ -74,7 +83,10 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.evaluated": lambda store: store.rounds.evaluated(1),
     "rounds.evaluated_of_runs": lambda store: store.rounds.evaluated_of_runs([1, 2]),
     "rounds.mean_accuracy": lambda store: store.rounds.mean_accuracy([1, 2]),
-    "rounds.personal_curves": lambda store: store.rounds.personal_curves([1, 2]),
+    "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2], 10),
+    "rounds.mean_accuracy_at": lambda store: store.rounds.mean_accuracy_at({1: [3], 2: [3]}),
+    "rounds.scores": lambda store: store.rounds.scores([1, 2], "personal_mean"),
+    "rounds.measured": lambda store: store.rounds.measured([1, 2], "train_loss"),
     "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
     "cells.kinds": lambda store: store.cells.kinds([1, 2]),
@@ -187,10 +199,10 @@ def test_looking_for_live_work_uses_its_index(trained, table, index):
 
 
 def test_the_pulse_of_one_experiment_reads_no_others(trained, monkeypatch):
-    (statement,) = statements_of(QUERIES["runs.versions_in_experiment"], trained, monkeypatch)
+    (statement,) = statements_of(QUERIES["runs.digest"], trained, monkeypatch)
     with reading(trained) as connection:
         (plan, *_) = connection.execute("EXPLAIN QUERY PLAN " + statement).fetchall()
-    assert plan["detail"].startswith("SEARCH runs")
+    assert plan["detail"].startswith("SEARCH r ")
 
 
 def test_curves_agree_with_the_cells(trained):

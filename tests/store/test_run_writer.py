@@ -23,11 +23,12 @@ from fedcore.base.files import PROJECT
 from fedcore.base.progress import Progress
 from fedcore.config import expand
 from fedcore.store import RoundRow, Store
-from fedcore.store.database import reading
+from fedcore.store.damage import SUMMARY
+from fedcore.store.database import reading, writing
 from fedcore.store.experiments import Draw, best_draw
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
-from fedcore.store.writer import RunWriter
+from fedcore.store.writer import RunWriter, insert_round, update_summary
 from tests.support import fill
 
 
@@ -155,6 +156,35 @@ def test_round_0_is_never_the_best_where_there_are_others(writer):
         (run,) = Store(writer.claim.db).runs.get([writer.run_id])
         assert run.best_round == number, "each in turn"
     assert run.best_test == pytest.approx(0.7)
+
+
+def test_the_summary_after_each_round_is_that_of_all_rounds(writer):
+    """It is updated from the new round and the best one before it; a round may be written twice."""
+    draws, db = np.random.default_rng(7), writer.claim.db
+    writer.started(Started(entities=ENTITIES, rounds_total=40, environment={}))
+    for number in (0, *range(1, 30), 3, 17, *range(30, 41)):
+        right = int(draws.integers(1, 9))
+        writer.write_round(round_(number, [(split, c, c, right, 10) for split in (1, 2) for c in (1, 2)]))
+        with reading(db) as connection:
+            expected = tuple(connection.execute(SUMMARY, {"run": writer.run_id}).fetchone())
+        (run,) = Store(db).runs.get([writer.run_id])
+        assert (run.last_test, run.worst_client, run.best_round, run.best_test) == expected
+
+
+def test_the_work_of_writing_a_round_does_not_grow_with_the_rounds(writer):
+    """Counted in steps of SQLite's machine."""
+    writer.started(Started(entities=ENTITIES, rounds_total=400, environment={}))
+    cells = [(split, c, c, 6, 10) for split in (1, 2) for c in (1, 2)]
+    steps = []
+    with writing(writer.claim.db) as database:
+        for number in range(400):
+            done: list[int] = []
+            database.set_progress_handler(lambda done=done: done.append(1), 1)
+            insert_round(database, writer.run_id, round_(number, cells))
+            update_summary(database, writer.run_id, number)
+            steps.append(len(done))
+        database.set_progress_handler(None, 1)
+    assert max(steps[-50:]) < 1.1 * max(steps[5:55])
 
 
 def test_without_validation_no_round_is_chosen_and_without_global_model_there_is_no_global_mean(writer):

@@ -13,9 +13,12 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import streamlit as st
 import typer
 from streamlit.testing.v1 import AppTest
 
@@ -24,6 +27,7 @@ from tools.benchmarks import million
 ROOT = Path(__file__).resolve().parents[2]
 REPEATS = 9
 LIMIT_MS = 200
+Times = tuple[float, float]
 VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
     "Experiments": ("experiments", {}),
     "New": ("new", {"preset": "demo"}),
@@ -44,38 +48,14 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
 def measure(db: Path) -> bool:
     """Print each page's median time with cold and warm caches; True when all stay within the limit.
 
-    On a busy machine the smallest CPU time, which is printed too, says more. The first visit is not measured:
-    it starts a check of the whole database in the background, which has ended before the others.
+    On a busy machine the smallest CPU time, which is printed too, says more.
     """
-    import streamlit as st
-
-    for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
-        if name.startswith("streamlit"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-    os.environ["FEDLENS_DB"] = str(db)
     good = True
-    # AppTest runs the files of a folder named ``pages`` itself, where the server runs dashboard.py
-    as_served = mock.patch("streamlit.runtime.scriptrunner.script_runner._mpa_v1", runpy.run_path)
-    with as_served, mock.patch("fedcore.jobs.ensure_worker", return_value=False):
+    with served(db):
         for name, (page, query) in VISITS.items():
-            app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120).run()
-            if page != "experiments":
-                app.switch_page(f"pages/{page}.py")
-                for key, value in query.items():
-                    app.query_params[key] = value
-                app.run()
-            assert not app.exception, app.exception
-            for check in threading.enumerate():
-                if check.name.startswith("check "):
-                    check.join()
-            cold, warm = [], []
-            for _ in range(REPEATS):
-                st.cache_data.clear()
-                st.cache_resource.clear()
-                cold.append(timed(app))
-                warm.append(timed(app))
-            walls = [statistics.median(wall for wall, _ in times) for times in (cold, warm)]
-            cpus = [min(cpu for _, cpu in times) for times in (cold, warm)]
+            times = visited(page, query, REPEATS)
+            walls = [statistics.median(wall for wall, _ in of) for of in times]
+            cpus = [min(cpu for _, cpu in of) for of in times]
             good = good and walls[0] <= LIMIT_MS
             print(
                 f"{name:26} cold caches {walls[0]:6.0f} ms ({cpus[0]:.0f} CPU-ms)   "
@@ -85,7 +65,45 @@ def measure(db: Path) -> bool:
     return good
 
 
-def timed(app: AppTest) -> tuple[float, float]:
+@contextmanager
+def served(db: Path) -> Iterator[None]:
+    """Let ``visited`` show a database, without a worker."""
+    for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
+        if name.startswith("streamlit"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+    os.environ["FEDLENS_DB"] = str(db)
+    # AppTest runs the files of a folder named ``pages`` itself, where the server runs dashboard.py
+    as_served = mock.patch("streamlit.runtime.scriptrunner.script_runner._mpa_v1", runpy.run_path)
+    with as_served, mock.patch("fedcore.jobs.ensure_worker", return_value=False):
+        yield
+
+
+def visited(page: str, query: dict[str, str | list[str]], repeats: int) -> tuple[list[Times], list[Times]]:
+    """Return the times of some visits to a page with cold caches, and of one after each with warm ones.
+
+    The first visit is not measured: it starts a check of the whole database in the background, which has
+    ended before the others.
+    """
+    app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120).run()
+    if page != "experiments":
+        app.switch_page(f"pages/{page}.py")
+        for key, value in query.items():
+            app.query_params[key] = value
+        app.run()
+    assert not app.exception, app.exception
+    for check in threading.enumerate():
+        if check.name.startswith("check "):
+            check.join()
+    cold, warm = [], []
+    for _ in range(repeats):
+        st.cache_data.clear()
+        st.cache_resource.clear()
+        cold.append(timed(app))
+        warm.append(timed(app))
+    return cold, warm
+
+
+def timed(app: AppTest) -> Times:
     """Return the milliseconds of one run of the page's script, including the messages for its elements.
 
     Returns: by the clock, and of CPU.

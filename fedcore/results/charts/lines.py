@@ -1,9 +1,11 @@
 """Line charts over rounds, seconds or traffic."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, inf
 from typing import Any, Literal
 
+import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.results.charts.theme import (
@@ -18,9 +20,12 @@ from fedcore.results.charts.theme import (
     style,
 )
 from fedcore.results.curves import Series, show_ranges
+from fedcore.results.statistics import group_by
 
 UNIFIED_LINES = 12
 """Number of lines up to which the hover text lists all values; above, it shows the line under the pointer."""
+MOST_POINTS = 1_000
+"""Points of a line that are sent to the browser; a chart is seldom wider in pixels."""
 FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
 TITLE_HEIGHT = 22  # pixels of a title below the toolbar
@@ -60,6 +65,7 @@ def line_chart(
         lower_is_better: whether the lowest lines are the best, as for a loss.
         highlighted: label of the line that stands out, which is always shown; the others fade.
     """
+    series = thinned(series)
     data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     lines_of_method: dict[str, int] = {}
     with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
@@ -113,6 +119,39 @@ def line_chart(
         x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
     return Chart(figure, _last_values(shown, y_title or name, " %" if per_cent else ""))
+
+
+def thinned(series: Sequence[Series]) -> list[Series]:
+    """Return lines of at most ``MOST_POINTS``: the highest and the lowest point of each part, and both ends.
+
+    Lines whose hover text lists all values keep points at the same places.
+    """
+    common = len(series) <= UNIFIED_LINES
+    long = [s for s in series if len(s.x) > MOST_POINTS]
+    thin: dict[int, Series] = {}
+    for lines in group_by(long, lambda s: s.x if common else id(s)).values():
+        values = [np.asarray(drawn) for s in lines for drawn in (s.y, s.low, s.high, s.smooth) if drawn]
+        values += [np.asarray(side) for s in lines if any(s.std) for side in _sides(s)]
+        count = len(lines[0].x)
+        size = ceil(2 * len(values) * count / (MOST_POINTS - 2))
+        places = {0, count - 1}
+        for drawn in values:
+            parts = np.pad(drawn, (0, -count % size), "edge").reshape(-1, size)
+            starts = np.arange(0, count, size)
+            places.update((starts + parts.argmin(1)).tolist(), (starts + parts.argmax(1)).tolist())
+        for s in lines:
+            kept: dict[str, Any] = {}
+            for name in ("x", "y", "std", "low", "high", "smooth", "counts"):
+                if drawn_there := getattr(s, name):
+                    kept[name] = tuple(drawn_there[i] for i in sorted(places))
+            thin[id(s)] = replace(s, **kept)
+    return [thin.get(id(s), s) for s in series]
+
+
+def _sides(s: Series) -> tuple[list[float], list[float]]:
+    """Return the lower and the upper side of the band of one spread."""
+    pairs = [(y, d or 0.0) for y, d in zip(s.y, s.std, strict=True)]
+    return [y - d for y, d in pairs], [y + d for y, d in pairs]
 
 
 def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
@@ -192,8 +231,7 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
     """Return the band from minimum to maximum, or of one standard deviation on both sides."""
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
-        high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
-        low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
+        low, high = _sides(s)
     if not low:
         return []
     outline = silent_trace([*s.x, *s.x[::-1]], [*high, *low[::-1]], "lines", legendgroup=s.label)

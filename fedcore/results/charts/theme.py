@@ -136,9 +136,14 @@ class _ByTheme(Generic[_Value]):
 
 @dataclass(frozen=True)
 class Theme:
-    """The light or the dark theme, with the colours of charts and tables."""
+    """The light or the dark theme, with the colours of charts and tables.
+
+    Attributes:
+        own: colours that the reader gave to methods, in place of those of ``STYLES``.
+    """
 
     dark: bool = False
+    own: tuple[tuple[str, str], ...] = ()
 
     ink = _ByTheme("#1c2733", "#e8edf2")  # text
     faint = _ByTheme("#55626f", "#9fb0c0")  # axis lines and secondary text
@@ -151,7 +156,8 @@ class Theme:
     lines_scale = _ByTheme(LINES_SCALE, LINES_SCALE_DARK)  # colour scale of thin lines
 
     def colour(self, method: str) -> str:
-        return style(method).dark if self.dark else style(method).light
+        usual = style(method).dark if self.dark else style(method).light
+        return dict(self.own).get(method, usual)
 
     @property
     def diverging(self) -> ColourScale:

@@ -79,17 +79,6 @@ def test_a_folder_of_a_file_is_checked_on_request_and_a_dismissed_check_is_not_r
     assert len(Store(db).tasks.recent("check")) == 1
 
 
-def test_sample_images_stand_behind_the_partition(open_page: Opened, db: Path, folder: Path) -> None:
-    app = open_page("new", preset="demo")
-    assert not app.get("image")
-    app.session_state["partition_samples"] = True
-    assert len(app.run().get("image")) == 1, "those of the embedded data need no check"
-    app = form_with(open_page, folder)
-    assert work_off(db) == ["done"]
-    app.session_state["partition_samples"] = True
-    assert len(app.run().get("image")) == 1
-
-
 def test_nothing_is_red_before_a_folder_was_typed(open_page: Opened, db: Path) -> None:
     app = open_page("new")
     app = next(w for w in app.selectbox if w.label == "Data set").set_value("folder").run()

@@ -28,8 +28,6 @@ def test_embeddings_bring_their_backbone_and_refuse_what_needs_towers(
     assert not [w for w in app.multiselect if w.label == "Also tested on"]
     app = widget(app, "Methods").set_value(["fedot", "taskres"]).run()
     assert not app.error and "2 methods" in plan_line(app)
-    assert not [box for box in app.expander if box.label == "Sample images"]
-    assert any(text.value == "Embeddings have no sample images." for text in app.caption)
     button(app, "Launch").click().run()
     stored = Store(db).experiments.get(1).config
     assert stored.backbone.name == "given" and stored.data.name == "embeddings"

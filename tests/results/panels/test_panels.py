@@ -8,7 +8,7 @@ import pytest
 from fedcore.base.errors import FedLensError
 from fedcore.base.presentation import built_in
 from fedcore.papers import experiments
-from fedcore.results import curves
+from fedcore.results import curves, matrices
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.lines import line_chart
 from fedcore.results.charts.theme import NARROW_PIXELS, STYLES, WIDE_PIXELS, Theme, style
@@ -336,3 +336,24 @@ def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
     titles = {a.text: (a.x, a.y) for a in layout.annotations if a.xref == "paper"}
     for panel, ((left, right), (_, high)) in zip(shown, boxes, strict=True):
         assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)
+
+
+def test_of_very_many_rounds_some_share_a_column_and_the_last_has_its_own(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Store(filled).runs.of_experiments([1])[0]
+    every = run_panel(Store(filled), run, "clients")
+    monkeypatch.setattr(matrices, "MOST_COLUMNS", 4)
+    some = run_panel(Store(filled), run, "clients")
+    assert len(every.columns) == 11 and some.columns == ("0 to 3", "4 to 7", "8 to 9", "10")
+    assert np.allclose(some.values[:, 0], every.values[:, :4].mean(1))
+    assert (some.total[:, 2] == every.total[:, 8:10].sum(1)).all()
+    assert (some.values[:, -1] == every.values[:, -1]).all() and some.own_mean == every.own_mean
+
+
+def test_columns_of_rounds_are_few_and_hold_every_round() -> None:
+    for count in (0, 1, 2, 399, 400, 401, 800, 10_001):
+        columns = matrices.binned_rounds(range(count))
+        assert list(columns) == list(range(count))
+        assert len(set(columns.values())) <= matrices.MOST_COLUMNS
+        assert count == 0 or list(columns.values()).count(str(count - 1)) == 1
