@@ -60,6 +60,14 @@ def test_the_pages_of_methods_say_what_the_code_says():
     assert methods_doc.render(text.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == text
 
 
+def test_a_method_that_extends_another_repeats_none_of_its_rows():
+    text = methods_doc.fields("fedprox-lora")
+    assert "| `proximal` | `0.01` | 0 to 1000 |" in text and "| `rank` |" not in text
+    also = text.splitlines()[-1]
+    assert "`rank`" in also and also.endswith("as for [FedAvg (LoRA)](fedavg-lora.md).")
+    assert "| `rank` |" in methods_doc.fields("fedavg-lora")
+
+
 def test_the_page_of_experiment_files_says_what_the_models_say():
     page = experiment_doc.PAGE.read_text(encoding="utf-8")
     assert experiment_doc.render(page) == page, "out of date; run python -m tools.docs"

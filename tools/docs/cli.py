@@ -11,7 +11,7 @@ from fedcore.cli import main
 from tools.docs.blocks import FOLDER, fill
 
 PAGE = FOLDER / "cli.md"
-EVERYWHERE = ("db", "methods", "debug", "quiet")
+EVERYWHERE = ("db", "methods", "debug", "quiet", "as_json")
 """Options of nearly all commands, which the introduction of the page explains."""
 
 

@@ -75,11 +75,24 @@ def readings(name: str) -> str:
 
 
 def fields(name: str) -> str:
-    """Return a table of a method's own fields, or of those that all methods have (``all``)."""
+    """Return a table of a method's own fields, or of those that all methods have (``all``).
+
+    A method whose config extends that of another method has rows for what differs from it, and only the
+    names of the other fields that both have.
+    """
     if name == "all":
         return table(MethodConfig, {})
     config = registry.get(name).Config
-    return table(config, MethodConfig.model_fields if issubclass(config, MethodConfig) else {})
+    common = MethodConfig.model_fields if issubclass(config, MethodConfig) else {}
+    owners = {registry.get(other).Config: (other, method.title) for other, method in built_in().items()}
+    parent = next((base for base in config.__mro__[1:] if base in owners), None)
+    if parent is None:
+        return table(config, common)
+    of_parent = table(parent, common).splitlines()
+    same = [row.split("|")[1].strip() for row in table(config, common).splitlines()[2:] if row in of_parent]
+    other, title = owners[parent]
+    own = table(config, {**common, **parent.model_fields})
+    return f"{own}\nAlso {', '.join(same)}, as for [{title}]({other}.md).\n" if same else own
 
 
 def table(config: type[BaseModel], common: dict[str, FieldInfo]) -> str:
@@ -115,5 +128,7 @@ def _allowed(field: FieldInfo) -> str:
         return ", ".join([f"`{c}`" for c in choices] + ["a number"] * (float in kinds))
     if field.annotation is bool:
         return "`true`, `false`"
-    limits = [(SIGNS[n], getattr(m, n)) for m in field.metadata for n in SIGNS if hasattr(m, n)]
-    return ", ".join(f"{sign} {limit:g}" for sign, limit in limits)
+    limits = {n: getattr(m, n) for m in field.metadata for n in SIGNS if hasattr(m, n)}
+    if limits.keys() == {"ge", "le"}:
+        return f"{limits['ge']:g} to {limits['le']:g}"
+    return ", ".join(f"{SIGNS[name]} {limit:g}" for name, limit in limits.items())

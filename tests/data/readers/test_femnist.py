@@ -1,6 +1,7 @@
 """FEMNIST as Flower publishes it: writers by name and place, digits, and the conversion of LEAF's json."""
 
 import json
+import runpy
 from pathlib import Path
 
 import datasets
@@ -102,7 +103,8 @@ def test_many_images_are_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_json_of_leaf_is_converted_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     page = (PROJECT / "docs" / "data.md").read_text(encoding="utf-8")
-    (script,) = (part for part in page.split("```") if part.startswith("python\nimport json, string"))
+    script = PROJECT / "examples" / "leaf_to_femnist.py"
+    assert f"`examples/{script.name}`" in page
     users = {
         name: {"x": [[(i + 1) / 255] + [label / 255] * 783 for label in (3, 61)], "y": [3, 61]}
         for i, name in enumerate(WRITERS)
@@ -110,6 +112,6 @@ def test_json_of_leaf_is_converted_as_documented(tmp_path: Path, monkeypatch: py
     (tmp_path / "all_data").mkdir()
     (tmp_path / "all_data" / "all_data_0.json").write_text(json.dumps({"user_data": users}))
     monkeypatch.chdir(tmp_path)
-    exec(script.removeprefix("python\n"), {"__name__": "conversion"})
+    runpy.run_path(str(script))
     images = loaded("femnist", "femnist")
     assert tuple(follow(images)) == images.owner and images.labels.tolist() == [3, 61] * 3
