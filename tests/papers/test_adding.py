@@ -382,7 +382,7 @@ def match(db: Path, table: str, setting: str, blocks: int) -> None:
 
 
 def blocks_of_values() -> list[int | None]:
-    """The blocks with which each value of the added paper is measured, None for a value that is not matched."""
+    """The blocks with which each value of the added paper is measured, None where it is not matched."""
     found = [(equivalent(value), presets_of_values().get(value, [])) for value in published.load("mine")]
     assert all(len(presets) == (not isinstance(ours, NoEquivalent)) for ours, presets in found)
     return [None if isinstance(ours, NoEquivalent) else ours.fields["blocks"] for ours, _ in found]
