@@ -1,5 +1,6 @@
 """Papers that a user adds: they are read from a folder beside the database, checked and written."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -271,6 +272,7 @@ def remove_table(key: str, table: str, db: str | Path) -> dict[str, str]:
         for name, preset in [*runs.get("presets", {}).items()]:
             if table in {entry.get("table") for entry in preset.get("reproduces", ())}:
                 del runs["presets"][name]
+        runs["methods"] = [rule for rule in runs.get("methods", ()) if rule.get("table") != [table]]
         texts[library.RUNS_FILE] = tomli_w.dumps(runs)
     put(key, texts, db)
     return former
@@ -301,7 +303,7 @@ def match(
             "experiment",
         )
     runs = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    where: dict[str, list[str]] = {"dataset": [dataset], "setting": [setting] if setting else []}
+    where = {"table": [table.table], "dataset": [dataset], "setting": [setting]}
     rules = []
     for printed, place in methods.items():
         entry = experiment.methods[place]
@@ -311,23 +313,23 @@ def match(
         given = {name: value for name, value in config.items() if value is not None}
         unset = [name for name in config if name not in given]
         rules.append({"method": [printed], **where, "name": entry.name, "config": given, "unset": unset})
-    keys = [(rule["method"], rule["dataset"], rule["setting"]) for rule in rules]
-    others = [r for r in runs.get("methods", ()) if tuple(map(r.get, ("method", *where))) not in keys]
+    replaced = [{"method": [printed], **where} for printed in methods]
+    others = [r for r in runs.get("methods", ()) if {n: r.get(n) for n in ("method", *where)} not in replaced]
     data = catalog.entry(experiment.data.name)
     spelled = spellings(data, data.domains)
     domains = {v.target: spelled[squash(v.target)] for v in values if squash(v.target) in spelled}
     used = {place: experiment.methods[place] for place in methods.values()}
     fields = experiment.model_copy(update={"methods": tuple(used.values()), "notes": "", "tags": ()})
     preset = fields.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    preset["reproduces"] = [{"table": table.table, "methods": [*methods], "dataset": dataset}]
-    preset["reproduces"][0] |= {"setting": [setting]} if setting else {}
+    preset["reproduces"] = [{"methods": [*methods], **where, "table": table.table, "dataset": dataset}]
+    own = hashlib.sha256(repr(where).encode()).hexdigest()[:8]  # long settings begin alike
     runs |= {
         "data": {**runs.get("data", {}), dataset: data.name},
         "domains": {**runs.get("domains", {}), **({dataset: domains} if domains else {})},
         "methods": [*rules, *others],
         "presets": {
             **runs.get("presets", {}),
-            key_of(f"table {table.table} {dataset} {setting}"): preset,
+            f"{key_of(f'table {table.table} {dataset} {setting}')}-{own}": preset,
         },
     }
     put(paper.key, {library.RUNS_FILE: tomli_w.dumps(runs)}, db)

@@ -23,6 +23,7 @@ from fedcore.papers.library import RUNS_FILE, Paper
 class PrintedRule(BaseModel, extra="forbid", frozen=True):
     """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
 
+    table: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     setting: tuple[str, ...] = ()
@@ -31,7 +32,7 @@ class PrintedRule(BaseModel, extra="forbid", frozen=True):
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        columns = ("method", "dataset", "setting", "backbone", "metric")
+        columns = PrintedRule.model_fields
         return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
 
 

@@ -68,6 +68,11 @@ class ExperimentTitle(NamedTuple):
     name: str
     archived: bool
 
+    @property
+    def text(self) -> str:
+        """Name and number, since a menu cannot tell equal texts apart."""
+        return f"{self.name} (no. {self.id}{', archived' if self.archived else ''})"
+
 
 class Experiments(Queries):
     """The experiments of a store (``Store.experiments``)."""

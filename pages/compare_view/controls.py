@@ -134,7 +134,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     """Draw the choice of experiments, kept in the URL; archived ones are listed if a link names them."""
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    listed = {e.id: e for e in store.experiments.titles() if not e.archived or str(e.id) in wanted}
+    listed = {e.id: e.text for e in store.experiments.titles() if not e.archived or str(e.id) in wanted}
     cleared = asked or st.session_state.get("compare_ids") == []
     first = [] if cleared else [*store.experiments.newest_with_runs("done"), *listed]
     rows = session.experiments_in_url("ids", listed, first)
@@ -142,7 +142,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     st.multiselect(
         "Experiments",
         list(listed),
-        format_func=lambda i: f"{listed[i].name} (no. {i}{', archived' if listed[i].archived else ''})",
+        format_func=listed.__getitem__,
         key="compare_ids",
         placeholder="choose what to compare",
         on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),

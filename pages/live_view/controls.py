@@ -41,7 +41,7 @@ def choose() -> ExperimentRow | None:
     asked = st.query_params.get_all("id")
     experiments = session.store().experiments
     # archived experiments are opened only by their links
-    offered = {e.id: e.name for e in experiments.titles() if not e.archived or str(e.id) in asked}
+    offered = {e.id: e.text for e in experiments.titles() if not e.archived or str(e.id) in asked}
     rows: list[ExperimentRow] = []
     if not asked or experiments.listed(ids=map(int, filter(str.isdecimal, asked)))[0]:
         unfinished = [] if asked else experiments.newest_with_runs("queued", "running", "stopping")
@@ -53,7 +53,7 @@ def choose() -> ExperimentRow | None:
     st.selectbox(
         "Experiment",
         list(offered),
-        format_func=lambda i: f"{offered[i]} (no. {i})",  # Streamlit cannot tell equal texts apart
+        format_func=offered.__getitem__,
         key="live_choice",
         placeholder="Choose an experiment",
         label_visibility="collapsed",

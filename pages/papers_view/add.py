@@ -86,7 +86,7 @@ def manage(table: PrintedTable) -> None:
             markup.offer_undo(f"{table.title} deleted", partial(adding.put, table.paper, former, db))
             st.rerun()
     box = st.expander("Match with my runs", icon=":material/link:", key="table_match", on_change="rerun")
-    if box.open and session.writable():
+    if box.open:
         with box, markup.errors_shown():
             _match(table)
 
@@ -101,19 +101,15 @@ def _edit(table: PrintedTable) -> None:
 
 def _match(table: PrintedTable) -> None:
     """Ask which methods of an experiment measure which rows of a table."""
-    mine = {
-        e.id: e
-        for e in session.store().experiments.all()
-        if not e.config.sweep and e.config.tuning is None and any(r.origin == "engine" for r in e.runs)
-    }
-    if not mine:
-        st.info("Experiments that FedLens trained, without a sweep or a search, can be matched.")
-        return
+    experiments = session.store().experiments
+    mine = {e.id: e.text for e in experiments.titles() if not e.archived}
     left, middle, right = st.columns(3)
-    number = left.selectbox(
-        "Experiment", list(mine), key="match_experiment", format_func=lambda i: mine[i].name
-    )
-    config = mine[number].config
+    number = left.selectbox("Experiment", list(mine), key="match_experiment", format_func=mine.__getitem__)
+    row = None if number is None else experiments.get(number)
+    if row is None or row.config.sweep or row.config.tuning or all(r.origin != "engine" for r in row.runs):
+        st.info("Choose an experiment that FedLens trained, without a sweep or a search.")
+        return
+    config = row.config
     dataset = middle.selectbox("Data set as printed", list(dict.fromkeys(v.dataset for v in table.values)))
     settings = list(dict.fromkeys(v.setting for v in table.values if v.dataset == dataset))
     setting = right.selectbox("Setting as printed", settings, format_func=lambda text: text or "not named")
@@ -137,7 +133,7 @@ def _match(table: PrintedTable) -> None:
     )
     by_row = zip(edited["As printed"], edited["My method"], strict=True)
     chosen = {name: offered[method] for name, method in by_row if method in offered}
-    if st.button("Match", type="primary", disabled=not chosen, key="match_confirmed"):
+    if markup.write_button("Match", "link", "match_confirmed", bool(chosen), type="primary"):
         adding.match(table, dataset, setting, config, chosen, session.store().path)
         st.rerun()
 

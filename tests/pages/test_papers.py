@@ -19,6 +19,7 @@ from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import compare
 from fedcore.store import Store
+from fedcore.store.experiments import Experiments
 from pages.papers_view import fill as papers_fill
 from pages.widgets import session
 from tests.support import fill
@@ -293,6 +294,25 @@ def test_an_added_table_is_matched_with_my_runs_by_a_form(open_page: Opened, add
     app = button(open_page("papers", table="mine-1"), "Delete").click().run()
     assert "mine-1" not in [table.name for table in layout.tables("mine")]
     assert experiments.experiments(library.find("mine")) == {}, "nor runs of a table that is gone"
+
+
+def test_experiments_to_match_are_told_apart_and_a_reader_may_only_look(
+    open_page: Opened, added: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill.done(added, fill.an_experiment("Runs", methods=("fedot",), seeds=(1,), rounds=2))
+    fill.done(added, fill.an_experiment("Rates", ("fedot",), (1,), 2, sweep={"methods.fedot.lr": [0.1, 0.2]}))
+    monkeypatch.setattr(Experiments, "all", lambda *_: pytest.fail("every experiment is parsed"))
+    app = open_page("papers", table="mine-1")
+    app.session_state["table_match"] = True
+    choice = app.run().selectbox(key="match_experiment")
+    assert choice.options == ["Rates (no. 3)", "Runs (no. 2)", "Runs (no. 1)"]
+    assert any("without a sweep or a search" in info.value for info in app.info)
+    assert not any(b.label == "Match" for b in app.button)
+    app = choice.set_value(1).run()
+    assert not button(app, "Match").disabled
+    monkeypatch.setattr(session, "writable", lambda: False)
+    app = app.run()
+    assert button(app, "Match").disabled and app.selectbox(key="match_experiment").value == 1
 
 
 def test_an_added_table_is_edited_and_deleted_and_deleting_is_undone(open_page: Opened, added: Path) -> None:

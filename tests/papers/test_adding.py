@@ -11,6 +11,7 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main
+from fedcore.config import Experiment
 from fedcore.papers import (
     adding,
     audits,
@@ -21,8 +22,8 @@ from fedcore.papers import (
     published,
 )
 from fedcore.papers.cells import source_of
-from fedcore.papers.equivalents import NoEquivalent
-from fedcore.papers.layout import all_tables, tables_of
+from fedcore.papers.equivalents import NoEquivalent, equivalent, presets_of_values
+from fedcore.papers.layout import all_tables, tables, tables_of
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -370,6 +371,48 @@ def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
     assert source_of(mars) == NoEquivalent(
         "no single run", "no domain of Food101 is called 'Mars' in a runs.toml"
     )
+
+
+def match(db: Path, table: str, setting: str, blocks: int) -> None:
+    """Match FedOT on Digits in a table with an experiment of so many blocks."""
+    methods = [{"name": "fedot", "config": {"blocks": blocks}}]
+    experiment = Experiment(data={"name": "rotated-digits"}, methods=methods)
+    printed = next(one for one in tables("mine") if one.table == table)
+    adding.match(printed, "Digits", setting, experiment, {"FedOT": 0}, db)
+
+
+def blocks_of_values() -> list[int | None]:
+    """The blocks with which each value of the added paper is measured, None where it is not matched."""
+    found = [(equivalent(value), presets_of_values().get(value, [])) for value in published.load("mine")]
+    assert all(len(presets) == (not isinstance(ours, NoEquivalent)) for ours, presets in found)
+    return [None if isinstance(ours, NoEquivalent) else ours.fields["blocks"] for ours, _ in found]
+
+
+def test_each_table_is_matched_by_itself_until_it_is_deleted(db, tmp_path) -> None:
+    lines = "1,Digits,,,FedOT,avg,accuracy,80.1,\n2,Digits,,,FedOT,avg,accuracy,70.1,\n"
+    adding.add(folder(tmp_path, values=HEAD + lines), db)
+    match(db, "1", "", 2)
+    assert blocks_of_values() == [2, None]
+    match(db, "2", "", 4)
+    assert blocks_of_values() == [2, 4], "matching the second table unmatched the first"
+    match(db, "1", "", 8)
+    assert blocks_of_values() == [8, 4]
+    former = adding.remove_table("mine", "1", db)
+    assert [rule.table for rule in experiments.runs("mine").methods] == [("2",)]
+    assert blocks_of_values() == [4]
+    adding.put("mine", former, db)
+    assert blocks_of_values() == [8, 4]
+
+
+def test_settings_that_begin_alike_or_have_no_name_are_matched_by_themselves(db, tmp_path) -> None:
+    settings = ("", "10 clients, Dirichlet partition 0.1", "10 clients, Dirichlet partition 0.5")
+    lines = [f'1,Digits,"{name}",,FedOT,avg,accuracy,8{i}.1,\n' for i, name in enumerate(settings)]
+    adding.add(folder(tmp_path, values=HEAD + "".join(lines)), db)
+    match(db, "1", settings[0], 2)
+    assert blocks_of_values() == [2, None, None], "no name stood for every setting"
+    match(db, "1", settings[1], 4)
+    match(db, "1", settings[2], 8)
+    assert blocks_of_values() == [2, 4, 8], "the first 40 characters are equal"
 
 
 def test_a_paper_that_replaces_another_keeps_none_of_its_files(db, tmp_path) -> None:
