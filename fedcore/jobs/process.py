@@ -63,8 +63,7 @@ def run_process(
 def loaded_ahead(waiting: Claim) -> Claim:
     """Load what training imports, then wait for a run and return its claim (see ``ThisMachine.load_ahead``).
 
-    Raises:
-        SystemExit: when its supervisor has ended without one.
+    It raises ``SystemExit`` when its supervisor has ended without one.
     """
     hold(waiting.db, waiting.owner)
     handlers.load_engine()
