@@ -96,7 +96,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db, **options: False)
     app = AppTest.from_file(str(PROJECT / "dashboard.py"), default_timeout=60).run()
     app.switch_page("pages/new.py").run()
     assert not app.exception

@@ -80,6 +80,7 @@ def worker(
         ),
     ] = None,
     follow: Annotated[bool, Option(hidden=True)] = False,
+    ahead: Annotated[bool, Option(hidden=True)] = False,
     db: common.Database = None,
 ) -> int:
     """Serve the queue in this terminal.
@@ -110,7 +111,8 @@ def worker(
         served = cluster.serve_chosen(db, slots=slots, idle=idle, on_finish=on_finish, over=over)
         if served is not None:
             return served
-    return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
+    wait = follow or over is not None
+    return serve(db, idle=idle, slots=slots, wait=wait, on_finish=on_finish, over=over, ahead=ahead)
 
 
 @common.command("queue")
@@ -187,7 +189,7 @@ def task(
 @common.command("job", hidden=True)
 def job(
     kind: Annotated[str, Option(help="train, or the kind of a task")],
-    number: Annotated[int, Option("--id", help="The run or task")],
+    number: Annotated[int, Option("--id", help="The run or task; 0: it is read from standard input later")],
     owner: Annotated[str, Option(help="The owner of the claim")],
     attempt: Annotated[int, Option(help="The attempt of the claim")],
     device: common.UsedDevice = "cpu",
@@ -195,9 +197,10 @@ def job(
     db: common.Database = None,
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
-    from fedcore.jobs.process import run_process, spread_over
+    from fedcore.jobs.process import loaded_ahead, run_process, spread_over
 
-    claim = Claim(database.resolve(db), kind, number, owner, attempt)
+    given = Claim(database.resolve(db), kind, number, owner, attempt)
+    claim = given if number else loaded_ahead(given)
     if over is None:
         return run_process(claim, device)
     # The devices are looked for when the run begins, so that a lack of them is recorded as the run's end.

@@ -154,7 +154,8 @@ Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
-    A task uses the device on which runs would train, since each device has its own encodings.
+    A task uses the device on which runs would train, since each device has its own encodings. A claim with
+    the number 0 is of a process that waits (see ``load_ahead``).
     """
     device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
@@ -165,7 +166,8 @@ def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subproce
     environment = devices.environment_for(device, Store(claim.db).queue.slots().get(device, 1))
     before = {name: os.environ.get(name) for name in environment}
     environment[ENVIRONMENT_BEFORE] = json.dumps(before)
-    return start_detached(arguments, claim.folder / PROCESS_LOG, environment, claim)
+    log = claim.folder / PROCESS_LOG if claim.id else Store(claim.db).artifacts / "logs" / "worker.log"
+    return start_detached(arguments, log, environment, claim)
 
 
 def start_detached(
@@ -199,7 +201,7 @@ def start_detached(
         with log.open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if claim is None or claim.id else subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={name: value for name, value in variables.items() if value is not None},
@@ -264,6 +266,7 @@ class ThisMachine:
         self.device_ids, self._start, self._over = tuple(found), start, over
         self._gpu = gpus[0] if gpus else None
         self._rests: dict[str, Rest] = {}
+        self._ahead: LocalJob | None = None
         if over is not None:
             if 0 < len(gpus) < over:
                 has = f"this machine has {counted(len(gpus), 'GPU')}, not {over}"
@@ -303,10 +306,31 @@ class ThisMachine:
             is_full = self._over is not None or running >= store.queue.slots().get(pool, 1)
             if is_full or not next_fits(store, pool, accepts):
                 return None
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts)
+        owner, ahead = new_owner(), self._ahead
+        if ahead is not None and ahead.row["device"] == pool and not ahead.ended():
+            owner = ahead.row["owner"]
+        return store.jobs.claim(owner, pool, RUNS, accepts=accepts)
+
+    def load_ahead(self, store: Store) -> None:
+        """Start a process that loads torch before there is a run, and reads from a pipe which one it gets.
+
+        From its beginning it holds the lock of its owner, in whose name the run is claimed. It ends when the
+        pipe closes, so however this supervisor ends.
+        """
+        with suppress(OSError, FedLensError):  # the run then starts a process itself, and reports a failure
+            claim = Claim(store.path, TRAINING, 0, new_owner(), 0)
+            self._ahead = self.launch(claim, self.device_ids[0])
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
-        process = self._start(claim, pool)
+        process, ahead = None, self._ahead
+        if ahead is not None and ahead.row["owner"] == claim.owner:
+            self._ahead = None
+            assert ahead.process is not None and ahead.process.stdin is not None
+            with suppress(BrokenPipeError):  # it has died since the claim
+                ahead.process.stdin.write(f"{claim.id} {claim.attempt}\n".encode())
+                ahead.process.stdin.close()
+                process = ahead.process
+        process = process or self._start(claim, pool)
         # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
             claim.update("pid=:pid", PROGRESS_PATIENCE, pid=process.pid)
@@ -326,16 +350,16 @@ class LocalJob:
     def __init__(
         self, store: Store, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None
     ) -> None:
-        self._store, self._row = store, row
+        self._store, self.row = store, row
         self.process = process
 
     def ended(self) -> bool:
         """Return whether it has ended; reaps it if it is our child. A GPU on which it crashed rests."""
         if self.process is not None:
-            if self.process.poll() in _CRASHES and self._row["device"] not in (devices.CPU, TASK_POOL):
-                devices.let_rest(self._row["device"], self.exit_reason() or "")
+            if self.process.poll() in _CRASHES and self.row["device"] not in (devices.CPU, TASK_POOL):
+                devices.let_rest(self.row["device"], self.exit_reason() or "")
             return self.process.returncode is not None
-        return not self._store.jobs.owner_lives(self._row["owner"])
+        return not self._store.jobs.owner_lives(self.row["owner"])
 
     def exit_reason(self) -> str | None:
         """Return how the process ended; None if it is not our child."""
@@ -355,11 +379,11 @@ class LocalJob:
         """Send SIGTERM, unless a user started the process."""
         if self.process is None:  # of a job that a supervisor started, the owner is on the command line
             try:
-                if self._row["owner"] not in psutil.Process(self._row["pid"]).cmdline():
+                if self.row["owner"] not in psutil.Process(self.row["pid"]).cmdline():
                     return False
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 return False
-        process = process_of(self._store.path, self._row)
+        process = process_of(self._store.path, self.row)
         if process is not None:
             process.terminate()
         return True

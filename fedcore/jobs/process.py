@@ -2,9 +2,11 @@
 
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +15,12 @@ import psutil
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError, SystemFault, explain
 from fedcore.base.events import Event
-from fedcore.base.lazy import is_half_imported
+from fedcore.base.lazy import is_half_imported, open_clip
 from fedcore.config import Experiment, RunConfig
 from fedcore.jobs import handlers, launcher
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
-from fedcore.jobs.launcher import UNRECORDED_STATUS
+from fedcore.jobs.launcher import PROCESS_LOG, UNRECORDED_STATUS
 from fedcore.jobs.supervisor import ensure_worker
 from fedcore.jobs.tuning import advance
 from fedcore.jobs.turns import Following, Turns
@@ -56,6 +58,26 @@ def run_process(
             return 0
         return UNRECORDED_STATUS
     return UNRECORDED_STATUS if outcome == "unrecorded" else 0
+
+
+def loaded_ahead(waiting: Claim) -> Claim:
+    """Load what training imports, then wait for a run and return its claim (see ``ThisMachine.load_ahead``).
+
+    It raises ``SystemExit`` when its supervisor has ended without one.
+    """
+    hold(waiting.db, waiting.owner)
+    handlers.load_engine()
+    open_clip()
+    numbers = [int(number) for number in sys.stdin.readline().split()]
+    if not numbers:
+        let_go(waiting.db, waiting.owner)
+        raise SystemExit
+    claim = replace(waiting, id=numbers[0], attempt=numbers[1])
+    claim.folder.mkdir(parents=True, exist_ok=True)
+    with (claim.folder / PROCESS_LOG).open("ab") as log:
+        for output in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), output.fileno())
+    return claim
 
 
 def work(

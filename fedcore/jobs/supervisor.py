@@ -278,6 +278,7 @@ def serve(
     wait: bool = False,
     on_finish: str | None = None,
     over: int | None = None,
+    ahead: bool = False,
     **options: Any,
 ) -> int:
     """Be the database's supervisor in this process, as ``fedlens worker`` does; returns its exit status.
@@ -290,6 +291,7 @@ def serve(
         on_finish: command or address that is notified when an experiment has ended (default: that of
             ``FEDLENS_ON_FINISH``). Giving one implies ``wait``, as the other supervisor would not notify it.
         over: devices of this machine over which each run is spread, one run at a time.
+        ahead: whether a process loads torch before there is a run.
         options: of ``Supervisor``.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
@@ -339,6 +341,8 @@ def serve(
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
         logger.info("serving %s; Ctrl-C ends it, its runs can be resumed", store.path)
+        if ahead:
+            here.load_ahead(store)
         supervisor.run(lock)
     finally:
         lock.release()
@@ -388,7 +392,9 @@ def _start_detached(store: Store, command: Sequence[str]) -> subprocess.Popen[by
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
-def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "--db")) -> bool:
+def ensure_worker(
+    store: Store, command: Sequence[str] = ("fedcore", "worker", "--db"), ahead: bool = False
+) -> bool:
     """Start a detached supervisor if there is work for it and none is running; return whether it was started.
 
     Work means queued jobs, dead ones to be marked, and searches whose draws have ended. When there is none,
@@ -397,16 +403,17 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
 
     Args:
         command: module and arguments of the supervisor, before the path of the database.
+        ahead: start one even without work, which loads torch for a run that is likely to come.
     """
     path = store.path
     if (recent := _STARTED.get(path)) is not None:
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
-    has_work = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
+    has_work = ahead or store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
     with plain_errors(path):
         if not (has_work or store.searches.waiting()) or not SupervisorLock(path).is_free():
             return False
-        process = _start_detached(store, command)
+        process = _start_detached(store, [*command[:-1], "--ahead", command[-1]] if ahead else command)
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -249,8 +249,8 @@ class MethodConfig(BaseModel):
     )
     arithmetic: Arithmetic = hyper(
         "fp32",
-        "Numbers of local training's matrix products: fp32, or faster and less exact, tf32 (GPUs "
-        "only) or bf16; evaluation is in fp32",
+        "Precision of matrix products in local training: fp32; tf32 (GPUs only) and bf16 are faster but "
+        "less accurate, most of all in FedDEAP and SDFed; evaluation is in fp32",
     )
 
     @property

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -80,6 +81,9 @@ def demo_buttons() -> None:
             launch(demo, runs)
     if st.button("Look at the settings first", icon=":material/tune:", key="try_it_settings"):
         st.switch_page("pages/new.py", query_params={"preset": "demo"})
+    if session.writable():
+        with suppress(FedLensError):  # the click starts one too, and says why if none can be started
+            jobs.ensure_worker(session.store(), ahead=True)
 
 
 def submit(kind: TaskKind, key: str, args: Mapping[str, Any]) -> None:

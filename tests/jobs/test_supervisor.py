@@ -183,6 +183,14 @@ def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatc
     assert len(started) == 2
 
 
+def test_ensure_worker_starts_one_ahead_of_work_where_a_page_expects_it(db, monkeypatch):
+    started = []
+    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a[0]))
+    monkeypatch.setattr(worker, "_STARTED", {})
+    assert worker.ensure_worker(Store(db), ahead=True)
+    assert started == [["fedcore", "worker", "--ahead", "--db", str(db)]]
+
+
 def test_ensure_worker_comes_for_dead_rows_and_tasks_too(db, queued, monkeypatch):
     (run_id,) = queued()
     Store(db).jobs.claim(new_owner(), "cpu")

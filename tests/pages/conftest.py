@@ -60,7 +60,7 @@ def filled(filled_once: Path, tmp_path: Path) -> Iterator[Path]:
 def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a page of the app as a link would; queued runs stay queued, since no worker is started."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db, **options: False)
     monkeypatch.setattr("pages.forms.plan.WAIT_SECONDS", 60)  # nothing ticks here that would look again
 
     def opened(page: str = "experiments", **query: str | list[str]) -> AppTest:

@@ -283,6 +283,19 @@ def test_an_empty_database_welcomes_even_with_a_filter_in_the_link(open_page: Op
     assert key.count('class="own"') == 2, "the diagonal is framed"
 
 
+def test_an_empty_database_has_a_worker_that_loads_torch_ahead(
+    open_page: Opened, monkeypatch: pytest.MonkeyPatch, db: Path
+) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db, **options: asked.append(options))
+    open_page()
+    assert {"ahead": True} in asked
+    asked.clear()
+    Store(db).experiments.create(fill.an_experiment(methods=("fedot",)))
+    open_page()
+    assert asked and {"ahead": True} not in asked
+
+
 def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, filled: Path) -> None:
     app = button(select(open_page(), TABLE, 1), "Delete").click().run()
     assert next(b for b in app.button if b.key == "delete_confirmed").disabled
