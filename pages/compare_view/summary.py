@@ -23,7 +23,7 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, group_by, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
-from pages.compare_view.controls import MARKS, SORT, ShownComparison, ShownVersion, SummaryLayout
+from pages.compare_view.controls import BY_VERSION, MARKS, SORT, ShownComparison, SummaryLayout
 from pages.widgets import background, markup
 
 DIGITS = 1
@@ -57,15 +57,15 @@ class SummaryColumn:
     css: str = "num"
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _findings(_shown: ShownComparison, of: ShownVersion, *choices: object) -> dict[str, str]:
-    return findings(_shown.means(DIGITS)) | findings(_shown.summary(DIGITS))
+@st.cache_data(hash_funcs=BY_VERSION, max_entries=32, show_spinner=False)
+def _findings(shown: ShownComparison, *choices: object) -> dict[str, str]:
+    return findings(shown.means(DIGITS)) | findings(shown.summary(DIGITS))
 
 
 def draw_findings(shown: ShownComparison) -> None:
     """Draw what the comparison has found in words, above the tabs."""
     choice = shown.choice
-    found = _findings(shown, shown.version, choice.baseline, choice.test, shown.metric)
+    found = _findings(shown, choice.baseline, choice.test, shown.metric)
     several = len(shown.comparison.settings) > 1
     texts = [
         f"**{markup.md(title)}:** {markup.md(text)}" if several else markup.md(text)
@@ -192,7 +192,7 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
             lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
         lines.append(f"{rule}; the run's page has the command that repeats it")
         tag, text = {"best": "b", "second": "u", "": ""}[mean.mark], mean.stat.text(DIGITS)
-        return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
+        return markup.unfolding(f"<{tag}>{text}</{tag}>" if tag else text, lines)
 
     return SummaryColumn(
         metric,
@@ -203,19 +203,13 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
     )
 
 
-def _details(summary: str, lines: Sequence[str]) -> str:
-    return (
-        f'<details class="fl-cell"><summary>{summary}</summary><small>{"<br>".join(lines)}</small></details>'
-    )
-
-
 def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
     def cell(row: SummaryRow) -> str:
         """Return printed values as HTML that opens to their tables, and to ours if the rule is the same."""
         values = row.printed[metric]
         texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
         lines = [_printed_line(summary, row, metric, value) for value in values]
-        return _details(" / ".join(texts), lines) if values else markup.faint("not printed")
+        return markup.unfolding(" / ".join(texts), lines) if values else markup.faint("not printed")
 
     return SummaryColumn(
         f"{metric}_printed",
