@@ -222,10 +222,10 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
         name = inputs.choose("Data set", titles, draft.name, f"{key}.name")
         errors.place("data.name")
     entry = entries.get(name)
-    values: dict[str, Any] = {"name": name}
+    shown: dict[str, Any] = {"name": name}
     with right:
         if entry is not None and not entry.embedded:
-            values["root"] = (
+            shown["root"] = (
                 st.text_input(
                     FOLDER,
                     value=draft.root or "",
@@ -238,33 +238,22 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
                 or None
             )
         else:
-            start = drafts.form().extra_fields(name)["split"]
             split = DataConfig.model_fields["split"]
-            values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
+            current = drafts.form().extra_fields(name)["split"]
+            shown["split"] = inputs.field_widget("data.split", split, current, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
-    if entry is not None and not values.get("root"):
+    if entry is not None and not shown.get("root"):
         get.without_folder(name)
     if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         more.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, errors, more)
-
-
-def extra_data_fields(
-    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors, box: ExpanderContainer
-) -> dict[str, Any]:
-    """Draw the less common data fields while their expander is open, and return the whole data part.
-
-    Args:
-        shown: the values of the fields above, which may include the split.
-    """
-    extra = drafts.form().extra_fields(str(shown["name"]))
-    extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
+    extra = drafts.form().extra_fields(name)
+    extra |= {field: value for field, value in shown.items() if field in drafts.EXTRA_FIELDS}
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
-    if box.open:
+    if more.open:
         start, place, values = dict(extra), f"{key}.more", dict[str, Any]()
-        with box:
+        with more:
             if is_table:
                 values["columns"] = columns_field(start["columns"], f"{place}.columns")
                 errors.place("data.columns")
@@ -279,18 +268,18 @@ def extra_data_fields(
                 )
             errors.place("data.domains")
             rest = [
-                name
-                for name in drafts.EXTRA_FIELDS
-                if name not in ("columns", "domains", *shown)
-                and (name != "classes" or (entry is not None and entry.classes_coop))
+                field
+                for field in drafts.EXTRA_FIELDS
+                if field not in ("columns", "domains", *shown)
+                and (field != "classes" or (entry is not None and entry.classes_coop))
             ]
             empty = {"template": entry.template} if entry is not None and entry.template else {}
             rows = [(rest[i : i + MAX_COLUMNS], MAX_COLUMNS) for i in range(0, len(rest), MAX_COLUMNS)]
             extra |= values | inputs.field_rows("data", rows, start, place, errors, empty=empty)
     if not is_table:
         extra["columns"] = {}
-    if not box.open:
-        hidden = {name: value for name, value in extra.items() if name not in shown}
+    if not more.open:
+        hidden = {field: value for field, value in extra.items() if field not in shown}
         inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
     return shown | extra | {"domains": extra["domains"] or None}
 

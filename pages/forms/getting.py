@@ -38,8 +38,8 @@ def without_folder(name: str) -> None:
             st.rerun()
 
 
-def progress(name: str | None = None, most: int = 3) -> None:
+def progress(name: str | None = None) -> None:
     """Draw the downloads of one data set, or the newest ones, that run or have failed."""
-    for task in session.store().tasks.recent("download", most):
+    for task in session.store().tasks.recent("download", 3):
         if name in (None, task.args["name"]):
             background.show_task(task, catalog.entry(task.args["name"]).title)
