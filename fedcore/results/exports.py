@@ -230,11 +230,6 @@ EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, 
 """Splits and stages of the rounds' file, in its order."""
 
 
-def summary_csv(summary: Summary) -> str:
-    """Return the summary as CSV, a row per method and metric."""
-    return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
-
-
 def rows_csv(rows: Sequence[Mapping[str, object]], first: Sequence[str] = ROW_COLUMNS) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
@@ -305,22 +300,14 @@ def clients_csv(store: Store, comparison: Comparison) -> str:
 
 def diagnostics_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round, diagnostic and client, or pair of clients; of whole rounds without one."""
-
-    def rows() -> Iterable[list[object]]:
-        for described, run in _described_runs(comparison):
-            clients = {e.entity: e.name for e in store.cells.entities(run)}
-            for name in store.diagnostics.names(run):
-                for row in store.diagnostics.of_run(run, name):
-                    yield [
-                        *described,
-                        row.round,
-                        name,
-                        clients.get(row.client_a),
-                        clients.get(row.client_b),
-                        row.value,
-                    ]
-
-    return csv_text(DIAGNOSTIC_FIELDS, rows())
+    rows: list[list[object]] = []
+    for described, run in _described_runs(comparison):
+        names = {e.entity: e.name for e in store.cells.entities(run)}
+        for name in store.diagnostics.names(run):
+            for d in store.diagnostics.of_run(run, name):
+                pair = (names.get(d.client_a), names.get(d.client_b))
+                rows.append([*described, d.round, name, *pair, d.value])
+    return csv_text(DIAGNOSTIC_FIELDS, rows)
 
 
 def _described_runs(comparison: Comparison) -> Iterable[tuple[list[object], int]]:

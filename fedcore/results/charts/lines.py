@@ -103,11 +103,14 @@ def line_chart(
         lowest = min((y for trace in data for y in trace["y"] if y > 0), default=1.0)
         for trace in (trace for trace in data if "fill" in trace):
             trace["y"] = [max(y, lowest) for y in trace["y"]]
+    # below plotly's buttons, so that they do not cover it
+    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
+    title = {"text": f"<b>{escape(name)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
     layout: dict[str, Any] = {
         **theme.layout,
         "height": height,
         "margin": {"l": 8, "r": 8, "t": TOOLBAR + (TITLE_HEIGHT if name else 8), "b": 8},
-        "title": _title(name, theme, height) if name else None,
+        "title": title if name else None,
         "hovermode": "x unified" if len(shown) <= UNIFIED_LINES else "closest",
         "legend": legend,
         "showlegend": len(series) > 1 if name else None,  # the title names a single line
@@ -182,12 +185,6 @@ def _legend_rows(series: Sequence[Series]) -> int:
     """Estimate the rows of the legend, below a chart that takes a third of the page."""
     longest = max((len(s.label) for s in series), default=0)
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
-
-
-def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
-    """Return a title below plotly's buttons, so that they do not cover it."""
-    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
-    return {"text": f"<b>{escape(text)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:

@@ -434,7 +434,9 @@ def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
         axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, axis.log, given.get("dtick"))]
 
 
-def round_ticks(low: float, high: float, log: bool, step: float | None) -> list[tuple[float, str]]:
+def round_ticks(
+    low: float, high: float, log: bool = False, step: float | None = None
+) -> list[tuple[float, str]]:
     """Return places and texts of round numbers between two ends."""
     if log:
         digits = (1, 2, 5) if high - low < 3 else (1,)
