@@ -17,7 +17,7 @@ from fedcore.results.summary import STATES
 from pages.papers_view import add, fill
 from pages.papers_view.table import our_line, source_html, table_html
 from pages.widgets import background, browser, charts, markup, session
-from pages.widgets.grid import draw_html
+from pages.widgets.browser import draw_html
 from pages.widgets.markup import esc
 
 VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")

@@ -105,15 +105,11 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
         # a callback runs even if a rerun of the page closes the dialog at this moment
-        text = f"Stop {counted(len(chosen), 'run')}"
-        if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
+        text, stop = f"Stop {counted(len(chosen), 'run')}", session.store().runs.stop
+        if st.button(text, type="primary", disabled=not chosen, on_click=stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()
-
-
-def _stop(runs: list[int]) -> None:
-    session.store().runs.stop(runs)
 
 
 def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
@@ -238,11 +234,7 @@ def status_strip(experiment: ExperimentRow, outcome: str = "") -> str:
 
 @markup.fragment
 def follow_search(experiment: int, drawn: ShownSearch) -> None:
-    """Draw the search and follow its draws; draw the whole page again once its other parts must change.
-
-    Args:
-        drawn: the state that the page was drawn with.
-    """
+    """Draw the search and follow its draws; draw the whole page again once its other parts must change."""
     store = session.store()
     background.keep_working()
     seen = store.runs.digest(experiment)

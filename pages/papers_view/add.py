@@ -19,7 +19,7 @@ from fedcore.papers.pasted import ROLES, PastedColumn, Reading
 from fedcore.papers.published import COLUMNS, PublishedValue
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
-from pages.widgets.grid import draw_html
+from pages.widgets.browser import draw_html
 from pages.widgets.markup import esc, scrolled_table
 
 NEW = ""
@@ -72,8 +72,24 @@ def draw() -> None:
         read = [pasted.values(g, c, common, key or "draft") for g, c in zip(grids, columns, strict=True)]
         values = pasted.joined(read, key or "draft")
         _preview(fields, key or "draft", common, values, grids, read)
-        if st.button("Save", type="primary", icon=":material/save:", key="add_save"):
-            _save(fields, key, values, common, setting)
+        if not st.button("Save", type="primary", icon=":material/save:", key="add_save"):
+            return
+        if not fields["title"]:
+            raise FedLensError("give the source a short title", "title")
+        if not fields["citation"]:
+            raise FedLensError("give the source's citation, so that others find it", "citation")
+        if setting and not common["setting"]:
+            what = "name the setting that you describe, such as 'Dir(0.3), 10 clients'"
+            raise FedLensError(what, "setting")
+        notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
+        settings = {common["setting"]: setting} if setting else {}
+        paper, found = adding.write(key, fields, values, notes, settings, session.store().path)
+        first = values[0].table
+        made = next(t for t in tables(paper.work) if t.paper == paper.key and t.table == first)
+        st.session_state["papers_goto"] = (paper.work, made.name)
+        counts = f"{counted(len(values), 'value')} saved, {counted(len(found), 'finding')} of the audits"
+        st.session_state["papers_added"] = f"{paper.title}: {counts}"
+        st.rerun()
 
 
 def manage(table: PrintedTable) -> None:
@@ -303,27 +319,3 @@ def _source_html(grid: Grid, reading: Reading) -> str:
             cells += f'<td title="{esc(said)}">{esc(text) if kept else f"<s>{esc(text)}</s>"}</td>'
         html += f"<tr>{cells}</tr>"
     return scrolled_table(html, "As pasted")
-
-
-def _save(
-    fields: Mapping[str, object],
-    key: str,
-    values: Sequence[PublishedValue],
-    common: Mapping[str, str],
-    setting: Mapping[str, str],
-) -> None:
-    if not fields["title"]:
-        raise FedLensError("give the source a short title", "title")
-    if not fields["citation"]:
-        raise FedLensError("give the source's citation, so that others find it", "citation")
-    if setting and not common["setting"]:
-        raise FedLensError("name the setting that you describe, such as 'Dir(0.3), 10 clients'", "setting")
-    notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
-    settings = {common["setting"]: setting} if setting else {}
-    paper, found = adding.write(key, fields, values, notes, settings, session.store().path)
-    first = values[0].table
-    made = next(t for t in tables(paper.work) if t.paper == paper.key and t.table == first)
-    st.session_state["papers_goto"] = (paper.work, made.name)
-    counts = f"{counted(len(values), 'value')} saved, {counted(len(found), 'finding')} of the audits"
-    st.session_state["papers_added"] = f"{paper.title}: {counts}"
-    st.rerun()

@@ -215,11 +215,7 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
 
 
 def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
-    """Draw the choice of seeds, the plan of the missing runs, and the buttons that queue them.
-
-    Args:
-        key: identifies these cells.
-    """
+    """Draw the choice of seeds, the plan of the missing runs, and the buttons that queue them."""
     if not missing_parts(cells):
         return
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
