@@ -9,6 +9,7 @@ import streamlit as st
 from fedcore.base.progress import counted
 from fedcore.config.field_names import field_title, value_text
 from fedcore.jobs import analysis
+from fedcore.results import curves
 from fedcore.results.analyses import (
     EVERYONE,
     Disagreement,
@@ -20,6 +21,7 @@ from fedcore.results.analyses import (
 )
 from fedcore.results.charts.analyses import overlays
 from fedcore.results.charts.heatmaps import Place
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.matrices import difference_panel, run_panel
 from fedcore.results.metrics import METRICS, RunResult
 from fedcore.results.panels import Panel
@@ -40,7 +42,7 @@ Names = tuple[str, str]
 
 
 def draw(shown: ShownComparison) -> None:
-    """Draw the choice of two runs, and the runs side by side: config, values, cells, predictions."""
+    """Draw the choice of two runs, and the runs side by side: config, values, curves, cells, predictions."""
     store = shown.store
     sides: dict[str, Side] = {}
     for row in shown.comparison.rows:
@@ -63,6 +65,7 @@ def draw(shown: ShownComparison) -> None:
     apart = f"{_name(elsewhere)}: {apart}" if apart else ""
     _values(a, b, apart)
     _config(store, a, b)
+    _curves(store, a, b)
     _cells(store, a, b, apart)
     if a[0].trained_by_fedlens and b[0].trained_by_fedlens:
         _predictions(store, (a[1].run, b[1].run), (_name(a), _name(b)))
@@ -128,6 +131,23 @@ def _config(store: Store, a: Side, b: Side) -> None:
         return
     header = [("Field", "name"), (_name(a), "wide"), (_name(b), "wide")]
     st.html(markup.table_html(header, rows, "Differences between the runs"))
+
+
+def _curves(store: Store, a: Side, b: Side) -> None:
+    columns = st.columns(1 if session.is_narrow() else 2)
+    names: dict[curves.CurveValue, str] = {"personal": "Personal accuracy", "loss": "Training loss"}
+    for i, (value, title) in enumerate(names.items()):
+        lines = [
+            replace(line, label=_name(side))
+            for side in (a, b)
+            for line in curves.run_lines(store, {side[1].run.id: side[1].run.rounds_total}, value)
+        ]
+        if lines:
+            chart = line_chart(lines, session.theme(), "Round", "", per_cent=i == 0, height=320, name=title)
+            with columns[i % len(columns)]:
+                numbers = series_table(lines, "round", "" if i else "%")
+                charts.draw(chart, f"two_runs_{i}", dict(numbers))
+                st.caption(markup.md(chart.alt))
 
 
 def _cells(store: Store, a: Side, b: Side, apart: str) -> None:

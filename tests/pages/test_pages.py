@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from fedcore.papers.experiments import DEMO, preset
-from fedcore.store import Access, Store
+from fedcore.store import Store
 from pages.widgets import markup
 from tests.support import fill
 from tests.support.web.pages import NASTY, Opened, button, html, open_form
@@ -87,9 +87,7 @@ def test_names_are_text_on_live(open_page: Opened, db: Path) -> None:
 def test_a_read_only_database_can_be_looked_at(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fedcore.store.Store.prepare", lambda store: Access(store.path, False, "it cannot be written")
-    )
+    monkeypatch.setattr("fedcore.store.Store.prepare", lambda store: "it cannot be written")
     st.cache_resource.clear()
     for page in PAGES:
         app = open_page(page, id="1", ids=["1"])

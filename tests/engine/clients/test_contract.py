@@ -829,7 +829,7 @@ SLIPS = [
         r"train_step: .* logits of shape \(3, 3, 4\) for labels of shape \(3, 4\); logits are \(clients, b",
     ),
     (MisspellsAName, r"KeyError: 'wieght'; what there is: params\['weight'\] \(3, .*batch\.x \(3, 4, "),
-    (MisspellsAPart, "'Batch' object has no attribute 'targets'; it has clients, labels, mask, x"),
+    (MisspellsAPart, "'Batch' object has no attribute 'targets'; it has clients, labels, mask, places, wh"),
     (MisspellsAField, "'BiasConfig' object has no attribute 'strength'; it has optimiser, lr, "),
 ]
 
