@@ -186,22 +186,6 @@ def filters(
     return text or "", states, tag, group, columns
 
 
-def draw_experiments(
-    shown: Sequence[ExperimentSummary], group: str, columns: Sequence[str]
-) -> list[ExperimentSummary]:
-    """Draw the table of experiments, or one for each group; return the selected ones."""
-    chosen, selected = session.ids_in_url("chosen", [i.row.id for i in shown], []), []
-    by_tag = group == "tag"
-    for name, items in group_by(
-        shown, lambda i: "" if not group else (", ".join(i.row.tags) or "no tag") if by_tag else i.data
-    ).items():
-        if name:
-            st.markdown(f"**{markup.md(name)}** ({len(items)})")
-        selected += table.draw(items, columns, chosen, name)
-    session.remember_ids("chosen", [i.row.id for i in selected])
-    return selected
-
-
 def draw_queue() -> None:
     """Draw the number of runs per device and the queued runs, with the buttons that move them."""
     waiting = store.queue.runs()
@@ -350,7 +334,15 @@ def page() -> None:
         if len(rows) + len(damaged) < len(existing):
             others = "a search finds the others too"
             st.caption(f"The newest {NEWEST} of {len(existing):,} experiments; {others}.")
-        selected = draw_experiments(shown, group, columns)
+        chosen, selected = session.ids_in_url("chosen", [i.row.id for i in shown], []), []
+        by_tag = group == "tag"
+        for name, items in group_by(
+            shown, lambda i: "" if not group else (", ".join(i.row.tags) or "no tag") if by_tag else i.data
+        ).items():
+            if name:
+                st.markdown(f"**{markup.md(name)}** ({len(items)})")
+            selected += table.draw(items, columns, chosen, name)
+        session.remember_ids("chosen", [i.row.id for i in selected])
         table.run_clicked_action(shown)
         if selected:
             actions.bar(selected)

@@ -277,25 +277,23 @@ def _line(values: Iterable[object]) -> str:
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-
-    def rows() -> Iterable[list[object]]:
-        for described, run in _described_runs(comparison):
-            took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
-            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
-            clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
-            for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
-                part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
-                trained: list[object] = [None] * 4
-                if part is not None:
-                    loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
-                    trained = [part.steps, loss, part.bytes_up, part.bytes_down]
-                tested: list[object] = [None] * 3
-                if score is not None:
-                    tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
-                about = [client.name, client.domain, client.samples, int(part is not None)]
-                yield [*described, round_, *about, *trained, *tested]
-
-    return csv_text(CLIENT_FIELDS, rows())
+    rows: list[list[object]] = []
+    for described, run in _described_runs(comparison):
+        took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
+        scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
+        clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
+        for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
+            part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
+            trained: list[object] = [None] * 4
+            if part is not None:
+                loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
+                trained = [part.steps, loss, part.bytes_up, part.bytes_down]
+            tested: list[object] = [None] * 3
+            if score is not None:
+                tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+            about = [client.name, client.domain, client.samples, int(part is not None)]
+            rows.append([*described, round_, *about, *trained, *tested])
+    return csv_text(CLIENT_FIELDS, rows)
 
 
 def diagnostics_csv(store: Store, comparison: Comparison) -> str:

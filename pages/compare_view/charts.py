@@ -371,12 +371,8 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
         )
         charts.draw(client_chart(points, session.theme(), field), "sweep_clients", columns)
         st.caption("Own test samples, in all runs with this value: median, quartiles, extremes and outliers.")
-    if len(family.fields) > 1:
-        _over_two(family, metric, colours)
-
-
-def _over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> None:
-    """Draw a heatmap over two fields, with every other field at one value, in the colours of all charts."""
+    if len(family.fields) == 1:
+        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]

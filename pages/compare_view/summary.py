@@ -23,7 +23,7 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, group_by, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
-from pages.compare_view.controls import BY_VERSION, MARKS, SORT, ShownComparison, SummaryLayout
+from pages.compare_view.controls import BY_VERSION, MARKS, SORT, ShownComparison
 from pages.widgets import background, markup
 
 DIGITS = 1
@@ -91,7 +91,18 @@ def draw(shown: ShownComparison) -> None:
                 background.csv_button(shown.experiments, choice)
         columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
         columns += map(_field_column, layout.fields)
-        st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))
+        head = "".join(_heading(column, layout.sort) for column in columns)
+        body = f"<thead><tr>{head}</tr></thead>"
+        drawn = [row for row in table.rows if row.row.label not in layout.hidden_rows]
+        for title, members in _sections(drawn, layout.group).items():
+            start, span = markup.esc(title), len(columns)
+            above = f'<tr><th scope="rowgroup" class="fl-section" colspan="{span}">{start}</th></tr>'
+            body += f"<tbody>{above if layout.group else ''}"
+            for row in _ordered(members, columns, layout.sort):
+                cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
+                body += f"<tr>{cells}</tr>"
+            body += "</tbody>"
+        st.html(markup.scrolled_table(body, f"Summary of {table.title}"))
         rows = [row.row for row in table.rows]
         if labels := [row.label for row in rows if row.label in layout.hidden_rows]:
             hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
@@ -310,27 +321,6 @@ def follow_clicks() -> None:
 
     with st.container(key="summary_headings_place"):
         _headings(key="summary_headings", on_sorted_change=clicked)
-
-
-def _table_html(
-    rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
-) -> str:
-    """Return the table, with headings to sort by and a heading above each section."""
-    head = "".join(_heading(column, layout.sort) for column in columns)
-    shown = [row for row in rows if row.row.label not in layout.hidden_rows]
-    body = ""
-    for title, members in _sections(shown, layout.group).items():
-        body += "<tbody>"
-        if layout.group:
-            body += (
-                f'<tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
-                f"{markup.esc(title)}</th></tr>"
-            )
-        for row in _ordered(members, columns, layout.sort):
-            cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
-            body += f"<tr>{cells}</tr>"
-        body += "</tbody>"
-    return markup.scrolled_table(f"<thead><tr>{head}</tr></thead>{body}", label)
 
 
 def _heading(column: SummaryColumn, sort: str) -> str:

@@ -13,16 +13,16 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
 from fedcore.config import DataConfig, Experiment
-from fedcore.config.field_names import field_phrase, field_title
+from fedcore.config.field_names import field_phrase, field_title, size_text
 from fedcore.data import catalog, copies, getting
 from fedcore.data.check import CheckReport, contact_sheet
 from fedcore.data.copies import HUB
+from fedcore.data.getting import Item
 from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, inputs
-from pages.forms import getting as get
 from pages.forms.inputs import FOLDER, FieldErrors
 from pages.widgets import background, markup, session
 
@@ -213,6 +213,31 @@ def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
     return count_images(images), contact_sheet(images)
 
 
+def terms(offer: Item) -> str:
+    """Return size, address and licence of a download as Markdown."""
+    size = "size unknown" if offer.size is None else f"{size_text(offer.size)} to download"
+    commit = offer.entry.hub.revision[:7] if offer.entry.hub is not None else ""
+    where = f"{offer.address}, revision {commit}" if commit else offer.address
+    return markup.md(f"{offer.entry.title}: {size} from {where}. {markup.sentence(offer.licence)}.")
+
+
+def get_button(offer: Item, key: str) -> bool:
+    """Draw the terms of a download and the button that starts it; return whether it was pressed."""
+    st.markdown(terms(offer))
+    size = "" if offer.size is None else f" {size_text(offer.size)}"
+    pressed = markup.write_button(f"Get{size}", "download", key, type="primary")
+    if pressed:
+        background.submit("download", offer.entry.name, {"name": offer.entry.name})
+    return pressed
+
+
+def show_downloads(name: str | None = None) -> None:
+    """Draw the downloads of one data set, or the newest ones, that run or have failed."""
+    for task in session.store().tasks.recent("download", 3):
+        if name in (None, task.args["name"]):
+            background.show_task(task, catalog.entry(task.args["name"]).title)
+
+
 def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: ExpanderContainer) -> dict[str, Any]:
     """Draw the fields of the data part, those behind ``more`` while it is open, and return their values."""
     entries = {e.name: e for e in offered()}
@@ -243,8 +268,15 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
             shown["split"] = inputs.field_widget("data.split", split, current, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
-    if entry is not None and not shown.get("root"):
-        get.without_folder(name)
+    if entry is not None and not shown.get("root"):  # in its place: the copy that was got, or the offer
+        item = getting.item(name)
+        if item.copy is not None:
+            source = f"{item.copy.repo} {item.copy.revision[:7]}".strip() or "the authors' archive"
+            st.caption(f"✓ on this machine, from {markup.md(source)}: no folder is needed.")
+        elif item.address:
+            show_downloads(name)
+            if get_button(item, "get_here"):
+                st.rerun()
     if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         more.caption(markup.md(". ".join(about) + "."))

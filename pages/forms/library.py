@@ -30,13 +30,14 @@ from fedcore.results.run_files import DataCounts
 from fedcore.results.settings import worth
 from fedcore.store import TaskRow
 from pages.forms import drafts
-from pages.forms import getting as get
 from pages.forms.dataset import (
     OWN_DATA,
     FolderCheck,
     columns_field,
     counts_and_samples,
+    get_button,
     note_typed,
+    show_downloads,
 )
 from pages.forms.fields import suggested_weights
 from pages.forms.inputs import with_field_titles
@@ -218,7 +219,7 @@ def gallery(folders: dict[str, TaskRow]) -> None:
     ways = {"all": "All", "here": "On this machine", "get": "To download", "by hand": "By hand"}
     options = {"default": "all", "required": True, "label_visibility": "collapsed"}
     way = session.choose(right.segmented_control, "Where", ways, "at", **options)
-    get.progress()
+    show_downloads()
     shown = []
     for item in getting.shelf():
         name = item.entry.name
@@ -352,7 +353,7 @@ def details(name: str, check: TaskRow | None) -> None:
         if markup.write_button("New experiment with this data", "add", type="primary"):
             new_experiment(DataConfig(name=name, root=root), entry.title)
         return
-    if item.address and get.button(item, f"get_{name}"):
+    if item.address and get_button(item, f"get_{name}"):
         closed()
         st.rerun()
     st.markdown(markup.md_with_code(entry.how_to_get))

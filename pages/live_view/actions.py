@@ -105,11 +105,15 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
         # a callback runs even if a rerun of the page closes the dialog at this moment
-        text, stop = f"Stop {counted(len(chosen), 'run')}", session.store().runs.stop
-        if st.button(text, type="primary", disabled=not chosen, on_click=stop, args=(chosen,)):
+        text = f"Stop {counted(len(chosen), 'run')}"
+        if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()
+
+
+def _stop(runs: list[int]) -> None:
+    session.store().runs.stop(runs)
 
 
 def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:

@@ -1,6 +1,6 @@
 """The view Add a paper of the page Papers: paste or upload a table, map its columns, see it, save it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
@@ -16,7 +16,7 @@ from fedcore.papers.grids import EMPTY, Grid
 from fedcore.papers.layout import PrintedTable, tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind, csv_text
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
-from fedcore.papers.published import COLUMNS, PublishedValue
+from fedcore.papers.published import COLUMNS
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 from pages.widgets.browser import draw_html
@@ -71,7 +71,26 @@ def draw() -> None:
         columns = [[] if pasted.is_long(grid) else _columns(grid) for grid in grids]
         read = [pasted.values(g, c, common, key or "draft") for g, c in zip(grids, columns, strict=True)]
         values = pasted.joined(read, key or "draft")
-        _preview(fields, key or "draft", common, values, grids, read)
+        notes = {common["table"]: {"caption": common["caption"]}}
+        completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
+        paper = library.paper_from(completed, folder / (key or "draft"), PAPER_FILE)
+        by_value = {value: TableCell(value, "not implemented") for value in values}
+        source, shown = st.columns(2)
+        with source:
+            st.subheader("As pasted", anchor=False)
+            for grid, reading in zip(grids, read, strict=True):
+                st.html(_source_html(grid, reading))
+        with shown:
+            st.subheader("As it will be shown", anchor=False)
+            for table in tables_of(paper, values):
+                st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
+                html = table_html(table, by_value, lambda cell: None, lambda value: ())
+                draw_html(html, f"add_preview_{table.name}")
+        dropped = list(dict.fromkeys(text for reading in read for text in reading.dropped))
+        if dropped:
+            with st.expander(f"Left out or taken off: {len(dropped)}", expanded=True):
+                st.markdown("\n".join(f"- {markup.md(text)}" for text in dropped))
+        st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
         if not st.button("Save", type="primary", icon=":material/save:", key="add_save"):
             return
         if not fields["title"]:
@@ -271,38 +290,6 @@ def _columns(grid: Grid) -> list[PastedColumn]:
         )
         for row in edited.to_dict("records")
     ]
-
-
-def _preview(
-    fields: Mapping[str, object],
-    key: str,
-    common: Mapping[str, str],
-    values: Sequence[PublishedValue],
-    grids: Sequence[Grid],
-    read: Sequence[Reading],
-) -> None:
-    """Draw the source, cell by cell, beside the tables as they will be shown, and what was left out."""
-    notes = {common["table"]: {"caption": common["caption"]}}
-    completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
-    place = library.added_folder(session.store().path) / key
-    paper = library.paper_from(completed, place, PAPER_FILE)
-    by_value = {value: TableCell(value, "not implemented") for value in values}
-    source, shown = st.columns(2)
-    with source:
-        st.subheader("As pasted", anchor=False)
-        for grid, reading in zip(grids, read, strict=True):
-            st.html(_source_html(grid, reading))
-    with shown:
-        st.subheader("As it will be shown", anchor=False)
-        for table in tables_of(paper, values):
-            st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
-            html = table_html(table, by_value, lambda cell: None, lambda value: ())
-            draw_html(html, f"add_preview_{table.name}")
-    dropped = list(dict.fromkeys(text for reading in read for text in reading.dropped))
-    if dropped:
-        with st.expander(f"Left out or taken off: {len(dropped)}", expanded=True):
-            st.markdown("\n".join(f"- {markup.md(text)}" for text in dropped))
-    st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
 
 
 def _source_html(grid: Grid, reading: Reading) -> str:

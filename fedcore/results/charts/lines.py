@@ -68,7 +68,11 @@ def line_chart(
     series = thinned(series)
     data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     lines_of_method: dict[str, int] = {}
-    with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
+    with_range, shown = show_ranges(series), list(series)
+    if best is not None:
+        sign = 1 if lower_is_better else -1
+        order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
+        shown = [series[i] for i in sorted(order[:best])]
     shown += [s for s in series if s.label == highlighted and s not in shown]
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
@@ -155,15 +159,6 @@ def _sides(s: Series) -> tuple[list[float], list[float]]:
     """Return the lower and the upper side of the band of one spread."""
     pairs = [(y, d or 0.0) for y, d in zip(s.y, s.std, strict=True)]
     return [y - d for y, d in pairs], [y + d for y, d in pairs]
-
-
-def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
-    """Return the ``count`` lines with the best last values in the given order; None: all lines."""
-    if count is None or len(series) <= count:
-        return list(series)
-    sign = 1 if lower_is_better else -1
-    order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
-    return [series[i] for i in sorted(order[:count])]
 
 
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:

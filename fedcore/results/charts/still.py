@@ -22,7 +22,6 @@ from fedcore.results.charts.traces import (
     Axis,
     axes_of,
     bar_shapes,
-    colour_lines,
     heatmap_shapes,
     marker,
     place_bars,
@@ -64,7 +63,12 @@ def still(
     if any(t["type"] == "parcoords" for t in traces):
         return _parallel(traces[0], layout, width, theme)
     colours = figure.layout.colorway or figure.layout.template.layout.colorway or ["#636efa"]
-    colour_lines(traces, colours)
+    for number, trace in enumerate(traces):  # plotly's colours for lines and markers without their own
+        if trace["type"] == "scatter":
+            line = trace.get("line") or {}
+            colour = {"color": line.get("color") or colours[number % len(colours)]}
+            trace["marker"] = colour | (trace.get("marker") or {})
+            trace["line"] = {"color": trace["marker"]["color"]} | line
     place_bars(traces, layout, colours)
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None

@@ -134,16 +134,6 @@ def _error_bar(middle: float, low: float, high: float) -> list[Point]:
     return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
 
 
-def colour_lines(traces: Sequence[dict[str, Any]], colours: Sequence[str]) -> None:
-    """Give scatter traces without colours those of plotly: one for the line and the markers of each."""
-    for number, trace in enumerate(traces):
-        if trace["type"] == "scatter":
-            line = trace.get("line") or {}
-            colour = {"color": line.get("color") or colours[number % len(colours)]}
-            trace["marker"] = colour | (trace.get("marker") or {})
-            trace["line"] = {"color": trace["marker"]["color"]} | line
-
-
 def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
     """Give bars their colours, and their places beside or upon each other, as plotly does.
 
