@@ -360,7 +360,16 @@ def page() -> None:
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)
     if experiment is None:
-        controls.no_experiment()
+        if missing := st.query_params.get("id"):
+            gone = f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted."
+            st.info(gone, icon=":material/search_off:")
+            if st.button("Experiments", icon=":material/arrow_back:"):
+                st.switch_page("pages/experiments.py", query_params={})
+            return
+        nothing = "No experiment has been started yet. Launched runs appear here while they train."
+        st.info(nothing, icon=":material/monitoring:")
+        with st.container(horizontal=True):
+            background.demo_buttons()
         return
     actions.outcome_of_search(experiment)
     if settings is None:

@@ -269,7 +269,24 @@ def draw_cost(shown: ShownComparison) -> None:
             continue
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
-            st.html(_cost_table(costs, pareto_front(costs, against), metric, title))
+            numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
+            numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
+            tuned, best = any(c.tuned is not None for c in costs), pareto_front(costs, against)
+            numbers += ["With its search, MB", "With its search, s"] if tuned else []
+            header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
+            rows = [
+                [
+                    str(number),
+                    markup.method_html(c.label, c.method),
+                    markup.number(c.accuracy, 1),
+                    *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+                    *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+                    *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
+                    "yes" if c in best else "",
+                ]
+                for number, c in enumerate(costs, 1)
+            ]
+            st.html(markup.table_html(header, rows, f"Cost on {title}"))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for found in reached:
@@ -299,27 +316,6 @@ def draw_cost(shown: ShownComparison) -> None:
         "loading. All are means over runs; with its search: one run and all draws of the search "
         "that selected its hyper-parameters."
     )
-
-
-def _cost_table(costs: Sequence[Cost], best: Sequence[Cost], metric: Metric, title: str) -> str:
-    numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
-    numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
-    tuned = any(c.tuned is not None for c in costs)
-    numbers += ["With its search, MB", "With its search, s"] if tuned else []
-    header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
-    rows = [
-        [
-            str(i),
-            markup.method_html(c.label, c.method),
-            markup.number(c.accuracy, 1),
-            *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
-            *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
-            *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
-            "yes" if c in best else "",
-        ]
-        for i, c in enumerate(costs, 1)
-    ]
-    return markup.table_html(header, rows, f"Cost on {title}")
 
 
 def draw_sweep(shown: ShownComparison) -> None:

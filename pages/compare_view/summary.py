@@ -119,12 +119,7 @@ def draw(shown: ShownComparison) -> None:
         f"{markup.md(' '.join(summary.notes))} Click a number for its runs, or a heading to sort; hover over "
         "a heading for its meaning."
     )
-    _draw_printed_notes(summary)
-    _draw_sources(shown.comparison)
-
-
-def _draw_printed_notes(summary: Summary) -> None:
-    """Name the papers behind the printed values, and the printed methods that have no row."""
+    # the papers behind the printed values, and the printed methods that have no row
     printed = summary.printed
     notes = [markup.md(note) for note in printed.notes]
     if notes:
@@ -137,6 +132,7 @@ def _draw_printed_notes(summary: Summary) -> None:
         notes.append(f"Printed, {why} here: {markup.md(first_few(names, MAX_NAMES))}.")
     if notes:
         st.caption(" ".join(notes))
+    _draw_sources(shown.comparison)
 
 
 def columns_of(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:

@@ -13,7 +13,7 @@ from fedcore.results.matrices import VIEWS, PanelView
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
 from fedcore.results.panels import ORDERS, RowOrder
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import background, charts, markup, session
+from pages.widgets import charts, markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 STAGE_TITLES = {
@@ -62,25 +62,6 @@ def choose() -> ExperimentRow | None:
     if chosen is not None:
         session.look_at(chosen.id)
     return chosen
-
-
-def no_experiment() -> None:
-    """Explain that the page is empty because the experiment of the URL is missing, or none exists yet."""
-    missing = st.query_params.get("id")
-    if missing:
-        st.info(
-            f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted.",
-            icon=":material/search_off:",
-        )
-        if st.button("Experiments", icon=":material/arrow_back:"):
-            st.switch_page("pages/experiments.py", query_params={})
-        return
-    st.info(
-        "No experiment has been started yet. Launched runs appear here while they train.",
-        icon=":material/monitoring:",
-    )
-    with st.container(horizontal=True):
-        background.demo_buttons()
 
 
 def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
