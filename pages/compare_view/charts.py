@@ -385,9 +385,9 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
     chart = sweep_heatmap(found, session.theme(), METRICS[metric].title, colours, METRICS[metric].unit)
-    columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
+    table: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for value, stats in zip(found.columns, zip(*found.stats, strict=True), strict=True):
-        name = f"{field_phrase(column)} {value_text(column, value)}"
-        columns[name] = [None if stat is None else stat.text() for stat in stats]
-    charts.draw(chart, "sweep_grid", columns)
+        heading = f"{field_phrase(column)} {value_text(column, value)}"
+        table[heading] = [None if stat is None else stat.text() for stat in stats]
+    charts.draw(chart, "sweep_grid", table)
     st.caption(markup.md(chart.alt))
