@@ -31,25 +31,20 @@ KEEP: dict[KeepCheckpoints, str] = {
 }
 
 
-def encodings_section() -> None:
-    """Draw the list of cached encodings."""
+def encodings() -> None:
+    """Draw the list of cached encodings, with their deletion."""
     st.header(
         "Cached encodings",
         help="Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings "
         "can be deleted; FedLens creates them again when a run needs them.",
     )
     cached = cached_encodings(session.store())
-    if cached:
-        encodings_table(cached)
-    else:
+    if not cached:
         st.info(
             "No encodings yet. The first run on a data set creates them, or `fedlens data encode NAME`.",
             icon=":material/image_search:",
         )
-
-
-def encodings_table(cached: list[Encoding]) -> None:
-    """List the cached encodings, with their deletion."""
+        return
     differ = encoding_differences(cached)
     rows = {
         "Data": [e.title for e in cached],
@@ -211,7 +206,7 @@ def card_of_backbone(name: str) -> str:
 
 SECTIONS = {
     "Data sets": library.section,
-    "Encodings": encodings_section,
+    "Encodings": encodings,
     "Checkpoints": checkpoints,
     "Backbones": backbones,
 }

@@ -1,7 +1,7 @@
 """The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -15,7 +15,6 @@ from fedcore.results import progress
 from fedcore.results.charts.theme import STATUS
 from fedcore.results.progress import ExperimentSummary, RunProgress, matches, summaries_of
 from fedcore.results.statistics import group_by, spread
-from fedcore.store.experiments import UnreadableExperiment
 from fedcore.store.runs import MAX_SLOTS, Move, QueuedRun
 from pages.experiments_view import actions, table
 from pages.widgets import background, markup, session
@@ -113,10 +112,7 @@ def _unfold(runs: Sequence[RunProgress]) -> str:
         )
         for p in runs
     ]
-    return (
-        f'<details class="fl-cell"><summary><u>{len(runs)} runs</u></summary>'
-        f"<small>{'<br>'.join(lines)}</small></details>"
-    )
+    return markup.unfolding(f"<u>{len(runs)} runs</u>", lines)
 
 
 def _mean(values: Sequence[float | None]) -> str:
@@ -165,31 +161,6 @@ def watch(archived: bool, seen: dict[int, tuple[str, int]], newest: int) -> None
             st.rerun()
 
 
-def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
-    """Draw a line for each experiment that cannot be read, with the reason."""
-    for item in damaged:
-        left, right = st.columns([9, 1], vertical_alignment="center")
-        markup.show_error(FedLensError(f"{item.name}: {item.reason}"), left)
-        if session.writable() and right.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
-            actions.confirm_delete_damaged(item)
-
-
-def announce_deleted(listed: dict[int, str], existing: Container[int]) -> None:
-    """Announce the listed experiments that no longer exist, perhaps because another tab has deleted them."""
-    before: dict[int, str] = st.session_state.get(LISTED, {})
-    for number in before:
-        if number not in existing:
-            st.toast(f"{markup.md(markup.clipped(before[number]))} was deleted.", icon=":material/delete:")
-    st.session_state[LISTED] = listed
-
-
-def asks_for_all(older: Sequence[int]) -> bool:
-    """Return whether a search, a filter or a selection concerns more than the newest experiments."""
-    state, url = st.session_state, st.query_params
-    asked = any(state.get(key) if key in state else url.get_all(key) for key in SEARCHES)
-    return asked or not {*map(str, older)}.isdisjoint(url.get_all("chosen"))
-
-
 def filters(
     number: int, tags: Sequence[str], noted: bool
 ) -> tuple[str, list[str], str | None, str, list[str]]:
@@ -213,22 +184,6 @@ def filters(
             st.toggle(f"List all {number:,}", key="every", bind="query-params")
         columns = table.choose_columns(noted)
     return text or "", states, tag, group, columns
-
-
-def draw_experiments(
-    shown: Sequence[ExperimentSummary], group: str, columns: Sequence[str]
-) -> list[ExperimentSummary]:
-    """Draw the table of experiments, or one for each group; return the selected ones."""
-    chosen, selected = session.ids_in_url("chosen", [i.row.id for i in shown], []), []
-    by_tag = group == "tag"
-    for name, items in group_by(
-        shown, lambda i: "" if not group else (", ".join(i.row.tags) or "no tag") if by_tag else i.data
-    ).items():
-        if name:
-            st.markdown(f"**{markup.md(name)}** ({len(items)})")
-        selected += table.draw(items, columns, chosen, name)
-    session.remember_ids("chosen", [i.row.id for i in selected])
-    return selected
 
 
 def draw_queue() -> None:
@@ -288,7 +243,22 @@ def queued_runs(waiting: Sequence[QueuedRun], waits: Mapping[int, str] | None) -
     selected = table.selectable_table(
         rows, ids, QUEUE_TABLE, column_config=config, placeholder="not measured"
     )
-    queue_buttons(selected)
+    with st.container(horizontal=True):
+        for place, icon in MOVES.items():
+            if markup.write_button(place.capitalize(), icon, f"queue_{place}", bool(selected)):
+                started = len(selected) - len(store.queue.move(selected, place))
+                if started > 0:
+                    st.toast(f"{counted(started, 'run')} had already started.")
+                st.rerun()
+        if markup.write_button("Stop", "stop_circle", "queue_stop", bool(selected)):
+            store.runs.stop(selected)
+            st.rerun()
+    if not selected:
+        st.caption(
+            "Select rows in the first column to move their runs, or to stop them before they start. "
+            "*Run next* in an experiment's menu moves all of its runs.",
+            help="With the keyboard, Shift + Space selects a row.",
+        )
 
 
 def slots(titles: dict[str, str]) -> None:
@@ -317,26 +287,6 @@ def store_slots(device: str, key: str) -> None:
     store.queue.set_slots(device, int(st.session_state[key]))
 
 
-def queue_buttons(selected: Sequence[int]) -> None:
-    """Draw the buttons for the selected runs."""
-    with st.container(horizontal=True):
-        for place, icon in MOVES.items():
-            if markup.write_button(place.capitalize(), icon, f"queue_{place}", bool(selected)):
-                started = len(selected) - len(store.queue.move(selected, place))
-                if started > 0:
-                    st.toast(f"{counted(started, 'run')} had already started.")
-                st.rerun()
-        if markup.write_button("Stop", "stop_circle", "queue_stop", bool(selected)):
-            store.runs.stop(selected)
-            st.rerun()
-    if not selected:
-        st.caption(
-            "Select rows in the first column to move their runs, or to stop them before they start. "
-            "*Run next* in an experiment's menu moves all of its runs.",
-            help="With the keyboard, Shift + Space selects a row.",
-        )
-
-
 def page() -> None:
     """Draw the page."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
@@ -351,11 +301,21 @@ def page() -> None:
     newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new
     titles = store.experiments.titles()
     existing = [e.id for e in titles if archived or not e.archived]
-    rows, damaged = store.experiments.listed(archived, None if asks_for_all(existing[NEWEST:]) else NEWEST)
+    state, url = st.session_state, st.query_params
+    asked = any(state.get(key) if key in state else url.get_all(key) for key in SEARCHES)
+    asked = asked or not {*map(str, existing[NEWEST:])}.isdisjoint(url.get_all("chosen"))
+    rows, damaged = store.experiments.listed(archived, None if asked else NEWEST)
     summaries = summaries_of(store, rows)
-    announce_deleted({i.row.id: i.row.name for i in summaries}, {e.id for e in titles})
+    before: dict[int, str] = st.session_state.get(LISTED, {})
+    for number in before.keys() - {e.id for e in titles}:  # perhaps another tab has deleted them
+        st.toast(f"{markup.md(markup.clipped(before[number]))} was deleted.", icon=":material/delete:")
+    st.session_state[LISTED] = {i.row.id: i.row.name for i in summaries}
     hidden = 0 if summaries else len(titles) - len(damaged)
-    damaged_experiments(damaged)
+    for item in damaged:
+        left, right = st.columns([9, 1], vertical_alignment="center")
+        markup.show_error(FedLensError(f"{item.name}: {item.reason}"), left)
+        if session.writable() and right.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
+            actions.confirm_delete_damaged(item)
     if not summaries and not hidden and not damaged:
         welcome()
         return
@@ -374,7 +334,15 @@ def page() -> None:
         if len(rows) + len(damaged) < len(existing):
             others = "a search finds the others too"
             st.caption(f"The newest {NEWEST} of {len(existing):,} experiments; {others}.")
-        selected = draw_experiments(shown, group, columns)
+        chosen, selected = session.ids_in_url("chosen", [i.row.id for i in shown], []), []
+        by_tag = group == "tag"
+        for name, items in group_by(
+            shown, lambda i: "" if not group else (", ".join(i.row.tags) or "no tag") if by_tag else i.data
+        ).items():
+            if name:
+                st.markdown(f"**{markup.md(name)}** ({len(items)})")
+            selected += table.draw(items, columns, chosen, name)
+        session.remember_ids("chosen", [i.row.id for i in selected])
         table.run_clicked_action(shown)
         if selected:
             actions.bar(selected)

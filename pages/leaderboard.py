@@ -187,10 +187,7 @@ def _method_cell(made: Board, row: ComparisonRow) -> str:
         stat, share = variant.stats[made.metric], made.validation.get(variant.key)
         validated = "" if share is None else f", {share:.1f} % on validation"
         lines.append(f"{markup.esc(variant.label)}: {stat.text()} (n = {stat.n}){validated}")
-    return (
-        f'<details class="fl-cell"><summary>{name} <u>{markup.esc(chosen)}</u></summary>'
-        f"<small>{'<br>'.join(lines)}</small></details>"
-    )
+    return markup.unfolding(f"{name} <u>{markup.esc(chosen)}</u>", lines)
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

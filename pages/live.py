@@ -325,22 +325,17 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
 def draw_curves(shown: NewestRounds, settings: Settings, names: Sequence[str]) -> None:
     """Draw charts of curves beside each other, or below each other where they have many lines."""
     in_a_row = 1 if settings.lines > MANY_LINES else CHART_COLUMNS
+    choices = settings.split, settings.stage, settings.theme, settings.over_seeds
     for start in range(0, len(names), in_a_row):
         for column, name in zip(st.columns(in_a_row), names[start : start + in_a_row], strict=False):
             with column:
-                draw_lines(shown, name, settings)
-
-
-def draw_lines(shown: NewestRounds, name: str, settings: Settings) -> None:
-    """Draw one chart of curves, or its table."""
-    drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
-    content, series, note = drawn
-    if st.session_state.get("as_tables"):
-        charts.draw_tables([(CHARTS.get(name, name), series_table(series, "round"))])
-    else:
-        charts.draw_payload(content, f"live_chart_{name}")
-    if note:
-        st.caption(note)
+                content, series, note = lines(store, shown, name, *choices)
+                if st.session_state.get("as_tables"):
+                    charts.draw_tables([(CHARTS.get(name, name), series_table(series, "round"))])
+                else:
+                    charts.draw_payload(content, f"live_chart_{name}")
+                if note:
+                    st.caption(note)
 
 
 def page() -> None:
@@ -365,7 +360,16 @@ def page() -> None:
                 settings = controls.choose_settings(runs)
             actions.notification(experiment)
     if experiment is None:
-        controls.no_experiment()
+        if missing := st.query_params.get("id"):
+            gone = f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted."
+            st.info(gone, icon=":material/search_off:")
+            if st.button("Experiments", icon=":material/arrow_back:"):
+                st.switch_page("pages/experiments.py", query_params={})
+            return
+        nothing = "No experiment has been started yet. Launched runs appear here while they train."
+        st.info(nothing, icon=":material/monitoring:")
+        with st.container(horizontal=True):
+            background.demo_buttons()
         return
     actions.outcome_of_search(experiment)
     if settings is None:
@@ -375,7 +379,7 @@ def page() -> None:
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
     runs = [r for r in runs if r.label not in settings.hidden] or runs
-    settings = replace(settings, lines=controls.count_lines(runs))
+    settings = replace(settings, lines=len({(r.label, r.group_hash, r.held_out) for r in runs}))
     actions.origin_of_values(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")
     actions.log(runs)

@@ -17,7 +17,7 @@ from fedcore.results.summary import STATES
 from pages.papers_view import add, fill
 from pages.papers_view.table import our_line, source_html, table_html
 from pages.widgets import background, browser, charts, markup, session
-from pages.widgets.grid import draw_html
+from pages.widgets.browser import draw_html
 from pages.widgets.markup import esc
 
 VIEWS = ("Tables", "Baselines", "All papers", "Add a paper")
@@ -80,7 +80,9 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.markdown(share_text([c.status for c in cells], rehearsal))
     if rehearsal and layout.shows_nothing(table, cells):
         st.info(mini.CANNOT_SHOW, icon=":material/balance:")
-    fill.progress_of_gets(table)
+    for task in session.store().tasks.recent("fill", fill.LISTED):
+        if task.key.startswith(f"{table.name} "):
+            background.show_task(task, "Get and queue")
     with st.container(horizontal=True):
         fillable = any(cell.source is not None for cell in cells)  # computed values need no run
         if fillable and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -20,9 +20,7 @@ from fedcore.methods import registry
 from fedcore.store import Store
 
 if TYPE_CHECKING:
-    from fedcore.papers.cells import TableCell
-    from fedcore.papers.comparability import CoverageColumn, Reason
-    from fedcore.papers.published import PublishedValue
+    from fedcore.papers.comparability import CoverageColumn
 
 
 @common.command("methods")
@@ -107,7 +105,7 @@ def published(
     and ‡ (not comparable, so no difference is given).
     """
     from fedcore.papers import comparability as papers
-    from fedcore.papers.reproductions import reproductions
+    from fedcore.papers.reproductions import outcome_counts, reasons, reproductions
 
     for name, given in (("coverage", coverage), ("evidence", evidence)):
         misplaced = given and (file is not None or preset is not None)
@@ -118,14 +116,35 @@ def published(
         _print_coverage(papers.coverage(), as_json)
         return
     if evidence:
-        rows = list(_evidence_rows(papers.evidence()))
+        names = ("source", "dataset", "setting", "backbone", "method", "target", "metric", "value")
+        rows: list[Row] = [
+            {"place": reason.place, "evidence": reason.text} | {n: getattr(value, n) for n in names}
+            for reason, values in papers.evidence().items()
+            for value in values
+        ]
         print_table(rows, as_json, under=("place", "evidence"))
-        count = len({tuple(v for k, v in row.items() if k not in ("place", "evidence")) for row in rows})
+        count = len({tuple(row[name] for name in names) for row in rows})
         common.print_note(f"{count} comparable values")
         return
     experiment = common.load_experiment(file, preset, db)
     store = Store(db)
-    _print_reproductions(reproductions(store, experiment), as_json)
+    cells = reproductions(store, experiment)
+    printed = ("table", "dataset", "setting", "method", "target", "metric")
+    table: list[Row] = [
+        {
+            **{name: getattr(cell.value, name) for name in printed},
+            "published": cell.value.text,
+            "ours": cell.outcome_text,
+            "difference": cell.gap_text,
+            "comparability": cell.judgement,
+        }
+        for cell in cells
+    ]
+    print_table(table, as_json)
+    for mark, methods, reason in reasons(cells):
+        common.print_note(f"{methods}: {reason}", mark)
+    counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
+    common.print_note(f"{counted(len(cells), 'value')}: {counts}")
     common.warn_of_damage(store)
 
 
@@ -156,33 +175,3 @@ def _print_coverage(tables: Mapping[tuple[str, str], Counter[CoverageColumn]], a
         common.print_note(meaning, column)
     if absent := sorted(data_sets() - {*catalog.names()}):
         common.print_note(f"the catalog lacks {', '.join(absent)}")
-
-
-def _evidence_rows(supported: Mapping[Reason, Sequence[PublishedValue]]) -> Iterator[Row]:
-    """Yield the comparable values with the evidence that makes them so."""
-    names = ("source", "dataset", "setting", "backbone", "method", "target", "metric", "value")
-    for reason, values in supported.items():
-        for value in values:
-            yield {"place": reason.place, "evidence": reason.text} | {n: getattr(value, n) for n in names}
-
-
-def _print_reproductions(cells: Sequence[TableCell], as_json: bool) -> None:
-    """Print the rows of a paper's tables, what their marks mean, and the number of rows of each status."""
-    from fedcore.papers.reproductions import outcome_counts, reasons
-
-    printed = ("table", "dataset", "setting", "method", "target", "metric")
-    rows = [
-        {
-            **{name: getattr(cell.value, name) for name in printed},
-            "published": cell.value.text,
-            "ours": cell.outcome_text,
-            "difference": cell.gap_text,
-            "comparability": cell.judgement,
-        }
-        for cell in cells
-    ]
-    print_table(rows, as_json)
-    for mark, methods, reason in reasons(cells):
-        common.print_note(f"{methods}: {reason}", mark)
-    counts = ", ".join(f"{count} {status}" for status, count in outcome_counts(cells).items())
-    common.print_note(f"{counted(len(cells), 'value')}: {counts}")

@@ -18,10 +18,8 @@ from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printa
 
 for _module in (
     "experiments",
-    "runs",
     "serving",
     "results",
-    "rank",
     "bundles",
     "database",
     "data",

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -191,8 +190,15 @@ class Disagreement:
 
     @property
     def p(self) -> float:
-        """Two-sided p of McNemar's exact test."""
-        return mcnemar(self.only_first, self.only_second)
+        """Two-sided p of McNemar's test (1947), exact: of a fair coin that decides who is right.
+
+        Samples on which both are right, or both wrong, say nothing about the difference. Exact numbers need
+        no approximation for large counts, nor a rule for small ones.
+        """
+        from scipy.special import bdtr  # here: the import takes longer than a page may
+
+        fewer, total = min(self.only_first, self.only_second), self.only_first + self.only_second
+        return min(1.0, 2 * float(bdtr(fewer, total, 0.5)))
 
 
 def count_disagreement(arrays: Mapping[str, np.ndarray]) -> Disagreement:
@@ -206,30 +212,10 @@ def count_disagreement(arrays: Mapping[str, np.ndarray]) -> Disagreement:
     )
 
 
-def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the two-sided p of McNemar's test (1947), exact: of a fair coin that decides who is right.
-
-    Samples on which both are right, or both wrong, say nothing about the difference. Exact numbers need no
-    approximation for large counts, nor a rule for small ones.
-    """
-    from scipy.special import bdtr  # here: the import takes longer than a page may
-
-    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
-
-
-WrongKind = Literal["only_first", "only_second", "both_wrong"]
-_RIGHT: dict[WrongKind, tuple[bool, bool]] = {
-    "only_first": (True, False),
-    "only_second": (False, True),
-    "both_wrong": (False, False),
-}
-"""Kind of disagreement -> whether the first and the second model are right."""
-
-
-def shown_of(arrays: Mapping[str, np.ndarray], kind: WrongKind) -> list[int]:
-    """Return the places of the images of one kind among the explained ones."""
+def shown_of(arrays: Mapping[str, np.ndarray], *right: bool) -> list[int]:
+    """Return the places, among the explained images, of those that the first and second model get right."""
     first, second = (arrays[name] == arrays["label"] for name in ("first", "second"))
-    return [k for k, i in enumerate(arrays["shown"]) if (first[i], second[i]) == _RIGHT[kind]]
+    return [k for k, i in enumerate(arrays["shown"]) if (first[i], second[i]) == right]
 
 
 def paired_predictions(

@@ -182,18 +182,12 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
 
 
 def mean_lines(
-    store: Store, comparison: Comparison, setting: str, value: CurveValue, axis: CurveAxis = "round"
+    store: Store, comparison: Comparison, setting: str, value: CurveValue | ByRound, axis: CurveAxis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    values = values_by_round(store, comparison.run_ids(setting), value)
-    return mean_series(store, comparison, setting, values, axis)
-
-
-def mean_series(
-    store: Store, comparison: Comparison, setting: str, values: ByRound, axis: CurveAxis = "round"
-) -> list[Series]:
-    """Return the lines of ``mean_lines`` for any value by run and round."""
-    costs = cumulative_cost(store, comparison.run_ids(setting), axis)
+    ids = comparison.run_ids(setting)
+    values = values_by_round(store, ids, value) if isinstance(value, str) else value
+    costs = cumulative_cost(store, ids, axis)
     lines = []
     for row in comparison.rows_in(setting):
         runs = [r.run for r in complete_seeds(row.runs)]
@@ -385,6 +379,6 @@ def mean_diagnostics(
         values: dict[int, dict[int, float]] = {}
         for row in store.diagnostics.means(comparison.run_ids(setting), name):
             values.setdefault(row.run_id, {})[row.round] = scale * row.mean
-        series = mean_series(store, comparison, setting, values, axis)
+        series = mean_lines(store, comparison, setting, values, axis)
         lines += [replace(s, label=f"{s.label}, {text}") if several and text else s for s in series]
     return lines

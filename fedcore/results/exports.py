@@ -230,11 +230,6 @@ EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, 
 """Splits and stages of the rounds' file, in its order."""
 
 
-def summary_csv(summary: Summary) -> str:
-    """Return the summary as CSV, a row per method and metric."""
-    return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
-
-
 def rows_csv(rows: Sequence[Mapping[str, object]], first: Sequence[str] = ROW_COLUMNS) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
@@ -282,45 +277,35 @@ def _line(values: Iterable[object]) -> str:
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-
-    def rows() -> Iterable[list[object]]:
-        for described, run in _described_runs(comparison):
-            took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
-            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
-            clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
-            for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
-                part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
-                trained: list[object] = [None] * 4
-                if part is not None:
-                    loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
-                    trained = [part.steps, loss, part.bytes_up, part.bytes_down]
-                tested: list[object] = [None] * 3
-                if score is not None:
-                    tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
-                about = [client.name, client.domain, client.samples, int(part is not None)]
-                yield [*described, round_, *about, *trained, *tested]
-
-    return csv_text(CLIENT_FIELDS, rows())
+    rows: list[list[object]] = []
+    for described, run in _described_runs(comparison):
+        took_part = {(c.round, c.client): c for c in store.rounds.clients(run)}
+        scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run)}
+        clients = {e.entity: e for e in store.cells.entities(run) if e.kind == "client"}
+        for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
+            part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
+            trained: list[object] = [None] * 4
+            if part is not None:
+                loss = None if part.train_loss is None else f"{part.train_loss:.4f}"
+                trained = [part.steps, loss, part.bytes_up, part.bytes_down]
+            tested: list[object] = [None] * 3
+            if score is not None:
+                tested = [score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+            about = [client.name, client.domain, client.samples, int(part is not None)]
+            rows.append([*described, round_, *about, *trained, *tested])
+    return csv_text(CLIENT_FIELDS, rows)
 
 
 def diagnostics_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round, diagnostic and client, or pair of clients; of whole rounds without one."""
-
-    def rows() -> Iterable[list[object]]:
-        for described, run in _described_runs(comparison):
-            clients = {e.entity: e.name for e in store.cells.entities(run)}
-            for name in store.diagnostics.names(run):
-                for row in store.diagnostics.of_run(run, name):
-                    yield [
-                        *described,
-                        row.round,
-                        name,
-                        clients.get(row.client_a),
-                        clients.get(row.client_b),
-                        row.value,
-                    ]
-
-    return csv_text(DIAGNOSTIC_FIELDS, rows())
+    rows: list[list[object]] = []
+    for described, run in _described_runs(comparison):
+        names = {e.entity: e.name for e in store.cells.entities(run)}
+        for name in store.diagnostics.names(run):
+            for d in store.diagnostics.of_run(run, name):
+                pair = (names.get(d.client_a), names.get(d.client_b))
+                rows.append([*described, d.round, name, *pair, d.value])
+    return csv_text(DIAGNOSTIC_FIELDS, rows)
 
 
 def _described_runs(comparison: Comparison) -> Iterable[tuple[list[object], int]]:

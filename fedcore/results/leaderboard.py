@@ -21,6 +21,7 @@ that were measured, so it is itself uncertain when few seeds have measured them.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -312,14 +313,7 @@ def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS)
     """Return the smallest number of pairs that gives ``POWER``; None above ``MOST_SEEDS``."""
     if effect == 0 or power(effect, MOST_SEEDS, level) < POWER:
         return None
-    low, high = least, MOST_SEEDS  # power grows with n
-    while low < high:
-        middle = (low + high) // 2
-        if power(effect, middle, level) >= POWER:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return least + bisect_left(range(least, MOST_SEEDS), POWER, key=lambda n: power(effect, n, level))
 
 
 def separating_seeds(differences: Sequence[float], pairs: int) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION, FULL_MATRIX_CLIENTS, TEST
+from fedcore.base.events import AFTER_AGGREGATION, TEST
 from fedcore.base.presentation import MatrixChart
 from fedcore.results.curves import matrix_charts, recording_methods, run_labels
 from fedcore.results.frames import cell_frame
@@ -216,11 +216,6 @@ class _Names(dict[int, str]):
         raise FedLensError(NAMELESS, "db")
 
 
-def default_view(clients: int) -> PanelView:
-    """Return the default view for a number of clients: the full matrix while it is recorded every round."""
-    return "matrix" if clients <= FULL_MATRIX_CLIENTS else "clients"
-
-
 def run_panels(
     store: Store,
     runs: Sequence[RunRow],
@@ -240,50 +235,41 @@ def run_panels(
     if view == "held_out":
         runs = [r for r in runs if r.held_out is not None]
         labels = {r.id: labels[r.id].removesuffix(f", without {r.held_out}") for r in runs}
-    panels = []
+    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs], split, stage)
+    rounds = {r.id: [n for n in evaluated.get(r.id, []) if n <= (until or {}).get(r.id, n)] for r in runs}
+    drawn_together = []
     for label, members in group_by(runs, lambda r: labels[r.id]).items():
         together = view == "held_out" or len({r.seed for r in members}) > 1
-        for shown in [members] if together else [[run] for run in members]:
-            panels.append(_run_panel(store, shown, label, view, split, stage, until or {}))
+        drawn_together += [(label, shown) for shown in ([members] if together else [[r] for r in members])]
+    panels = []
+    for label, shown in drawn_together:
+        last = {r.id: rounds[r.id][-1:] for r in shown}
+        whole = {r.id: rounds[r.id] for r in shown}
+        recorded = Recorded(store, shown, whole if view == "clients" else last, split, stage)
+        method = shown[0].method
+        if view == "helps":
+            first = replace(recorded, rounds={run: of_run[:1] for run, of_run in whole.items()})
+            panel = gains_panel(recorded.panel("matrix", "", method), first.panel("matrix", "", method))
+        else:
+            panel = recorded.panel(view if view in VIEWS else matrix_charts(shown)[view], "", method)
+        drawn = {**{run: of_run[0] for run, of_run in last.items() if of_run}, **panel.last_rounds}
+        numbers = sorted(drawn.values())
+        begun = len({r.seed for r in shown if r.id in drawn})
+        if not numbers:
+            what = "waiting" if all(run.state == "queued" for run in shown) else "no round yet"
+        elif len(shown) == 1 and view != "held_out":
+            what = f"round {numbers[0]}/{shown[0].rounds_total}"
+        else:
+            seeds = f"{begun} seeds, " if begun > 1 else ""
+            what = f"{seeds}round {' to '.join(map(str, dict.fromkeys([numbers[0], numbers[-1]])))}"
+        panels.append(replace(panel, title=f"{label}: {what}", runs=tuple(r.id for r in shown)))
     return panels
 
 
 def run_panel(store: Store, run: RunRow, view: PanelView = "matrix", until: int | None = None) -> Panel:
     """Return the panel of a run at its last evaluated round up to ``until``, or of its clients over these."""
-    rounds = {} if until is None else {run.id: until}
-    return _run_panel(store, [run], run.label, view, TEST, AFTER_AGGREGATION, rounds)
-
-
-def _run_panel(
-    store: Store,
-    runs: Sequence[RunRow],
-    label: str,
-    view: PanelView,
-    split: int,
-    stage: int,
-    until: Mapping[int, int],
-) -> Panel:
-    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs], split, stage)
-    rounds = {r.id: [n for n in evaluated.get(r.id, []) if n <= until.get(r.id, n)] for r in runs}
-    last = {run: shown[-1:] for run, shown in rounds.items()}
-    recorded = Recorded(store, runs, rounds if view == "clients" else last, split, stage)
-    method = runs[0].method
-    if view == "helps":
-        first = replace(recorded, rounds={run: shown[:1] for run, shown in rounds.items()})
-        panel = gains_panel(recorded.panel("matrix", "", method), first.panel("matrix", "", method))
-    else:
-        panel = recorded.panel(view if view in VIEWS else matrix_charts(runs)[view], "", method)
-    drawn = {**{run: shown[0] for run, shown in last.items() if shown}, **panel.last_rounds}
-    numbers = sorted(drawn.values())
-    begun = len({r.seed for r in runs if r.id in drawn})
-    if not numbers:
-        what = "waiting" if all(run.state == "queued" for run in runs) else "no round yet"
-    elif len(runs) == 1 and view != "held_out":
-        what = f"round {numbers[0]}/{runs[0].rounds_total}"
-    else:
-        seeds = f"{begun} seeds, " if begun > 1 else ""
-        what = f"{seeds}round {' to '.join(map(str, dict.fromkeys([numbers[0], numbers[-1]])))}"
-    return replace(panel, title=f"{label}: {what}", runs=tuple(r.id for r in runs))
+    (panel,) = run_panels(store, [run], view, until=None if until is None else {run.id: until})
+    return panel
 
 
 Panels = dict[str, Panel]

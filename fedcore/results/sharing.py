@@ -49,32 +49,21 @@ def leaderboard_csv(store: Store, comparison: Comparison, printed: PrintedValues
             "--where",
             "where",
         )
-
-    def rows() -> Iterable[list[object]]:
-        for row in comparison.rows:
-            preset = "; ".join(printed.presets_of(row))
-            for result in row.runs:
-                cells = store.cells.own_and_global({result.run.id: result.rounds})
-                clients = {c.test_set for c in cells if c.test_set_kind == "client"}
-                for c in cells:
-                    # the domain of a client that has its name would be read as the client again
-                    twice = c.test_set_kind == "domain" and c.test_set in clients
-                    # the file has no place for the size of a test set of which a sample was tested
-                    sampled = c.size not in (None, c.total)
-                    if c.test_set_kind in ("client", "domain") and not twice and not sampled:
-                        yield [
-                            preset,
-                            row.label,
-                            result.run.seed,
-                            c.round,
-                            c.model,
-                            c.test_set,
-                            c.correct,
-                            c.total,
-                            c.domain or "",
-                        ]
-
-    return csv_text(BOARD_FIELDS, rows())
+    rows: list[list[object]] = []
+    for row in comparison.rows:
+        preset = "; ".join(printed.presets_of(row))
+        for result in row.runs:
+            cells = store.cells.own_and_global({result.run.id: result.rounds})
+            clients = {c.test_set for c in cells if c.test_set_kind == "client"}
+            for c in cells:
+                # the domain of a client that has its name would be read as the client again
+                twice = c.test_set_kind == "domain" and c.test_set in clients
+                # the file has no place for the size of a test set of which a sample was tested
+                sampled = c.size not in (None, c.total)
+                if c.test_set_kind in ("client", "domain") and not twice and not sampled:
+                    about = [preset, row.label, result.run.seed, c.round]
+                    rows.append([*about, c.model, c.test_set, c.correct, c.total, c.domain or ""])
+    return csv_text(BOARD_FIELDS, rows)
 
 
 def preset_of_board(file: Path) -> str:

@@ -119,7 +119,7 @@ TableName = Literal[
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
-    ("summary", "csv"): lambda c: [exports.summary_csv(c.summary)],
+    ("summary", "csv"): lambda c: [exports.rows_csv(exports.summary_rows(c.summary))],
     ("summary", "latex"): lambda c: [summary_latex(c.summary)],
     ("summary", "json"): lambda c: [exports.summary_json(c.store, c.summary)],
     ("domains", "csv"): lambda c: [exports.rows_csv(exports.domain_rows(c.comparison))],

@@ -13,7 +13,6 @@ from fedcore.results import curves, sweeps
 from fedcore.results.charts.cost import SCALES
 from fedcore.results.charts.ranks import bar_chart
 from fedcore.results.charts.sweep import client_chart, colour_range, sweep_heatmap
-from fedcore.results.comparison import Comparison
 from fedcore.results.costs import (
     SHARES,
     USUAL_SHARE,
@@ -42,9 +41,8 @@ from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
 from fedcore.share.views.curves import LOSS, Curves, lines_of, recorded_values
 from fedcore.share.views.matrices import Heatmaps
 from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
-from fedcore.store import Store
 from pages.compare_view import two_runs
-from pages.compare_view.controls import ShownComparison, ShownVersion
+from pages.compare_view.controls import BY_VERSION, ShownComparison
 from pages.widgets import charts, markup, session
 
 MOST_BARS, MOST_PANELS = 20, 6
@@ -58,19 +56,19 @@ MEANING_OF_BANDS = {
 }
 
 
-@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def panels_of(store: Store, _compared: Comparison, of: ShownVersion, setting: str, view: str) -> Panels:
-    """Return the panels of a view by row; cached by ``of``, which is quicker to hash."""
-    return shown_panels(matrix_views()[view], store, _compared, setting)
+@st.cache_data(hash_funcs=BY_VERSION, max_entries=64, show_spinner=False)
+def panels_of(shown: ShownComparison, setting: str, view: str) -> Panels:
+    """Return the panels of a view by row."""
+    return shown_panels(matrix_views()[view], shown.store, shown.comparison, setting)
 
 
-@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+@st.cache_data(hash_funcs=BY_VERSION, max_entries=64, show_spinner=False)
 def pairs_of(
-    store: Store, _compared: Comparison, of: ShownVersion, _baseline: ComparisonRow, baseline: str, view: str
+    shown: ShownComparison, _baseline: ComparisonRow, place: tuple[str, str], view: str
 ) -> dict[str, tuple[Panel, Panel]]:
-    """Return the panels that are subtracted; cached by ``of`` and the baseline's key."""
-    panels = panels_of(store, _compared, of, _baseline.setting, view)
-    return paired_panels(matrix_views()[view], store, _compared, panels, _baseline)
+    """Return the panels that are subtracted; ``place`` is the setting and key of the baseline."""
+    panels = panels_of(shown, _baseline.setting, view)
+    return paired_panels(matrix_views()[view], shown.store, shown.comparison, panels, _baseline)
 
 
 def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
@@ -78,7 +76,7 @@ def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
     shown = shown.visible
     rows = shown.comparison.rows_in(setting)
     view = first_matrix(rows)
-    by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
+    by_key = panels_of(shown, setting, view)
     panels = tuple(by_key[row.key] for row in rows if row.key in by_key)
     if not st.session_state.get("as_tables"):  # the table has these numbers
         charts.draw(bar_chart(rows[:MOST_BARS], shown.metric, session.theme()), f"summary_bars_{number}")
@@ -114,7 +112,7 @@ def draw_matrices(shown: ShownComparison) -> None:
     with_differences = views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
-        by_key = panels_of(shown.store, compared, shown.version, setting, view)
+        by_key = panels_of(shown, setting, view)
         if not by_key:
             continue
         found = True
@@ -127,7 +125,7 @@ def draw_matrices(shown: ShownComparison) -> None:
         if baseline is None or not with_differences:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
-        pairs = pairs_of(shown.store, compared, shown.version, baseline, baseline.key, view)
+        pairs = pairs_of(shown, baseline, (setting, baseline.key), view)
         gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
@@ -165,8 +163,34 @@ def draw_curves(shown: ShownComparison) -> None:
             placeholder="none",
             help="This line stands out, and the others fade. The pointer over a line does so for a moment.",
         )
-        best = _best_lines(max(len(compared.rows_in(s)) for s in compared.settings), value == LOSS)
-        scales, weight = _axes_and_smoothing()
+        best, most = None, max(len(compared.rows_in(s)) for s in compared.settings)
+        if most > FEW_LINES:
+            best = st.number_input(
+                "Best rows shown",
+                min_value=1,
+                max_value=most,
+                value=FEW_LINES,
+                key="best_lines",
+                bind="query-params",
+                width=160,
+                help=f"The rows with the {'lowest' if value == LOSS else 'highest'} last values. A click on "
+                "a name in the legend shows or hides a row, a double click shows it alone; the pointer over "
+                "a line or a name brings it out.",
+            )
+        with st.popover("Axes and smoothing", icon=":material/show_chart:"):
+            scales: list[Literal["x", "y"]] = []
+            scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
+            scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
+            weight = st.slider(
+                "Smoothing",
+                0.0,
+                0.95,
+                0.0,
+                0.05,
+                key="smoothing",
+                bind="query-params",
+                help="Exponential moving average; the raw line stays visible behind it.",
+            )
     in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
     for i, (setting, title) in enumerate(compared.settings.items()):
         st.markdown(f"**{markup.md(title)}**")
@@ -196,50 +220,13 @@ def draw_curves(shown: ShownComparison) -> None:
     st.caption(said)
 
 
-def _best_lines(lines: int, lower_is_better: bool) -> int | None:
-    """Draw the number of lines to show where there are many, and return it; None: all of them."""
-    if lines <= FEW_LINES:
-        return None
-    return st.number_input(
-        "Best rows shown",
-        min_value=1,
-        max_value=lines,
-        value=FEW_LINES,
-        key="best_lines",
-        bind="query-params",
-        width=160,
-        help=f"The rows with the {'lowest' if lower_is_better else 'highest'} last values. A click on a name "
-        "in the legend shows or hides a row, a double click shows it alone; the pointer over a line or a "
-        "name brings it out.",
-    )
-
-
-def _axes_and_smoothing() -> tuple[list[Literal["x", "y"]], float]:
-    """Draw the choice of logarithmic axes and of the weight of smoothing."""
-    with st.popover("Axes and smoothing", icon=":material/show_chart:"):
-        scales: list[Literal["x", "y"]] = []
-        scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
-        scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
-        weight = st.slider(
-            "Smoothing",
-            0.0,
-            0.95,
-            0.0,
-            0.05,
-            key="smoothing",
-            bind="query-params",
-            help="Exponential moving average; the raw line stays visible behind it.",
-        )
-    return scales, weight
-
-
-@st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+@st.cache_resource(hash_funcs=BY_VERSION, max_entries=64, show_spinner=False)
 def costs_of(
-    store: Store, _compared: Comparison, of: ShownVersion, setting: str, metric: Metric, share: int
+    shown: ShownComparison, setting: str, metric: Metric, share: int
 ) -> tuple[list[Cost], list[Reaching]]:
-    """Return the costs of a setting's rows, and those to reach a share of the best; cached by ``of``."""
-    reached = reaching(store, _compared, setting, metric, (share,))
-    return row_costs(store, _compared, setting, metric), reached
+    """Return the costs of a setting's rows, and those to reach a share of the best."""
+    reached = reaching(shown.store, shown.comparison, setting, metric, (share,))
+    return row_costs(shown.store, shown.comparison, setting, metric), reached
 
 
 def draw_cost(shown: ShownComparison) -> None:
@@ -270,7 +257,7 @@ def draw_cost(shown: ShownComparison) -> None:
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )
     for i, (setting, title) in enumerate(compared.settings.items()):
-        costs, reached = costs_of(shown.store, compared, shown.version, setting, metric, share)
+        costs, reached = costs_of(shown, setting, metric, share)
         figure = cost_figure(shown.source, costs, against, scale)
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
@@ -282,11 +269,44 @@ def draw_cost(shown: ShownComparison) -> None:
             continue
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
-            st.html(_cost_table(costs, pareto_front(costs, against), metric, title))
+            numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
+            numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
+            tuned, best = any(c.tuned is not None for c in costs), pareto_front(costs, against)
+            numbers += ["With its search, MB", "With its search, s"] if tuned else []
+            header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
+            rows = [
+                [
+                    str(number),
+                    markup.method_html(c.label, c.method),
+                    markup.number(c.accuracy, 1),
+                    *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+                    *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+                    *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
+                    "yes" if c in best else "",
+                ]
+                for number, c in enumerate(costs, 1)
+            ]
+            st.html(markup.table_html(header, rows, f"Cost on {title}"))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for found in reached:
-            _draw_reached(found, title)
+            st.markdown(f"**{markup.md(found.title)}**")
+            header = [("Method", "wide"), ("Seeds that reach it", "num")]
+            header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
+            _, *columns = reach_table(found).values()
+            rows = [
+                [
+                    markup.method_html(reach.row.label, reach.row.method),
+                    *("-" if value is None else markup.esc(value) for value in values),
+                ]
+                for reach, *values in zip(found.rows, *columns, strict=True)
+            ]
+            st.html(markup.table_html(header, rows, f"{found.title} on {title}"))
+            st.caption(
+                "Counted to the first evaluated round in which the test accuracy is at least this high, as "
+                "mean ± sample standard deviation over the seeds that reach it; if none does, no cost is "
+                "given."
+            )
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
@@ -296,47 +316,6 @@ def draw_cost(shown: ShownComparison) -> None:
         "loading. All are means over runs; with its search: one run and all draws of the search "
         "that selected its hyper-parameters."
     )
-
-
-def _draw_reached(found: Reaching, setting: str) -> None:
-    """Draw each row's cost to reach a share of the best."""
-    st.markdown(f"**{markup.md(found.title)}**")
-    header = [("Method", "wide"), ("Seeds that reach it", "num")]
-    header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
-    _, *columns = reach_table(found).values()
-    rows = [
-        [
-            markup.method_html(reach.row.label, reach.row.method),
-            *("-" if value is None else markup.esc(value) for value in values),
-        ]
-        for reach, *values in zip(found.rows, *columns, strict=True)
-    ]
-    st.html(markup.table_html(header, rows, f"{found.title} on {setting}"))
-    st.caption(
-        "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
-        "sample standard deviation over the seeds that reach it; if none does, no cost is given."
-    )
-
-
-def _cost_table(costs: Sequence[Cost], best: Sequence[Cost], metric: Metric, title: str) -> str:
-    numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
-    numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
-    tuned = any(c.tuned is not None for c in costs)
-    numbers += ["With its search, MB", "With its search, s"] if tuned else []
-    header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
-    rows = [
-        [
-            str(i),
-            markup.method_html(c.label, c.method),
-            markup.number(c.accuracy, 1),
-            *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
-            *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
-            *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
-            "yes" if c in best else "",
-        ]
-        for i, c in enumerate(costs, 1)
-    ]
-    return markup.table_html(header, rows, f"Cost on {title}")
 
 
 def draw_sweep(shown: ShownComparison) -> None:
@@ -388,12 +367,8 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
         )
         charts.draw(client_chart(points, session.theme(), field), "sweep_clients", columns)
         st.caption("Own test samples, in all runs with this value: median, quartiles, extremes and outliers.")
-    if len(family.fields) > 1:
-        _over_two(family, metric, colours)
-
-
-def _over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> None:
-    """Draw a heatmap over two fields, with every other field at one value, in the colours of all charts."""
+    if len(family.fields) == 1:
+        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]
@@ -410,9 +385,9 @@ def _over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> 
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
     chart = sweep_heatmap(found, session.theme(), METRICS[metric].title, colours, METRICS[metric].unit)
-    columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
+    table: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for value, stats in zip(found.columns, zip(*found.stats, strict=True), strict=True):
-        name = f"{field_phrase(column)} {value_text(column, value)}"
-        columns[name] = [None if stat is None else stat.text() for stat in stats]
-    charts.draw(chart, "sweep_grid", columns)
+        heading = f"{field_phrase(column)} {value_text(column, value)}"
+        table[heading] = [None if stat is None else stat.text() for stat in stats]
+    charts.draw(chart, "sweep_grid", table)
     st.caption(markup.md(chart.alt))

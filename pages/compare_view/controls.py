@@ -1,7 +1,8 @@
 """The controls of the page Compare: two rows above the result, kept in the address, and the saved views."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -93,7 +94,7 @@ class ShownComparison:
 
     @property
     def printed(self) -> PrintedValues:
-        return _printed_beside(self.comparison, self.version)
+        return _printed_beside(self)
 
     def summary(self, digits: int, with_printed: bool = True) -> Summary:
         """Decide what the summary shows; only the metric of the differences is tested."""
@@ -109,16 +110,18 @@ class ShownComparison:
 
     def means(self, digits: int) -> Summary:
         """Decide what the tables of means over data sets show; without any if no settings can be averaged."""
-        means = over_data_sets(self.comparison)
-        choice = self.choice
-        return summarise(
-            means, choice.baseline, choice.test, metric=self.metric, tested=[self.metric], digits=digits
-        )
+        return replace(self, comparison=over_data_sets(self.comparison)).summary(digits, with_printed=False)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _printed_beside(_compared: Comparison, of: ShownVersion) -> PrintedValues:
-    return printed_values(_compared, [e.config for e in _compared.experiments])
+BY_VERSION: dict[str | type[Any], Callable[[Any], Any]] = {
+    ShownComparison: lambda shown: repr((shown.store, shown.version))
+}
+"""How caches tell comparisons apart: to hash all rows would take longer."""
+
+
+@st.cache_data(hash_funcs=BY_VERSION, max_entries=32, show_spinner=False)
+def _printed_beside(shown: ShownComparison) -> PrintedValues:
+    return printed_values(shown.comparison, [e.config for e in shown.comparison.experiments])
 
 
 @st.cache_resource(

@@ -23,7 +23,7 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, group_by, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
-from pages.compare_view.controls import MARKS, SORT, ShownComparison, ShownVersion, SummaryLayout
+from pages.compare_view.controls import BY_VERSION, MARKS, SORT, ShownComparison
 from pages.widgets import background, markup
 
 DIGITS = 1
@@ -57,15 +57,15 @@ class SummaryColumn:
     css: str = "num"
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _findings(_shown: ShownComparison, of: ShownVersion, *choices: object) -> dict[str, str]:
-    return findings(_shown.means(DIGITS)) | findings(_shown.summary(DIGITS))
+@st.cache_data(hash_funcs=BY_VERSION, max_entries=32, show_spinner=False)
+def _findings(shown: ShownComparison, *choices: object) -> dict[str, str]:
+    return findings(shown.means(DIGITS)) | findings(shown.summary(DIGITS))
 
 
 def draw_findings(shown: ShownComparison) -> None:
     """Draw what the comparison has found in words, above the tabs."""
     choice = shown.choice
-    found = _findings(shown, shown.version, choice.baseline, choice.test, shown.metric)
+    found = _findings(shown, choice.baseline, choice.test, shown.metric)
     several = len(shown.comparison.settings) > 1
     texts = [
         f"**{markup.md(title)}:** {markup.md(text)}" if several else markup.md(text)
@@ -91,7 +91,18 @@ def draw(shown: ShownComparison) -> None:
                 background.csv_button(shown.experiments, choice)
         columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
         columns += map(_field_column, layout.fields)
-        st.html(_table_html(table.rows, columns, layout, f"Summary of {table.title}"))
+        head = "".join(_heading(column, layout.sort) for column in columns)
+        body = f"<thead><tr>{head}</tr></thead>"
+        drawn = [row for row in table.rows if row.row.label not in layout.hidden_rows]
+        for title, members in _sections(drawn, layout.group).items():
+            start, span = markup.esc(title), len(columns)
+            above = f'<tr><th scope="rowgroup" class="fl-section" colspan="{span}">{start}</th></tr>'
+            body += f"<tbody>{above if layout.group else ''}"
+            for row in _ordered(members, columns, layout.sort):
+                cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
+                body += f"<tr>{cells}</tr>"
+            body += "</tbody>"
+        st.html(markup.scrolled_table(body, f"Summary of {table.title}"))
         rows = [row.row for row in table.rows]
         if labels := [row.label for row in rows if row.label in layout.hidden_rows]:
             hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
@@ -108,12 +119,7 @@ def draw(shown: ShownComparison) -> None:
         f"{markup.md(' '.join(summary.notes))} Click a number for its runs, or a heading to sort; hover over "
         "a heading for its meaning."
     )
-    _draw_printed_notes(summary)
-    _draw_sources(shown.comparison)
-
-
-def _draw_printed_notes(summary: Summary) -> None:
-    """Name the papers behind the printed values, and the printed methods that have no row."""
+    # the papers behind the printed values, and the printed methods that have no row
     printed = summary.printed
     notes = [markup.md(note) for note in printed.notes]
     if notes:
@@ -126,6 +132,7 @@ def _draw_printed_notes(summary: Summary) -> None:
         notes.append(f"Printed, {why} here: {markup.md(first_few(names, MAX_NAMES))}.")
     if notes:
         st.caption(" ".join(notes))
+    _draw_sources(shown.comparison)
 
 
 def columns_of(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
@@ -192,7 +199,7 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
             lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
         lines.append(f"{rule}; the run's page has the command that repeats it")
         tag, text = {"best": "b", "second": "u", "": ""}[mean.mark], mean.stat.text(DIGITS)
-        return _details(f"<{tag}>{text}</{tag}>" if tag else text, lines)
+        return markup.unfolding(f"<{tag}>{text}</{tag}>" if tag else text, lines)
 
     return SummaryColumn(
         metric,
@@ -203,19 +210,13 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
     )
 
 
-def _details(summary: str, lines: Sequence[str]) -> str:
-    return (
-        f'<details class="fl-cell"><summary>{summary}</summary><small>{"<br>".join(lines)}</small></details>'
-    )
-
-
 def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
     def cell(row: SummaryRow) -> str:
         """Return printed values as HTML that opens to their tables, and to ours if the rule is the same."""
         values = row.printed[metric]
         texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
         lines = [_printed_line(summary, row, metric, value) for value in values]
-        return _details(" / ".join(texts), lines) if values else markup.faint("not printed")
+        return markup.unfolding(" / ".join(texts), lines) if values else markup.faint("not printed")
 
     return SummaryColumn(
         f"{metric}_printed",
@@ -316,27 +317,6 @@ def follow_clicks() -> None:
 
     with st.container(key="summary_headings_place"):
         _headings(key="summary_headings", on_sorted_change=clicked)
-
-
-def _table_html(
-    rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
-) -> str:
-    """Return the table, with headings to sort by and a heading above each section."""
-    head = "".join(_heading(column, layout.sort) for column in columns)
-    shown = [row for row in rows if row.row.label not in layout.hidden_rows]
-    body = ""
-    for title, members in _sections(shown, layout.group).items():
-        body += "<tbody>"
-        if layout.group:
-            body += (
-                f'<tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
-                f"{markup.esc(title)}</th></tr>"
-            )
-        for row in _ordered(members, columns, layout.sort):
-            cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
-            body += f"<tr>{cells}</tr>"
-        body += "</tbody>"
-    return markup.scrolled_table(f"<thead><tr>{head}</tr></thead>{body}", label)
 
 
 def _heading(column: SummaryColumn, sort: str) -> str:

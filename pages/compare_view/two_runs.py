@@ -13,7 +13,6 @@ from fedcore.results import curves
 from fedcore.results.analyses import (
     EVERYONE,
     Disagreement,
-    WrongKind,
     class_table,
     count_disagreement,
     paired_predictions,
@@ -267,7 +266,11 @@ def _answer(
 ) -> None:
     """Draw the images of a cell, or the search for them, which a click on it has asked for already."""
     model, test_set = panel.rows[cell[1]], panel.columns[cell[2]]
-    pairs = _run_pairs(row, reference)
+    ours, theirs = (  # the runs that FedLens trained, by seed and held-out domain
+        {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
+        for g in (row, reference)
+    )
+    pairs = {markup.seed_text(*seed): (run, theirs[seed]) for seed, run in ours.items() if seed in theirs}
     if not pairs:
         st.info("The two methods have no seed in common that FedLens trained.", icon=":material/info:")
         return
@@ -292,15 +295,6 @@ def _answer(
     background.ask_for(
         store, {"Looking for the images": asked}, obstacles, "Find the pictures", f"{key}_ask", begin
     )
-
-
-def _run_pairs(row: ComparisonRow, reference: ComparisonRow) -> dict[str, Runs]:
-    """Return the runs of two rows that FedLens trained with the same seed and held-out domain, by name."""
-    ours, theirs = (
-        {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
-        for g in (row, reference)
-    )
-    return {markup.seed_text(*seed): (run, theirs[seed]) for seed, run in ours.items() if seed in theirs}
 
 
 def _entities(store: Store, run: RunRow, model: str, test_set: str) -> tuple[int, int] | None:
@@ -344,13 +338,12 @@ def _draw_answer(task: TaskRow, names: Names, place: str, wanted: analysis.Round
     arrays, result = task.arrays(), task.result or {}
     found = count_disagreement(arrays)
     _draw_counts(found, names, f"Test images, {place}")
-    kinds: tuple[tuple[WrongKind, str, int], ...] = (
-        ("only_first", f"Only {names[0]} is right", found.only_first),
-        ("only_second", f"Only {names[1]} is right", found.only_second),
-        ("both_wrong", "Both are wrong", found.both_wrong),
-    )
-    for kind, title, count in kinds:
-        shown = shown_of(arrays, kind)
+    for first_right, second_right, title, count in (
+        (True, False, f"Only {names[0]} is right", found.only_first),
+        (False, True, f"Only {names[1]} is right", found.only_second),
+        (False, False, "Both are wrong", found.both_wrong),
+    ):
+        shown = shown_of(arrays, first_right, second_right)
         if shown:
             st.markdown(f"**{markup.md(title)}**: {len(shown)} of {counted(count, 'image')}")
             _draw_images(arrays, shown, result["classes"], names)

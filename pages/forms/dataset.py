@@ -13,16 +13,16 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import NotPrepared
 from fedcore.config import DataConfig, Experiment
-from fedcore.config.field_names import field_phrase, field_title
+from fedcore.config.field_names import field_phrase, field_title, size_text
 from fedcore.data import catalog, copies, getting
 from fedcore.data.check import CheckReport, contact_sheet
 from fedcore.data.copies import HUB
+from fedcore.data.getting import Item
 from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, inputs
-from pages.forms import getting as get
 from pages.forms.inputs import FOLDER, FieldErrors
 from pages.widgets import background, markup, session
 
@@ -213,6 +213,31 @@ def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
     return count_images(images), contact_sheet(images)
 
 
+def terms(offer: Item) -> str:
+    """Return size, address and licence of a download as Markdown."""
+    size = "size unknown" if offer.size is None else f"{size_text(offer.size)} to download"
+    commit = offer.entry.hub.revision[:7] if offer.entry.hub is not None else ""
+    where = f"{offer.address}, revision {commit}" if commit else offer.address
+    return markup.md(f"{offer.entry.title}: {size} from {where}. {markup.sentence(offer.licence)}.")
+
+
+def get_button(offer: Item, key: str) -> bool:
+    """Draw the terms of a download and the button that starts it; return whether it was pressed."""
+    st.markdown(terms(offer))
+    size = "" if offer.size is None else f" {size_text(offer.size)}"
+    pressed = markup.write_button(f"Get{size}", "download", key, type="primary")
+    if pressed:
+        background.submit("download", offer.entry.name, {"name": offer.entry.name})
+    return pressed
+
+
+def show_downloads(name: str | None = None) -> None:
+    """Draw the downloads of one data set, or the newest ones, that run or have failed."""
+    for task in session.store().tasks.recent("download", 3):
+        if name in (None, task.args["name"]):
+            background.show_task(task, catalog.entry(task.args["name"]).title)
+
+
 def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: ExpanderContainer) -> dict[str, Any]:
     """Draw the fields of the data part, those behind ``more`` while it is open, and return their values."""
     entries = {e.name: e for e in offered()}
@@ -222,10 +247,10 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
         name = inputs.choose("Data set", titles, draft.name, f"{key}.name")
         errors.place("data.name")
     entry = entries.get(name)
-    values: dict[str, Any] = {"name": name}
+    shown: dict[str, Any] = {"name": name}
     with right:
         if entry is not None and not entry.embedded:
-            values["root"] = (
+            shown["root"] = (
                 st.text_input(
                     FOLDER,
                     value=draft.root or "",
@@ -238,33 +263,29 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
                 or None
             )
         else:
-            start = drafts.form().extra_fields(name)["split"]
             split = DataConfig.model_fields["split"]
-            values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
+            current = drafts.form().extra_fields(name)["split"]
+            shown["split"] = inputs.field_widget("data.split", split, current, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
-    if entry is not None and not values.get("root"):
-        get.without_folder(name)
+    if entry is not None and not shown.get("root"):  # in its place: the copy that was got, or the offer
+        item = getting.item(name)
+        if item.copy is not None:
+            source = f"{item.copy.repo} {item.copy.revision[:7]}".strip() or "the authors' archive"
+            st.caption(f"✓ on this machine, from {markup.md(source)}: no folder is needed.")
+        elif item.address:
+            show_downloads(name)
+            if get_button(item, "get_here"):
+                st.rerun()
     if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         more.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, errors, more)
-
-
-def extra_data_fields(
-    shown: dict[str, Any], entry: Entry | None, key: str, errors: FieldErrors, box: ExpanderContainer
-) -> dict[str, Any]:
-    """Draw the less common data fields while their expander is open, and return the whole data part.
-
-    Args:
-        shown: the values of the fields above, which may include the split.
-    """
-    extra = drafts.form().extra_fields(str(shown["name"]))
-    extra |= {name: value for name, value in shown.items() if name in drafts.EXTRA_FIELDS}
+    extra = drafts.form().extra_fields(name)
+    extra |= {field: value for field, value in shown.items() if field in drafts.EXTRA_FIELDS}
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
-    if box.open:
+    if more.open:
         start, place, values = dict(extra), f"{key}.more", dict[str, Any]()
-        with box:
+        with more:
             if is_table:
                 values["columns"] = columns_field(start["columns"], f"{place}.columns")
                 errors.place("data.columns")
@@ -279,18 +300,18 @@ def extra_data_fields(
                 )
             errors.place("data.domains")
             rest = [
-                name
-                for name in drafts.EXTRA_FIELDS
-                if name not in ("columns", "domains", *shown)
-                and (name != "classes" or (entry is not None and entry.classes_coop))
+                field
+                for field in drafts.EXTRA_FIELDS
+                if field not in ("columns", "domains", *shown)
+                and (field != "classes" or (entry is not None and entry.classes_coop))
             ]
             empty = {"template": entry.template} if entry is not None and entry.template else {}
             rows = [(rest[i : i + MAX_COLUMNS], MAX_COLUMNS) for i in range(0, len(rest), MAX_COLUMNS)]
             extra |= values | inputs.field_rows("data", rows, start, place, errors, empty=empty)
     if not is_table:
         extra["columns"] = {}
-    if not box.open:
-        hidden = {name: value for name, value in extra.items() if name not in shown}
+    if not more.open:
+        hidden = {field: value for field, value in extra.items() if field not in shown}
         inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
     return shown | extra | {"domains": extra["domains"] or None}
 

@@ -88,11 +88,7 @@ def name_for_data(preset: str, data: str, root: str | None) -> str:
 def partition_fields(
     draft: PartitionConfig, data: Mapping[str, object], key: str, errors: FieldErrors, more: ExpanderContainer
 ) -> dict[str, object]:
-    """Draw the fields of the chosen kind of partition, some behind ``more``, and return their values.
-
-    Args:
-        data: the form's data part.
-    """
+    """Draw the fields of the chosen kind of partition, some behind ``more``, and return their values."""
     kinds: dict[str, str] = {
         "domain": "By domain: each client has one domain",
         "iid": "IID: at random",
@@ -139,11 +135,7 @@ def backbone_names() -> list[str]:
 def backbone_fields(
     draft: BackboneConfig, data: Mapping[str, object], key: str, errors: FieldErrors, place: DeltaGenerator
 ) -> dict[str, object]:
-    """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip.
-
-    Args:
-        place: of its name.
-    """
+    """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
     if data["name"] == EMBEDDINGS:
         place.caption("The embeddings are already computed, so there is no backbone to choose.")
         return {"name": GIVEN}
@@ -202,11 +194,7 @@ def schedule_fields(
     place: DeltaGenerator,
     more: ExpanderContainer,
 ) -> dict[str, object]:
-    """Draw rounds and seeds in their place, the rest of the schedule behind ``more``; return their values.
-
-    Args:
-        data: the form's data part.
-    """
+    """Draw rounds and seeds in their place, the rest of the schedule behind ``more``; return their values."""
 
     def seeds() -> str:  # ``seeds_of`` reads it when the experiment is planned
         return st.text_input(
@@ -297,10 +285,18 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
         return []
     all_clients = {"clients": st.session_state.get("planned_clients", 1)}
-    rows = form.first_cohorts or [*map(_cohort_row, form.experiment.cohorts)] or [all_clients]
+    written: list[CohortRow] = [
+        {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
+        | {column: getattr(cohort.backbone, name, None) for column, name in BACKBONE_COLUMNS.items()}
+        for cohort in form.experiment.cohorts
+    ]
+    rows = form.first_cohorts or written or [all_clients]
     form.first_cohorts = rows  # Streamlit discards the edits when an editor's first table changes
+    numbers, texts = dict.fromkeys(NUMBER_COLUMNS, "Int64"), dict.fromkeys(BACKBONE_COLUMNS, "string")
+    kinds = {"clients": "Int64"} | texts | numbers
+    numbered = pd.RangeIndex(1, len(rows) + 1)  # as in error messages
     edited = st.data_editor(
-        _cohort_table(rows),
+        pd.DataFrame(rows, numbered, list(kinds)).astype(kinds),
         num_rows="dynamic",
         hide_index=False,
         column_config=_cohort_columns([str(row.get("backbone") or "") for row in rows]),
@@ -314,24 +310,6 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         {str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")
     ]
     return [cohort_content(row, backbone) for row in form.cohorts]
-
-
-def _cohort_row(cohort: CohortConfig) -> CohortRow:
-    """Return the row of the table for a cohort."""
-    row: CohortRow = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
-    if cohort.backbone is not None:
-        row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
-    return row
-
-
-def _cohort_table(rows: list[CohortRow]) -> pd.DataFrame:
-    """Return the editor's table, with typed columns and rows counted from 1 as in error messages."""
-    index = pd.RangeIndex(1, len(rows) + 1)
-    texts, numbers = dict.fromkeys(BACKBONE_COLUMNS, "string"), dict.fromkeys(NUMBER_COLUMNS, "Int64")
-    kinds = {"clients": "Int64"} | texts | numbers
-    return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], index, dtype=kind) for name, kind in kinds.items()}
-    )
 
 
 def _cohort_columns(backbones: list[str]) -> dict[str, Any]:

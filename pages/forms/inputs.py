@@ -125,26 +125,21 @@ def with_field_titles(text: str) -> str:
 
 
 def config_form(
-    config: type[BaseModel],
-    values: dict[str, Any],
-    key: str,
-    editors: Mapping[str, Editor] | None = None,
-    path: str = "",
+    config: type[BaseModel], values: dict[str, Any], key: str, editor: Editor, path: str
 ) -> dict[str, Any]:
     """Draw widgets for all fields of a config.
 
     Args:
         values: the values that differ from the defaults.
-        key: prefix of the widgets' keys; another key is another form.
-        editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is drawn below the other
-            fields while these have the values of ``when``. Without an editor, such a field keeps its value.
+        editor: for fields whose ``json_schema_extra`` asks for one; it is drawn below the other fields while
+            these have the values of ``when``.
         path: of the part that has the fields, as ``field_title`` takes it, e.g. ``methods.fedot``.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
     defaults = default_values(config)
     given: dict[str, Any] = {}
-    paths = {name: f"{path}.{name}".lstrip(".") for name in config.model_fields}
+    paths = {name: f"{path}.{name}" for name in config.model_fields}
     own_editors: dict[str, dict[str, Any]] = {
         name: dict(info.json_schema_extra)
         for name, info in config.model_fields.items()
@@ -164,11 +159,10 @@ def config_form(
                         st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
     for name, extra in own_editors.items():
         value, current = values.get(name, defaults[name]), defaults | given
-        draw = (editors or {}).get(extra["editor"])
-        if draw and all(current[n] == wanted for n, wanted in extra.get("when", {}).items()):
+        if all(current[n] == wanted for n, wanted in extra.get("when", {}).items()):
             about = help_text(paths[name], config.model_fields[name])
             st.markdown(f"**{field_title(paths[name])}**", help=about)
-            value = draw(value, f"{key}.{name}")
+            value = editor(value, f"{key}.{name}")
         if value != defaults[name]:
             given[name] = value
     return given
@@ -182,13 +176,6 @@ def default_values(config: type[BaseModel]) -> dict[str, Any]:
 def default_of(info: FieldInfo) -> Any:
     """Return a field's default as TOML and JSON hold it; None for a field without a default."""
     return None if info.is_required() else to_jsonable_python(info.get_default(call_default_factory=True))
-
-
-def range_text(info: FieldInfo) -> str:
-    """Return a field's lowest and highest value in words; empty if it has neither."""
-    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-    limits = ((sign, getattr(item, name, None)) for item in info.metadata for name, sign in signs)
-    return ", ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
 
 
 def field_widget(
@@ -213,12 +200,14 @@ def field_widget(
         return st.selectbox(
             label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
         )
-    empty = (empty or empty_meaning(path, info)) if optional else None
+    if optional and not empty:  # the field's description, or else its word for None, says what that means
+        meaning, empty = (info.description or "").partition("default: ")[2], value_text(path, None)
+        empty = meaning.partition(";")[0] if meaning and empty == "none" else empty
     # Numbers are typed as text, so that whatever is typed reaches the validation: Streamlit's number input
     # shows a number outside its range, but returns the previous one, which would go into the experiment.
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     typed = ", ".join(map(str, items))
-    text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
+    text = st.text_input(label, value=typed, placeholder=empty if optional else None, key=key, help=help_)
     return from_text(text, [kind for kind in kinds if kind is not type(None)], optional)
 
 
@@ -277,16 +266,11 @@ def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_:
     )
 
 
-def empty_meaning(path: str, info: FieldInfo) -> str:
-    """Return the meaning of an empty field."""
-    meaning = (info.description or "").partition("default: ")[2]
-    words = value_text(path, None)
-    return meaning.partition(";")[0] if meaning and words == "none" else words
-
-
 def help_text(path: str, info: FieldInfo) -> str:
     """Return a field's description, range, default and name in files, as Markdown."""
-    about, words = info.description or "", range_text(info)
+    about, signs = info.description or "", (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+    limits = ((sign, getattr(item, name, None)) for item in info.metadata for name, sign in signs)
+    words = ", ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
     for option in options_of(info):
         if "_" in str(option):  # files write it so; the form does not
             about = about.replace(option, value_text(path, option))

@@ -30,18 +30,19 @@ from fedcore.results.run_files import DataCounts
 from fedcore.results.settings import worth
 from fedcore.store import TaskRow
 from pages.forms import drafts
-from pages.forms import getting as get
 from pages.forms.dataset import (
     OWN_DATA,
     FolderCheck,
     columns_field,
     counts_and_samples,
+    get_button,
     note_typed,
+    show_downloads,
 )
 from pages.forms.fields import suggested_weights
 from pages.forms.inputs import with_field_titles
 from pages.widgets import background, markup, session
-from pages.widgets.grid import draw_html
+from pages.widgets.browser import draw_html
 from pages.widgets.markup import esc
 
 OPEN = "data_dialog"
@@ -58,25 +59,19 @@ STATES = {
 
 def section() -> None:
     """Draw the user's own data and the form that adds some, then the cards of all other data sets."""
-    checks = readable_checks()
-    add_data([task for name, task in checks if catalog.entry(name).is_own])
-    folders: dict[str, TaskRow] = {}
-    for name, task in checks:
-        folders.setdefault((task.result or {}).get("known") or name, task)
-    gallery(folders)
-    if (chosen := st.session_state.get(OPEN)) is not None:
-        details(chosen, folders.get(chosen))
-
-
-def readable_checks() -> list[tuple[str, TaskRow]]:
-    """Return, with its data set, the newest check of each folder that can be used and is still there."""
-    found: dict[tuple[str, str], TaskRow] = {}
+    newest: dict[tuple[str, str], TaskRow] = {}  # check of each folder that can be used and is still there
     for task in session.store().tasks.recent("check"):
         if task.status == "done" and task.result is not None and not task.result["report"]["error"]:
             with suppress(OSError):  # of a folder that cannot be looked at
                 if Path(task.args["root"]).exists():
-                    found.setdefault((task.result["name"], task.args["root"]), task)
-    return [(name, task) for (name, _), task in found.items()]
+                    newest.setdefault((task.result["name"], task.args["root"]), task)
+    add_data([task for (name, _), task in newest.items() if catalog.entry(name).is_own])
+    folders: dict[str, TaskRow] = {}
+    for (name, _), task in newest.items():
+        folders.setdefault((task.result or {}).get("known") or name, task)
+    gallery(folders)
+    if (chosen := st.session_state.get(OPEN)) is not None:
+        details(chosen, folders.get(chosen))
 
 
 def add_data(mine: Sequence[TaskRow]) -> None:
@@ -224,7 +219,7 @@ def gallery(folders: dict[str, TaskRow]) -> None:
     ways = {"all": "All", "here": "On this machine", "get": "To download", "by hand": "By hand"}
     options = {"default": "all", "required": True, "label_visibility": "collapsed"}
     way = session.choose(right.segmented_control, "Where", ways, "at", **options)
-    get.progress()
+    show_downloads()
     shown = []
     for item in getting.shelf():
         name = item.entry.name
@@ -245,11 +240,7 @@ def draw_cards(cards: Sequence[str], key: str) -> str | None:
 
 
 def content(item: Item, check: TaskRow | None) -> tuple[CheckReport | DataCounts | None, Any]:
-    """Return the counts and the sample pictures of a data set that is on this machine, else nothing.
-
-    Args:
-        check: that of its folder on this machine, if any.
-    """
+    """Return the counts and the sample pictures of a data set that is on this machine, else nothing."""
     copy = item.copy
     if item.entry.embedded:
         return counts_and_samples(item.entry.name)
@@ -342,11 +333,7 @@ def closed() -> None:
 
 @markup.dialog("Data set", width="large", on_dismiss=closed)
 def details(name: str, check: TaskRow | None) -> None:
-    """Show a data set: its images, origin and terms, and how to get it or what to do with it.
-
-    Args:
-        check: that of its folder on this machine, if any.
-    """
+    """Show a data set: its images, origin and terms, and how to get it or what to do with it."""
     item = getting.item(name)
     entry = item.entry
     st.subheader(markup.md(entry.title), anchor=False)
@@ -366,7 +353,7 @@ def details(name: str, check: TaskRow | None) -> None:
         if markup.write_button("New experiment with this data", "add", type="primary"):
             new_experiment(DataConfig(name=name, root=root), entry.title)
         return
-    if item.address and get.button(item, f"get_{name}"):
+    if item.address and get_button(item, f"get_{name}"):
         closed()
         st.rerun()
     st.markdown(markup.md_with_code(entry.how_to_get))

@@ -20,7 +20,6 @@ from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
 from pages.forms import drafts, inputs
 from pages.forms.drafts import MethodDraft
@@ -54,11 +53,7 @@ def guide(method: str) -> str:
 
 
 def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> list[dict[str, object]]:
-    """Draw the choice of methods, and a table of them whose rows open their hyper-parameters.
-
-    Args:
-        data: the form's data part.
-    """
+    """Draw the choice of methods, and a table of them whose rows open their hyper-parameters."""
     methods, entries = drafts.available_methods(), drafts.form().methods
     st.multiselect(
         "Methods",
@@ -159,8 +154,8 @@ def _method_form(
         "Name in tables", value=entry.label or "", placeholder=method.about.title, key=f"{key}.label"
     )
     entry.label = label.strip() or None
-    editors = {EDITOR: partial(text_editor, data, errors)}
-    entry.config = inputs.config_form(method.Config, entry.config, key, editors, f"methods.{entry.name}")
+    editor = partial(text_editor, data, errors)
+    entry.config = inputs.config_form(method.Config, entry.config, key, editor, f"methods.{entry.name}")
     buttons = [
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -278,7 +273,13 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     texts, stray = _texts_of_table(edited)
     edits = None if texts == defaults else texts
     st.session_state[f"{place}.edits"] = edits
-    _captions(start, texts, edits is not None, classes)
+    origin = "the data set's own" if edits is None else "edited, stored with the experiment"
+    count, total = counted(sum(map(len, texts.values())), "text"), counted(len(classes), "class")
+    st.caption(f"{count} for {len(texts)} of {total} ({origin}).")
+    spoken_names = {spoken(name) for name in classes}
+    if ignored := [name for name in start if spoken(name) not in spoken_names]:
+        names = markup.md(", ".join(ignored[:3]) + ", ..." * (len(ignored) > 3))
+        st.caption(f":material/info: Ignored because the data set has no such class: {names}")
     source = descriptions.file_of(name, root)
     if texts == defaults and source is not None and source.is_relative_to(ASSETS):
         st.caption("These texts were written for FedLens; FedAlign's own are not public.")
@@ -286,7 +287,27 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
         have = "texts have" if stray > 1 else "text has"
         message = f"{stray} {have} no class; choose the class, or delete the row"
         errors.refuse(CLASS_TEXTS, FedLensError(message))
-    _buttons(place, texts, classes, errors)
+    restart, icon = partial(_restart_table, place, None), ":material/restart_alt:"
+    with st.container(horizontal=True):
+        reset = "Reset to the data set's texts"
+        st.button(reset, f"{place}.reset", icon=icon, disabled=edits is None, on_click=restart)
+        saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
+        markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
+        with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
+            upload = f"{place}.upload.{st.session_state[f'{place}.version']}"
+            file = st.file_uploader("File like descriptions.json", type="json", key=upload)
+    if file is None:
+        return edits
+    try:
+        given = descriptions.parse(file.getvalue(), file.name)
+        if not _tidy_texts(given, classes):
+            raise FedLensError(
+                f"{file.name} describes none of this data set's classes; use its class names as keys"
+            )
+        _restart_table(place, given)
+        st.rerun()
+    except FedLensError as error:
+        errors.refuse(CLASS_TEXTS, error)
     return edits
 
 
@@ -328,51 +349,6 @@ def _texts_of_table(edited: pd.DataFrame) -> tuple[Texts, int]:
         elif words:
             texts.setdefault(str(name), []).append(words)
     return texts, stray
-
-
-def _captions(
-    start: Mapping[str, Sequence[str]], texts: Texts, are_edited: bool, classes: Sequence[str]
-) -> None:
-    """Tell the user where the texts come from and which of them are ignored."""
-    origin = "edited, stored with the experiment" if are_edited else "the data set's own"
-    count = sum(map(len, texts.values()))
-    st.caption(f"{counted(count, 'text')} for {len(texts)} of {counted(len(classes), 'class')} ({origin}).")
-    spoken_names = {spoken(name) for name in classes}
-    ignored = [name for name in start if spoken(name) not in spoken_names]
-    if ignored:
-        more = ", ..." if len(ignored) > 3 else ""
-        names = markup.md(", ".join(ignored[:3]) + more)
-        st.caption(f":material/info: Ignored because the data set has no such class: {names}")
-
-
-def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErrors) -> None:
-    """Draw the buttons that reset the texts, save them to a file and load them from one."""
-    unedited = st.session_state[f"{place}.edits"] is None
-    reset, icon = "Reset to the data set's texts", ":material/restart_alt:"
-    with st.container(horizontal=True):
-        st.button(
-            reset, f"{place}.reset", icon=icon, disabled=unedited, on_click=_restart_table, args=(place, None)
-        )
-        saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
-        markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
-        with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
-            version = st.session_state[f"{place}.version"]
-            file = st.file_uploader(
-                "File like descriptions.json", type="json", key=f"{place}.upload.{version}"
-            )
-    if file is None:
-        return
-    try:
-        given = descriptions.parse(file.getvalue(), file.name)
-        if not _tidy_texts(given, classes):
-            raise FedLensError(
-                f"{file.name} describes none of this data set's classes; use its class names as keys"
-            )
-    except FedLensError as error:
-        errors.refuse(CLASS_TEXTS, error)
-        return
-    _restart_table(place, given)
-    st.rerun()
 
 
 def _restart_table(place: str, texts: Texts | None) -> None:

@@ -238,11 +238,7 @@ def status_strip(experiment: ExperimentRow, outcome: str = "") -> str:
 
 @markup.fragment
 def follow_search(experiment: int, drawn: ShownSearch) -> None:
-    """Draw the search and follow its draws; draw the whole page again once its other parts must change.
-
-    Args:
-        drawn: the state that the page was drawn with.
-    """
+    """Draw the search and follow its draws; draw the whole page again once its other parts must change."""
     store = session.store()
     background.keep_working()
     seen = store.runs.digest(experiment)

@@ -6,14 +6,14 @@ from math import ceil
 
 import streamlit as st
 
-from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, FULL_MATRIX_CLIENTS, TEST, VALIDATION
 from fedcore.results import curves
 from fedcore.results.charts.theme import Theme
-from fedcore.results.matrices import VIEWS, PanelView, default_view
+from fedcore.results.matrices import VIEWS, PanelView
 from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
 from fedcore.results.panels import ORDERS, RowOrder
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import background, charts, markup, session
+from pages.widgets import charts, markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 STAGE_TITLES = {
@@ -64,25 +64,6 @@ def choose() -> ExperimentRow | None:
     return chosen
 
 
-def no_experiment() -> None:
-    """Explain that the page is empty because the experiment of the URL is missing, or none exists yet."""
-    missing = st.query_params.get("id")
-    if missing:
-        st.info(
-            f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted.",
-            icon=":material/search_off:",
-        )
-        if st.button("Experiments", icon=":material/arrow_back:"):
-            st.switch_page("pages/experiments.py", query_params={})
-        return
-    st.info(
-        "No experiment has been started yet. Launched runs appear here while they train.",
-        icon=":material/monitoring:",
-    )
-    with st.container(horizontal=True):
-        background.demo_buttons()
-
-
 def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
     """Return the runs of the chosen seed and held-out domain, or of all of them."""
     offers = variant_offers(experiment.runs)
@@ -130,7 +111,6 @@ class Settings:
         paused: whether the charts stay as they are while the runs continue.
         as_launched: whether ended runs stay in the order of their launch.
         hidden: labels of methods that are not shown.
-        lines: number of lines in a chart, one per method and held-out domain.
     """
 
     view: PanelView
@@ -147,7 +127,8 @@ class Settings:
     paused: bool
     as_launched: bool
     hidden: Sequence[str]
-    lines: int
+    lines: int = 0
+    """Number of lines in a chart, one per method and held-out domain; the page counts them."""
 
 
 def choose_settings(runs: list[RunRow]) -> Settings:
@@ -219,13 +200,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         paused=paused,
         as_launched=as_launched,
         hidden=hidden,
-        lines=count_lines(runs),
     )
-
-
-def count_lines(runs: list[RunRow]) -> int:
-    """Return the number of lines in a chart of runs: one per method and held-out domain."""
-    return len({(r.label, r.group_hash, r.held_out) for r in runs})
 
 
 def _view(runs: list[RunRow], kinds: Iterable[Mapping[tuple[str, str | None], int]]) -> PanelView:
@@ -245,7 +220,8 @@ def _view(runs: list[RunRow], kinds: Iterable[Mapping[tuple[str, str | None], in
         return chosen
     if len({r.held_out for r in runs}) > 1:
         return "held_out"
-    return default_view(max((sum(of_run.values()) for of_run in clients), default=0))
+    most = max((sum(of_run.values()) for of_run in clients), default=0)
+    return "matrix" if most <= FULL_MATRIX_CLIENTS else "clients"  # of more it is not recorded every round
 
 
 def _until(runs: list[RunRow], split: int, stage: int) -> int | None:

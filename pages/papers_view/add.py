@@ -1,6 +1,6 @@
 """The view Add a paper of the page Papers: paste or upload a table, map its columns, see it, save it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
@@ -16,10 +16,10 @@ from fedcore.papers.grids import EMPTY, Grid
 from fedcore.papers.layout import PrintedTable, tables, tables_of
 from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind, csv_text
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
-from fedcore.papers.published import COLUMNS, PublishedValue
+from fedcore.papers.published import COLUMNS
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
-from pages.widgets.grid import draw_html
+from pages.widgets.browser import draw_html
 from pages.widgets.markup import esc, scrolled_table
 
 NEW = ""
@@ -71,9 +71,44 @@ def draw() -> None:
         columns = [[] if pasted.is_long(grid) else _columns(grid) for grid in grids]
         read = [pasted.values(g, c, common, key or "draft") for g, c in zip(grids, columns, strict=True)]
         values = pasted.joined(read, key or "draft")
-        _preview(fields, key or "draft", common, values, grids, read)
-        if st.button("Save", type="primary", icon=":material/save:", key="add_save"):
-            _save(fields, key, values, common, setting)
+        notes = {common["table"]: {"caption": common["caption"]}}
+        completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
+        paper = library.paper_from(completed, folder / (key or "draft"), PAPER_FILE)
+        by_value = {value: TableCell(value, "not implemented") for value in values}
+        source, shown = st.columns(2)
+        with source:
+            st.subheader("As pasted", anchor=False)
+            for grid, reading in zip(grids, read, strict=True):
+                st.html(_source_html(grid, reading))
+        with shown:
+            st.subheader("As it will be shown", anchor=False)
+            for table in tables_of(paper, values):
+                st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
+                html = table_html(table, by_value, lambda cell: None, lambda value: ())
+                draw_html(html, f"add_preview_{table.name}")
+        dropped = list(dict.fromkeys(text for reading in read for text in reading.dropped))
+        if dropped:
+            with st.expander(f"Left out or taken off: {len(dropped)}", expanded=True):
+                st.markdown("\n".join(f"- {markup.md(text)}" for text in dropped))
+        st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
+        if not st.button("Save", type="primary", icon=":material/save:", key="add_save"):
+            return
+        if not fields["title"]:
+            raise FedLensError("give the source a short title", "title")
+        if not fields["citation"]:
+            raise FedLensError("give the source's citation, so that others find it", "citation")
+        if setting and not common["setting"]:
+            what = "name the setting that you describe, such as 'Dir(0.3), 10 clients'"
+            raise FedLensError(what, "setting")
+        notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
+        settings = {common["setting"]: setting} if setting else {}
+        paper, found = adding.write(key, fields, values, notes, settings, session.store().path)
+        first = values[0].table
+        made = next(t for t in tables(paper.work) if t.paper == paper.key and t.table == first)
+        st.session_state["papers_goto"] = (paper.work, made.name)
+        counts = f"{counted(len(values), 'value')} saved, {counted(len(found), 'finding')} of the audits"
+        st.session_state["papers_added"] = f"{paper.title}: {counts}"
+        st.rerun()
 
 
 def manage(table: PrintedTable) -> None:
@@ -253,38 +288,6 @@ def _columns(grid: Grid) -> list[PastedColumn]:
     ]
 
 
-def _preview(
-    fields: Mapping[str, object],
-    key: str,
-    common: Mapping[str, str],
-    values: Sequence[PublishedValue],
-    grids: Sequence[Grid],
-    read: Sequence[Reading],
-) -> None:
-    """Draw the source, cell by cell, beside the tables as they will be shown, and what was left out."""
-    notes = {common["table"]: {"caption": common["caption"]}}
-    completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
-    place = library.added_folder(session.store().path) / key
-    paper = library.paper_from(completed, place, PAPER_FILE)
-    by_value = {value: TableCell(value, "not implemented") for value in values}
-    source, shown = st.columns(2)
-    with source:
-        st.subheader("As pasted", anchor=False)
-        for grid, reading in zip(grids, read, strict=True):
-            st.html(_source_html(grid, reading))
-    with shown:
-        st.subheader("As it will be shown", anchor=False)
-        for table in tables_of(paper, values):
-            st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
-            html = table_html(table, by_value, lambda cell: None, lambda value: ())
-            draw_html(html, f"add_preview_{table.name}")
-    dropped = list(dict.fromkeys(text for reading in read for text in reading.dropped))
-    if dropped:
-        with st.expander(f"Left out or taken off: {len(dropped)}", expanded=True):
-            st.markdown("\n".join(f"- {markup.md(text)}" for text in dropped))
-    st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
-
-
 def _source_html(grid: Grid, reading: Reading) -> str:
     """Return the source's cells; a value says as what it was read, and what gives none is struck through."""
     html = "".join(
@@ -299,27 +302,3 @@ def _source_html(grid: Grid, reading: Reading) -> str:
             cells += f'<td title="{esc(said)}">{esc(text) if kept else f"<s>{esc(text)}</s>"}</td>'
         html += f"<tr>{cells}</tr>"
     return scrolled_table(html, "As pasted")
-
-
-def _save(
-    fields: Mapping[str, object],
-    key: str,
-    values: Sequence[PublishedValue],
-    common: Mapping[str, str],
-    setting: Mapping[str, str],
-) -> None:
-    if not fields["title"]:
-        raise FedLensError("give the source a short title", "title")
-    if not fields["citation"]:
-        raise FedLensError("give the source's citation, so that others find it", "citation")
-    if setting and not common["setting"]:
-        raise FedLensError("name the setting that you describe, such as 'Dir(0.3), 10 clients'", "setting")
-    notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
-    settings = {common["setting"]: setting} if setting else {}
-    paper, found = adding.write(key, fields, values, notes, settings, session.store().path)
-    first = values[0].table
-    made = next(t for t in tables(paper.work) if t.paper == paper.key and t.table == first)
-    st.session_state["papers_goto"] = (paper.work, made.name)
-    counts = f"{counted(len(values), 'value')} saved, {counted(len(found), 'finding')} of the audits"
-    st.session_state["papers_added"] = f"{paper.title}: {counts}"
-    st.rerun()

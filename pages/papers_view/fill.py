@@ -39,7 +39,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.specification import curve
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store
-from pages.forms import getting as get
+from pages.forms import dataset
 from pages.papers_view.table import source_html
 from pages.widgets import background, charts, markup, session
 
@@ -215,11 +215,7 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
 
 
 def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
-    """Draw the choice of seeds, the plan of the missing runs, and the buttons that queue them.
-
-    Args:
-        key: identifies these cells.
-    """
+    """Draw the choice of seeds, the plan of the missing runs, and the buttons that queue them."""
     if not missing_parts(cells):
         return
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
@@ -260,13 +256,6 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
         _get_and_queue(key, wanted, [offer for offer in offers.values() if offer.address])
 
 
-def progress_of_gets(table: PrintedTable) -> None:
-    """Draw the tasks that get data for runs of a table, while they work or after they failed."""
-    for task in session.store().tasks.recent("fill", LISTED):
-        if task.key.startswith(f"{table.name} "):
-            background.show_task(task, "Get and queue")
-
-
 def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting.Item]) -> None:
     """Draw the terms of the data that some runs lack, and the button that gets them and queues the runs."""
     task = session.store().tasks.find("fill", key)
@@ -275,7 +264,7 @@ def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting
             "The data are on their way; the runs are queued once they are here.", icon=":material/download:"
         )
         return
-    terms = [get.terms(offer) for offer in offers]
+    terms = [dataset.terms(offer) for offer in offers]
     weights = dict.fromkeys(lack for f in wanted for lack in f.lacks if lack.kind == "weights")
     terms += [markup.md(f"{markup.sentence(lack.text)}, from huggingface.co.") for lack in weights]
     st.markdown("\n".join(f"- {text}" for text in terms))
@@ -382,11 +371,6 @@ def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
             icon=":material/stacked_line_chart:",
         )
         return
-    _draw_curve(shown)
-
-
-def _draw_curve(shown: Multiverse) -> None:
-    """Draw the curve of the own method or of a difference, what moves it, and whether ranks survive."""
     ranking = shown.ranking
     proposed = ranking.proposed.method
     rivals = {f"{proposed} minus {rival.method}": rival for rival in ranking.rivals}

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -175,12 +175,7 @@ def analysed(
     description: str,
     draw: Callable[[TaskRow], None],
 ) -> None:
-    """Draw an analysis and the round it is of, or else its progress, its error or the button that starts it.
-
-    Args:
-        model, test_set: entity codes.
-        draw: draws the finished task.
-    """
+    """Draw an analysis and the round it is of, or else its progress, its error or a button to start it."""
     store, asked = session.store(), (run.id, what, model, test_set)
     task, key = analysis.find(store, *asked), f"{run.id}_{what}_{model}_{test_set}"
     obstacle = analysis.obstacle(store, run.id)
@@ -291,7 +286,19 @@ def evidence(run: RunRow) -> None:
         return
 
     def draw(task: TaskRow) -> None:
-        draw_maps(task.arrays(), (task.result or {})["classes"])
+        arrays, classes = task.arrays(), (task.result or {})["classes"]
+        labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
+        pictures, shown = analyses.overlays(arrays), 2 if session.is_narrow() else 8
+        for first in range(0, len(labels), shown):  # the image as the model sees it, then a map per score
+            columns = st.columns(shown, wrap=False)
+            for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
+                with column:
+                    right = predicted[i] == labels[i]
+                    guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))
+                    st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
+                    seen = f"image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
+                    for name, images in pictures.items():
+                        st.image(images[i], caption=name, alt=f"{name}, {seen}", width="stretch")
         st.caption(
             "The first test samples as the model sees them. Bright parts of an image support a score.",
             help="Colours are relative to the maximum in that image.",
@@ -299,23 +306,6 @@ def evidence(run: RunRow) -> None:
 
     about = "Grad-CAM maps show which parts of an image support the prediction and the method's other scores."
     analysed(run, "evidence", *choose(run, "cam"), "Compute the maps", about, draw)
-
-
-def draw_maps(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
-    """Draw a column per image: the image as the model sees it, then one map per score."""
-    pictures = analyses.overlays(arrays)
-    labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
-    shown = 2 if session.is_narrow() else 8
-    for first in range(0, len(labels), shown):
-        columns = st.columns(shown, wrap=False)
-        for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
-            with column:
-                right = predicted[i] == labels[i]
-                guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))
-                st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
-                for name, images in pictures.items():
-                    alt = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
-                    st.image(images[i], caption=name, alt=alt, width="stretch")
 
 
 def prompt_words(run: RunRow) -> None:

@@ -233,11 +233,7 @@ def file_button(
 
 
 def csv_button(experiments: Sequence[ExperimentRow], choice: ComparisonChoices | None = None) -> None:
-    """Draw the button that saves the summary of a comparison.
-
-    Args:
-        choice: as on the page Compare; default: the last round of finished runs.
-    """
+    """Draw the button that saves the summary of a comparison; default: the last round of finished runs."""
     about = "One row per method and metric, with differences and p"
     file_button(experiments, "Download CSV", "summary", "csv", choice, help=about)
 
@@ -245,11 +241,7 @@ def csv_button(experiments: Sequence[ExperimentRow], choice: ComparisonChoices |
 def report_button(
     store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
 ) -> None:
-    """Draw the button behind which a report is worded, and made as one HTML file.
-
-    Args:
-        choice: as on the page Compare; default: the last round of finished runs.
-    """
+    """Draw the button behind which a report is worded, and made as one HTML file."""
     with st.popover(
         "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
     ):

@@ -1,4 +1,4 @@
-"""Scripts that run in the browser: invisible Streamlit components, each with a file in ``assets``.
+"""Scripts that run in the browser: Streamlit components, most of them invisible, with files in ``assets``.
 
 One of them, the clock, asks the server for the pulse of an experiment: ``/pulse?experiment=3`` returns a
 short text that changes with the experiment (``all`` stands for all experiments together), and
@@ -85,6 +85,29 @@ def scripts_of_every_page() -> None:
         if page.key
     ]
     _shortcuts("shortcuts", data={"pages": pages})
+
+
+_grid = st.components.v2.component(
+    "grid",
+    html='<div class="grid"></div>',
+    css=(session.ASSETS / "grid.css").read_text(encoding="utf-8"),
+    js=(session.ASSETS / "grid.js").read_text(encoding="utf-8"),
+)
+
+
+def draw_html(html: str, key: str) -> str | None:
+    """Draw HTML with buttons, such as a table of them, whose arrow keys and clicks a component handles.
+
+    ``st.dataframe`` draws on a canvas, where a cell has one line and one colour, and a link would load the
+    whole page again. New HTML replaces the old in place, so that scroll position and focus stay.
+
+    Args:
+        html: not escaped again; the caller has escaped all text of users.
+
+    Returns: the ``data-choice`` of the button that caused this rerun, if any.
+    """
+    chosen = _grid(key=key, data={"html": html}, on_chosen_change=ignore).get("chosen")
+    return str(chosen["choice"]) if chosen else None
 
 
 def on_cell_click(chart_key: str, chosen: Callable[[Place], None]) -> None:

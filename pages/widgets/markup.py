@@ -251,6 +251,12 @@ def scrolled_table(content: str, label: str, css: str = "fl-scroll", table_css: 
     )
 
 
+def unfolding(content: str, lines: Sequence[str]) -> str:
+    """Return a cell as HTML that unfolds into further lines."""
+    below = "<br>".join(lines)
+    return f'<details class="fl-cell"><summary>{content}</summary><small>{below}</small></details>'
+
+
 def marks_html(run: RunRow) -> str:
     """Return a run's star, tags and notes as HTML, the notes as hover text; empty without any."""
     parts = [f'<span aria-label="starred">{STAR}</span>'] if run.starred else []

@@ -174,7 +174,11 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
     found = printed_values(comparison, [experiment])
-    table = list(csv.DictReader(io.StringIO(tables.summary_csv(summarise(comparison, printed=found)))))
+    table = list(
+        csv.DictReader(
+            io.StringIO(tables.rows_csv(tables.summary_rows(summarise(comparison, printed=found))))
+        )
+    )
     filed = {(r["label"], r["metric"]): r for r in table}
     for group in comparison.rows:
         for metric in group.stats:

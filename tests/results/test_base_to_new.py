@@ -16,7 +16,7 @@ from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.costs import Cost
 from fedcore.results.curves import run_lines
-from fedcore.results.exports import summary_csv
+from fedcore.results.exports import rows_csv, summary_rows
 from fedcore.results.finding import findings
 from fedcore.results.frames import cell_frame, round_metrics, with_harmonic_means
 from fedcore.results.leaderboard import board, board_settings
@@ -115,7 +115,9 @@ def test_a_method_without_a_value_is_empty_and_says_why_everywhere(store: Store,
     assert "base" in row.stats and not {"new", "harmonic", "new_gain"} & set(row.stats)
     assert row.remark == REASON and any(REASON in note for note in comparison.notes)
     summary = summarise(comparison)
-    written = [r for r in csv.DictReader(io.StringIO(summary_csv(summary))) if r["method"] == "clip-fc"]
+    written = [
+        r for r in csv.DictReader(io.StringIO(rows_csv(summary_rows(summary)))) if r["method"] == "clip-fc"
+    ]
     empty = [r for r in written if r["metric"] in ("new", "harmonic")]
     assert len(empty) == 2 and all(r["mean"] == "" and r["remark"] == REASON for r in empty)
     assert REASON in summary_latex(summary)

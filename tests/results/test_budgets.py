@@ -67,7 +67,10 @@ def test_the_search_is_charged_to_its_row_beside_the_cost_of_a_run(db):
     assert fedot.megabytes_with_search == pytest.approx(fedot.megabytes + 30)
     assert fedot.seconds_with_search == pytest.approx(fedot.seconds + 120)
     assert promptfl.megabytes_with_search is promptfl.seconds_with_search is None
-    for text in (exports.summary_csv(summarise(compared)), exports.costs_csv(store, compared, "personal")):
+    for text in (
+        exports.rows_csv(exports.summary_rows(summarise(compared))),
+        exports.costs_csv(store, compared, "personal"),
+    ):
         rows = {row["method"]: row for row in csv.DictReader(io.StringIO(text))}
         assert [rows["fedot"][name] for name in exports.SEARCH_COLUMNS] == ["8", "40", "30.0", "120.0"]
         assert not any(rows["promptfl"][name] for name in exports.SEARCH_COLUMNS)

@@ -225,7 +225,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     changed = replace(found, rows=(replace(group, runs=runs, stats=stats),))
     last = next(line for line in sharing.summary_latex(summarise(changed)).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
-    table = rows(tables.summary_csv(summarise(changed)))
+    table = rows(tables.rows_csv(tables.summary_rows(summarise(changed))))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 

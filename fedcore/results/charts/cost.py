@@ -99,9 +99,6 @@ def cost_chart(
 
     A name is written beside its marker unless it would cover another. Then the row's number in the table is
     written, if that has room; the hover text always has the name.
-
-    Args:
-        widths: widths of the plot in pixels, for windows of several sizes.
     """
     x_title = COST_TITLES[against]
     front = pareto_front(costs, against)

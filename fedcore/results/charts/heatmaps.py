@@ -26,7 +26,6 @@ from fedcore.results.charts.theme import (
     hover,
     legend_key,
     letters,
-    readable_ink,
     rounds_as_python,
     shorten,
     silent_trace,
@@ -318,8 +317,11 @@ def _inks(panel: Panel, theme: Theme, kind: PanelKind, low: float, high: float) 
     Shape: (rows, columns), texts.
     """
     share = (panel.values - low) / max(high - low, 1e-9)
-    if kind == "difference":
-        return readable_ink(colours_at(theme.diverging, share))
+    if kind == "difference":  # whichever has the higher contrast (WCAG 2)
+        rgb = colours_at(theme.diverging, share)
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+        return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
     return np.where(100 * share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
 
 

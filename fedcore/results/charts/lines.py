@@ -68,7 +68,11 @@ def line_chart(
     series = thinned(series)
     data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     lines_of_method: dict[str, int] = {}
-    with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
+    with_range, shown = show_ranges(series), list(series)
+    if best is not None:
+        sign = 1 if lower_is_better else -1
+        order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
+        shown = [series[i] for i in sorted(order[:best])]
     shown += [s for s in series if s.label == highlighted and s not in shown]
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
@@ -103,11 +107,14 @@ def line_chart(
         lowest = min((y for trace in data for y in trace["y"] if y > 0), default=1.0)
         for trace in (trace for trace in data if "fill" in trace):
             trace["y"] = [max(y, lowest) for y in trace["y"]]
+    # below plotly's buttons, so that they do not cover it
+    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
+    title = {"text": f"<b>{escape(name)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
     layout: dict[str, Any] = {
         **theme.layout,
         "height": height,
         "margin": {"l": 8, "r": 8, "t": TOOLBAR + (TITLE_HEIGHT if name else 8), "b": 8},
-        "title": _title(name, theme, height) if name else None,
+        "title": title if name else None,
         "hovermode": "x unified" if len(shown) <= UNIFIED_LINES else "closest",
         "legend": legend,
         "showlegend": len(series) > 1 if name else None,  # the title names a single line
@@ -154,15 +161,6 @@ def _sides(s: Series) -> tuple[list[float], list[float]]:
     return [y - d for y, d in pairs], [y + d for y, d in pairs]
 
 
-def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
-    """Return the ``count`` lines with the best last values in the given order; None: all lines."""
-    if count is None or len(series) <= count:
-        return list(series)
-    sign = 1 if lower_is_better else -1
-    order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
-    return [series[i] for i in sorted(order[:count])]
-
-
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
     """Return the range from 0 that the axis of constant lines includes; None if they are not constant.
 
@@ -182,12 +180,6 @@ def _legend_rows(series: Sequence[Series]) -> int:
     """Estimate the rows of the legend, below a chart that takes a third of the page."""
     longest = max((len(s.label) for s in series), default=0)
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
-
-
-def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
-    """Return a title below plotly's buttons, so that they do not cover it."""
-    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
-    return {"text": f"<b>{escape(text)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:

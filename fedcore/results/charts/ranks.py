@@ -254,7 +254,11 @@ def specification_chart(
     _place_choices(
         figure, theme, len(found), [f"<b>{name}</b> " if bold else f"{name} " for name, bold in names]
     )
-    return Chart(figure, curve_text(found, quantity))
+    means = [spec.stat.mean for spec in found]
+    default = next((f", {signed(s.stat.mean)} in that of FedLens" for s in found if not any(s.reading)), "")
+    above = f", above 0 in {sum(mean > 0 for mean in means)}" if " minus " in quantity else ""
+    span = f"{signed(means[0])} to {signed(means[-1])} in {len(found)} readings"
+    return Chart(figure, f"{quantity}: {span}{above}{default}.")
 
 
 def _reading_text(spec: Specification, choices: ChoiceLabels) -> str:
@@ -278,14 +282,6 @@ def _place_choices(figure: go.Figure, theme: Theme, readings: int, names: Sequen
         yaxis={**curve, "zeroline": True, "zerolinecolor": theme.faint},
         yaxis2={**bare, **rows, "domain": [0, matrix / inner], "range": [len(names) - 0.4, -0.6]},
     )
-
-
-def curve_text(found: Sequence[Specification], quantity: str) -> str:
-    """Return the finding of a curve in a sentence."""
-    means = [spec.stat.mean for spec in found]
-    default = next((f", {signed(s.stat.mean)} in that of FedLens" for s in found if not any(s.reading)), "")
-    above = f", above 0 in {sum(mean > 0 for mean in means)}" if " minus " in quantity else ""
-    return f"{quantity}: {signed(means[0])} to {signed(means[-1])} in {len(found)} readings{above}{default}."
 
 
 def curve_table(found: Sequence[Specification], choices: ChoiceLabels) -> Mapping[str, Sequence[object]]:

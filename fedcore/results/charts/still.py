@@ -22,7 +22,6 @@ from fedcore.results.charts.traces import (
     Axis,
     axes_of,
     bar_shapes,
-    colour_lines,
     heatmap_shapes,
     marker,
     place_bars,
@@ -50,12 +49,7 @@ def still(
     name: str = "a figure",
     aspect: float = MAX_ASPECT,
 ) -> Picture:
-    """Lay out a figure for a width in pixels.
-
-    Args:
-        name: of the figure, for the error.
-        aspect: maximum height of a line chart in units of its width.
-    """
+    """Lay out a figure for a width in pixels; an error names it."""
     theme = theme or Theme()
     layout = PLOTLY | figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
@@ -69,7 +63,12 @@ def still(
     if any(t["type"] == "parcoords" for t in traces):
         return _parallel(traces[0], layout, width, theme)
     colours = figure.layout.colorway or figure.layout.template.layout.colorway or ["#636efa"]
-    colour_lines(traces, colours)
+    for number, trace in enumerate(traces):  # plotly's colours for lines and markers without their own
+        if trace["type"] == "scatter":
+            line = trace.get("line") or {}
+            colour = {"color": line.get("color") or colours[number % len(colours)]}
+            trace["marker"] = colour | (trace.get("marker") or {})
+            trace["line"] = {"color": trace["marker"]["color"]} | line
     place_bars(traces, layout, colours)
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
@@ -194,16 +193,12 @@ def _annotation(given: Mapping[str, Any], axes: Mapping[str, Axis], across: Poin
     return Text(place("x", across), y, plain(given["text"]), colour, size, "middle", bold=bold)
 
 
-def _bar_ticks(bar: Mapping[str, Any]) -> list[tuple[float, str]]:
-    return round_ticks(bar["cmin"], bar["cmax"], False, None)
-
-
 def _bar_title(bar: Mapping[str, Any]) -> str:
     return plain(((bar.get("colorbar") or {}).get("title") or {}).get("text") or "")
 
 
 def _bar_width(bar: Mapping[str, Any]) -> float:
-    widest = max(text_width(text) for _, text in _bar_ticks(bar))
+    widest = max(text_width(text) for _, text in round_ticks(bar["cmin"], bar["cmax"]))
     return 14 + BAR + GAP + widest + GAP + (TITLE + 6 if _bar_title(bar) else 0)
 
 
@@ -212,7 +207,7 @@ def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, 
     rgb = scale_colours(bar["colorscale"], share, theme.no_data)
     shapes: list[Shape] = [Image(left, top, BAR, bottom - top, rgb)]
     low, high = bar["cmin"], bar["cmax"]
-    for value, text in _bar_ticks(bar):
+    for value, text in round_ticks(low, high):
         y = bottom - (value - low) / (high - low) * (bottom - top)
         shapes.append(Text(left + BAR + GAP, y, text, theme.faint))
     if title := _bar_title(bar):
@@ -288,7 +283,7 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
             texts = map(plain, dimension["ticktext"])
             axis.ticks = list(zip(map(float, dimension["tickvals"]), texts, strict=True))
         else:
-            axis.ticks = round_ticks(*axis.ends, False, None)
+            axis.ticks = round_ticks(*axis.ends)
         axes.append((left + i * (right - left) / max(1, len(dimensions) - 1), axis, values, dimension))
     share = (np.asarray(pen["color"], dtype=float) - pen["cmin"]) / (pen["cmax"] - pen["cmin"])
     colours = scale_colours(pen["colorscale"], np.clip(share, 0, 1), theme.no_data)

@@ -221,16 +221,6 @@ def colours_at(scale: ColourScale, share: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
 
 
-def readable_ink(rgb: np.ndarray) -> np.ndarray:
-    """Return black or white for each colour, whichever has the higher contrast with it (WCAG 2).
-
-    Shape: rgb (..., 3), sRGB from 0 to 1; returns (...), texts.
-    """
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
-    return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
-
-
 def hover(text: str) -> str:
     """Return a hover text as a template, without the second box in which plotly names the trace."""
     return f"{text}<extra></extra>"

@@ -134,16 +134,6 @@ def _error_bar(middle: float, low: float, high: float) -> list[Point]:
     return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
 
 
-def colour_lines(traces: Sequence[dict[str, Any]], colours: Sequence[str]) -> None:
-    """Give scatter traces without colours those of plotly: one for the line and the markers of each."""
-    for number, trace in enumerate(traces):
-        if trace["type"] == "scatter":
-            line = trace.get("line") or {}
-            colour = {"color": line.get("color") or colours[number % len(colours)]}
-            trace["marker"] = colour | (trace.get("marker") or {})
-            trace["line"] = {"color": trace["marker"]["color"]} | line
-
-
 def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
     """Give bars their colours, and their places beside or upon each other, as plotly does.
 
@@ -434,7 +424,9 @@ def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
         axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, axis.log, given.get("dtick"))]
 
 
-def round_ticks(low: float, high: float, log: bool, step: float | None) -> list[tuple[float, str]]:
+def round_ticks(
+    low: float, high: float, log: bool = False, step: float | None = None
+) -> list[tuple[float, str]]:
     """Return places and texts of round numbers between two ends."""
     if log:
         digits = (1, 2, 5) if high - low < 3 else (1,)

@@ -239,7 +239,7 @@ def test_boxes_to_tick_come_after_the_other_fields() -> None:
     script = """
 from fedcore.methods import registry
 from pages.forms import inputs
-inputs.config_form(registry.get("feddeap").Config, {}, "k")
+inputs.config_form(registry.get("feddeap").Config, {}, "k", lambda texts, key: texts, "methods.feddeap")
 """
     app = AppTest.from_string(script).run()
     columns = [column.children[0].type if column.children else "" for column in app.columns]
