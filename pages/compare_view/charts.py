@@ -92,7 +92,8 @@ def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
 
 def draw_matrices(shown: ShownComparison) -> None:
     """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
-    views, compared = matrix_views(), shown.comparison
+    views, visible = matrix_views(), shown.visible
+    compared = visible.comparison
     titles = {
         name: f"{v.title} ({curves.recording_methods(name)})" if v.recorded else v.title
         for name, v in views.items()
@@ -114,7 +115,7 @@ def draw_matrices(shown: ShownComparison) -> None:
     with_differences = views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
-        by_key = panels_of(shown.store, compared, shown.version, setting, view)
+        by_key = panels_of(shown.store, compared, visible.version, setting, view)
         if not by_key:
             continue
         found = True
@@ -127,8 +128,9 @@ def draw_matrices(shown: ShownComparison) -> None:
         if baseline is None or not with_differences:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
-        pairs = pairs_of(shown.store, compared, shown.version, baseline, baseline.key, view)
-        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
+        pairs = pairs_of(shown.store, shown.comparison, shown.version, baseline, baseline.key, view)
+        drawn = {key: pair for key, pair in pairs.items() if key in by_key}  # not those of hidden rows
+        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in drawn.items()}
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
@@ -148,7 +150,7 @@ def draw_matrices(shown: ShownComparison) -> None:
 
 def draw_curves(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
-    compared, source = shown.comparison, shown.source
+    compared, source = shown.visible.comparison, shown.visible.source
     recorded = recorded_values(source)
     titles: dict[str, str] = {m: METRICS[m].title for m in BY_ROUND if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
@@ -244,7 +246,7 @@ def costs_of(
 
 def draw_cost(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front, and the cost to reach a target."""
-    compared, metric = shown.comparison, shown.metric
+    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
     with st.container(horizontal=True):
         titles = {axis: text.capitalize() for axis, text in AGAINST.items()}
         against: CostAxis = session.choose(
@@ -269,9 +271,12 @@ def draw_cost(shown: ShownComparison) -> None:
             required=True,
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )
-    for i, (setting, title) in enumerate(compared.settings.items()):
-        costs, reached = costs_of(shown.store, compared, shown.version, setting, metric, share)
-        figure = cost_figure(shown.source, costs, against, scale)
+    for i, (setting, title) in enumerate(shown.visible.comparison.settings.items()):
+        every, reached = costs_of(shown.store, compared, shown.version, setting, metric, share)
+        rows = zip(compared.rows_in(setting), every, strict=True)
+        costs = [cost for row, cost in rows if row.label not in hidden]
+        front = [cost for cost in pareto_front(every, against) if cost in costs]
+        figure = cost_figure(shown.source, costs, front, against, scale)
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
             st.info(
@@ -282,14 +287,15 @@ def draw_cost(shown: ShownComparison) -> None:
             continue
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
-            st.html(_cost_table(costs, pareto_front(costs, against), metric, title))
+            st.html(_cost_table(costs, front, metric, title))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for found in reached:
-            _draw_reached(found, title)
+            drawn = tuple(reach for reach in found.rows if reach.row.label not in hidden)
+            _draw_reached(replace(found, rows=drawn), title)
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
-        "Front: no other row reaches more without costing more. "
+        "Front: no other row, shown or hidden, reaches more without costing more. "
         "Traffic: all clients over all rounds, up and down (1 MB = 1,000,000 bytes); unknown if a script "
         "recorded one direction only. Time: training and aggregation of all rounds. "
         "The column of evaluation includes diagnostics and checkpoints; no column includes "
@@ -341,14 +347,18 @@ def _cost_table(costs: Sequence[Cost], best: Sequence[Cost], metric: Metric, tit
 
 def draw_sweep(shown: ShownComparison) -> None:
     """Draw all methods over one field, one method over one and over two, and all combinations."""
-    compared, metric = shown.comparison, shown.metric
-    families = families_of(compared, metric)
+    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
+    families = []
+    found: list[str] = []
+    for family in families_of(compared, metric):
+        if rows := tuple(row for row in family.rows if row.group.label not in hidden):
+            families.append(replace(family, rows=rows))
+            found += sweeps.findings(compared, family, metric, shown.choice.test)
     if not families:
         st.info(VIEW.absent, icon=":material/tune:")
         return
-    for family in families:
-        for said in sweeps.findings(compared, family, metric, shown.choice.test):
-            st.markdown(markup.md(said))
+    for said in found:
+        st.markdown(markup.md(said))
     joint, alone = sweeps.joint_families(families)
     for i, (field, together) in enumerate(joint.items()):
         figure = joint_figure(together, field, metric)

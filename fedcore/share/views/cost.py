@@ -39,13 +39,17 @@ def reach_table(found: Reaching) -> dict[str, list[object]]:
 def cost_figure(
     source: ViewSource,
     costs: list[Cost],
+    front: Sequence[Cost],
     against: CostAxis,
     scale: Scale = "automatic",
     reached: Sequence[Reaching] = (),
 ) -> ChartFigure | None:
-    """Return the figure of some rows' costs; None if no row has recorded this cost."""
-    front = pareto_front(costs, against)
-    if not front:
+    """Return the figure of some rows' costs; None if none of them has recorded this cost.
+
+    Args:
+        front: those of ``costs`` that no row of the setting beats, whether it is drawn or not.
+    """
+    if not pareto_front(costs, against):
         return None
     title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
     return ChartFigure(
@@ -53,6 +57,7 @@ def cost_figure(
         f"{title} against {AGAINST[against]}",
         lambda theme, width: cost_chart(
             costs,
+            front,
             theme,
             against,
             title,
@@ -74,7 +79,9 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
     found: list[Figure] = []
     for against in AGAINST:
-        figure = cost_figure(source, costs, against, reached=() if found else reached)
+        figure = cost_figure(
+            source, costs, pareto_front(costs, against), against, reached=() if found else reached
+        )
         found += [] if figure is None else [figure]
     return found
 
