@@ -336,7 +336,7 @@ def test_the_load_of_the_devices_is_drawn_over_time(
     lines = charts(app.run())[-1]["figure"]["data"]
     shown = {line["name"]: line["y"] for line in lines if line.get("name") in ("CPU", "H200")}
     assert shown == {"CPU": [50.0] * 6, "H200": [0, 10, 20, 30, 40, 50]}, "while its runs trained"
-    samples[:] = [(began + i / 10, {"CPU": 1.0 if i == 1_501 else 0.2}) for i in range(3_000)]
+    samples[:] = [(began + i / 120, {"CPU": 1.0 if i == 1_501 else 0.2}) for i in range(3_000)]
     (line,) = charts(app.run())[-1]["figure"]["data"]
     assert max(line["y"]) == 100, "no spike is lost"
     with monkeypatch.context() as elsewhere:
