@@ -77,6 +77,8 @@ def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
     """Draw the means of a setting's rows as bars, and the heatmaps of the first of them side by side."""
     shown = shown.visible
     rows = shown.comparison.rows_in(setting)
+    if not rows:  # all of them are hidden, as the caption below the table says
+        return
     view = first_matrix(rows)
     by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
     panels = tuple(by_key[row.key] for row in rows if row.key in by_key)
@@ -129,8 +131,9 @@ def draw_matrices(shown: ShownComparison) -> None:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
         pairs = pairs_of(shown.store, shown.comparison, shown.version, baseline, baseline.key, view)
-        drawn = {key: pair for key, pair in pairs.items() if key in by_key}  # not those of hidden rows
-        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in drawn.items()}
+        gaps = {
+            key: difference_panel(*pairs[key], shown=panel) for key, panel in by_key.items() if key in pairs
+        }
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
@@ -348,14 +351,13 @@ def _cost_table(costs: Sequence[Cost], best: Sequence[Cost], metric: Metric, tit
 def draw_sweep(shown: ShownComparison) -> None:
     """Draw all methods over one field, one method over one and over two, and all combinations."""
     compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
-    families = []
-    found: list[str] = []
-    for family in families_of(compared, metric):
+    every, families, found = families_of(compared, metric), list[SweepFamily](), list[str]()
+    for family in every:
         if rows := tuple(row for row in family.rows if row.group.label not in hidden):
             families.append(replace(family, rows=rows))
             found += sweeps.findings(compared, family, metric, shown.choice.test)
     if not families:
-        st.info(VIEW.absent, icon=":material/tune:")
+        st.info("All rows of the sweep are hidden." if every else VIEW.absent, icon=":material/tune:")
         return
     for said in found:
         st.markdown(markup.md(said))

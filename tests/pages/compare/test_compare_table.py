@@ -101,6 +101,22 @@ def test_hidden_rows_count_in_what_a_sweep_finds(open_page: Opened, swept: Store
     assert [line["x"] for line in charts(app)[0]["figure"]["data"]] == [[1]]
 
 
+def test_a_sweep_whose_rows_are_hidden_is_not_called_absent(open_page: Opened, swept: Store) -> None:
+    hidden = ["FedOT (blocks 1)", "FedOT (blocks 2)"]
+    app = open_page("compare", ids=["1"], tab="Sweep", hidden_rows=hidden)
+    assert "All rows of the sweep are hidden." in [i.value for i in app.info]
+
+
+def test_a_setting_whose_rows_are_hidden_has_no_empty_charts(open_page: Opened, swept: Store) -> None:
+    fill.done(swept.path, fill.an_experiment("Elsewhere", methods=("fedalign",), seeds=(1,), data="shapes"))
+    shown, fewer = (
+        charts(open_page("compare", ids=["1", "3"], hidden_rows=hidden)) for hidden in ([], ["FedAlign"])
+    )
+    assert len(fewer) == len(shown) - 2, "its bars and its heatmap"
+    app = open_page("compare", ids=["1", "3"], tab="Curves", hidden_rows=["FedAlign"])
+    assert len(charts(app)) == 1 and not app.info[1:]
+
+
 def test_the_front_and_the_target_are_those_of_all_rows(open_page: Opened, swept: Store) -> None:
     """The best row, hidden, still beats the others and still sets the target."""
 
