@@ -378,11 +378,10 @@ def page() -> None:
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
     runs = [r for r in runs if r.label not in settings.hidden]
-    settings = replace(settings, lines=controls.count_lines(runs))
+    settings = replace(settings, lines=len({(r.label, r.group_hash, r.held_out) for r in runs}))
     actions.origin_of_values(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")
-    if runs:
-        actions.log(runs)
+    actions.log(runs)
 
 
 page()

@@ -77,8 +77,6 @@ def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
     """Draw the means of a setting's rows as bars, and the heatmaps of the first of them side by side."""
     shown = shown.visible
     rows = shown.comparison.rows_in(setting)
-    if not rows:  # all of them are hidden, as the caption below the table says
-        return
     view = first_matrix(rows)
     by_key = panels_of(shown.store, shown.comparison, shown.version, setting, view)
     panels = tuple(by_key[row.key] for row in rows if row.key in by_key)
@@ -131,9 +129,8 @@ def draw_matrices(shown: ShownComparison) -> None:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
         pairs = pairs_of(shown.store, shown.comparison, shown.version, baseline, baseline.key, view)
-        gaps = {
-            key: difference_panel(*pairs[key], shown=panel) for key, panel in by_key.items() if key in pairs
-        }
+        shown_pairs = ((key, pair) for key, pair in pairs.items() if key in by_key)
+        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in shown_pairs}
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
@@ -294,8 +291,8 @@ def draw_cost(shown: ShownComparison) -> None:
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for found in reached:
-            drawn = tuple(reach for reach in found.rows if reach.row.label not in hidden)
-            _draw_reached(replace(found, rows=drawn), title)
+            if drawn := tuple(reach for reach in found.rows if reach.row.label not in hidden):
+                _draw_reached(replace(found, rows=drawn), title)
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row, shown or hidden, reaches more without costing more. "

@@ -85,10 +85,8 @@ class ShownComparison:
         rows = tuple(row for row in self.comparison.rows if row.label not in hidden)
         drawn = {row.setting for row in rows}
         settings = {key: title for key, title in self.comparison.settings.items() if key in drawn}
-        version = (*self.version[:2], tuple(hidden))
-        return replace(
-            self, comparison=replace(self.comparison, rows=rows, settings=settings), version=version
-        )
+        comparison = replace(self.comparison, rows=rows, settings=settings)
+        return replace(self, comparison=comparison, version=(*self.version[:2], tuple(hidden)))
 
     @property
     def source(self) -> ViewSource:

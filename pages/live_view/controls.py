@@ -130,7 +130,7 @@ class Settings:
         paused: whether the charts stay as they are while the runs continue.
         as_launched: whether ended runs stay in the order of their launch.
         hidden: labels of methods that are not shown.
-        lines: number of lines in a chart, one per method and held-out domain.
+        lines: number of lines in a chart, one per method and held-out domain, which the page counts.
     """
 
     view: PanelView
@@ -147,7 +147,7 @@ class Settings:
     paused: bool
     as_launched: bool
     hidden: Sequence[str]
-    lines: int
+    lines: int = 0
 
 
 def choose_settings(runs: list[RunRow]) -> Settings:
@@ -219,13 +219,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         paused=paused,
         as_launched=as_launched,
         hidden=hidden,
-        lines=count_lines(runs),
     )
-
-
-def count_lines(runs: list[RunRow]) -> int:
-    """Return the number of lines in a chart of runs: one per method and held-out domain."""
-    return len({(r.label, r.group_hash, r.held_out) for r in runs})
 
 
 def _view(runs: list[RunRow], kinds: Iterable[Mapping[tuple[str, str | None], int]]) -> PanelView:

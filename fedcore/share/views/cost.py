@@ -44,11 +44,7 @@ def cost_figure(
     scale: Scale = "automatic",
     reached: Sequence[Reaching] = (),
 ) -> ChartFigure | None:
-    """Return the figure of some rows' costs; None if none of them has recorded this cost.
-
-    Args:
-        front: those of ``costs`` that no row of the setting beats, whether it is drawn or not.
-    """
+    """Return the figure of some rows' costs, with those on the front of all rows; None without this cost."""
     if not pareto_front(costs, against):
         return None
     title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
@@ -79,9 +75,8 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
     found: list[Figure] = []
     for against in AGAINST:
-        figure = cost_figure(
-            source, costs, pareto_front(costs, against), against, reached=() if found else reached
-        )
+        front = pareto_front(costs, against)
+        figure = cost_figure(source, costs, front, against, reached=() if found else reached)
         found += [] if figure is None else [figure]
     return found
 
