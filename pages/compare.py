@@ -14,6 +14,7 @@ from pages.compare_view.controls import ShownComparison
 from pages.compare_view.two_runs import field_html
 from pages.widgets import background, charts, markup, session
 
+ALL_HIDDEN = "All rows are hidden; *View* above, under *Hidden rows*, shows them again."
 PARTIAL = "Fields that only some methods have"
 CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
     "matrices": with_controls.draw_matrices,
@@ -26,6 +27,7 @@ CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
 
 def draw_view(view: View, shown: ShownComparison) -> None:
     """Draw the figures of a view, setting by setting."""
+    shown = shown.visible
     for i, (setting, title) in enumerate(shown.comparison.settings.items()):
         st.markdown(f"**{markup.md(title)}**")
         figures = view.figures(shown.source, setting)
@@ -37,7 +39,7 @@ def draw_view(view: View, shown: ShownComparison) -> None:
 
 def draw_config(shown: ShownComparison) -> None:
     """Draw the config fields that differ, and those that only some methods have."""
-    compared = shown.comparison
+    compared = shown.visible.comparison
     differing, partial = config_differences(compared.rows), partial_fields(compared.rows)
     if not differing and not partial:
         st.info("All rows have the same config.")
@@ -104,8 +106,11 @@ def page() -> None:
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):
         if tab.open:
-            with tab:  # tests need the hidden rows too, and files have all
-                draw(shown if draw in (summary.draw, export.draw) else shown.visible)
+            with tab:
+                if shown.visible.comparison.rows or draw in (two_runs.draw, export.draw):
+                    draw(shown)
+                else:
+                    st.info(ALL_HIDDEN, icon=":material/visibility_off:")
     for note in shown.comparison.notes:
         st.caption(f":material/info: {markup.md(note)}")
 

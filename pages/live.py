@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 from typing import cast
 
 import streamlit as st
@@ -24,6 +23,7 @@ from fedcore.results.panels import Panel, ordered_panels, transfer_finding, with
 from fedcore.results.progress import NewestRounds
 from fedcore.results.rows import sample_text
 from fedcore.store import ExperimentRow, RunRow, Store
+from fedcore.store.liveness import is_local
 from pages.live_view import actions, controls
 from pages.live_view.controls import CHARTS, CURVES, Settings
 from pages.widgets import background, browser, charts, markup, session
@@ -35,7 +35,7 @@ REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 260
 MANY_LINES = 12  # charts with more lines are as wide as the page
-MOST_SAMPLES = 120  # of the load in its chart
+ALL_HIDDEN = "All methods are hidden; *View* above, under *Hidden methods*, shows them again."
 MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the framed diagonal: the global model "
@@ -200,6 +200,7 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
 
 def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
     """Draw the load of this machine's devices while runs trained here, within the last hour."""
+    runs = [r for r in runs if is_local(r.owner)]
     began = min((r.started_at for r in runs if r.started_at), default=None)
     ended = max(r.finished_at or time.time() for r in runs) if runs else 0
     samples = [] if began is None else [s for s in devices.recorded_loads() if began <= s[0] <= ended]
@@ -208,7 +209,6 @@ def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
     box = st.expander("Load of CPU and GPU", icon=":material/memory:", key="live_load", on_change="rerun")
     if not box.open:
         return
-    samples = samples[:: ceil(len(samples) / MOST_SAMPLES)]
     names = dict.fromkeys(name for _, loads in samples for name in loads)
     series = []
     for name in names:
@@ -260,11 +260,14 @@ def draw_current(
         drawn = snapshot_to_draw(now, settings.paused)
         last = settings.until
         until = drawn if last is None else tuple((run, min(r, last), identity) for run, r, identity in drawn)
-        draw_all(until, settings, lines_to_draw(drawn, shown))
-        if (samples := row.config.test_sample) is not None:
-            st.caption(sample_text(samples))
-        st.html(run_rows(shown, settings.theme))
-        draw_load(runs, settings.theme)
+        if ids:
+            draw_all(until, settings, lines_to_draw(drawn, shown))
+            if (samples := row.config.test_sample) is not None:
+                st.caption(sample_text(samples))
+            st.html(run_rows(shown, settings.theme))
+            draw_load(runs, settings.theme)
+        else:
+            st.info(ALL_HIDDEN, icon=":material/visibility_off:")
     every, flags = poll_seconds(shown), actions.button_flags(row)
     if drawn != now:  # a newer snapshot waits to be drawn
         return flags, (seen, every, every)
@@ -378,7 +381,7 @@ def page() -> None:
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
-    runs = [r for r in runs if r.label not in settings.hidden] or runs
+    runs = [r for r in runs if r.label not in settings.hidden]
     settings = replace(settings, lines=len({(r.label, r.group_hash, r.held_out) for r in runs}))
     actions.origin_of_values(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), outcome or "")

@@ -199,10 +199,10 @@ MOST_COLUMNS = 400
 
 
 def binned_rounds(rounds: Sequence[int]) -> dict[int, str]:
-    """Return the column of each round; of very many, some beside each other share one, but for the last."""
+    """Return the column of each round; of very many, some share one, but for the first and the last."""
     count = len(rounds) - 1
-    size = max(1, ceil(count / (MOST_COLUMNS - 1)))
-    parts = [*(rounds[i : min(i + size, count)] for i in range(0, count, size)), rounds[-1:]]
+    size = max(1, ceil((count - 1) / (MOST_COLUMNS - 2)))
+    parts = [rounds[:1], *(rounds[i : min(i + size, count)] for i in range(1, count, size)), rounds[-1:]]
     return {r: str(r) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts for r in part}
 
 

@@ -140,21 +140,21 @@ def is_alive(db: Path, row: Mapping[str, Any], stale: float = STALE_SECONDS) -> 
     if not isinstance(owner, str | None) or not isinstance(heartbeat, float | int | None):
         raise FedLensError("the owner or heartbeat of a job is damaged; `fedlens restore` puts a backup back")
     held = is_held(db, owner)
-    if held or (held is False and is_local(row)):
+    if held or (held is False and is_local(owner)):
         return held
     return heartbeat is not None and -CLOCK_SLACK <= time.time() - heartbeat < stale
 
 
-def is_local(row: Mapping[str, Any]) -> bool:
+def is_local(owner: str | None) -> bool:
     """Return whether a job was claimed on this machine, in this container and since the last boot."""
-    return (row["owner"] or "").split("/")[0] == host_id()
+    return (owner or "").split("/")[0] == host_id()
 
 
 def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
     """Return the living process of a job; None unless its process id was certainly not reused."""
     # Callers send signals to this process. Its id is safe while the owner's lock is held, since the holder is
     # alive then; otherwise the owner must appear on the command line.
-    if row["pid"] is None or not is_local(row):
+    if row["pid"] is None or not is_local(row["owner"]):
         return None
     try:
         process = psutil.Process(row["pid"])

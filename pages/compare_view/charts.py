@@ -90,7 +90,8 @@ def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
 
 def draw_matrices(shown: ShownComparison) -> None:
     """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
-    views, compared = matrix_views(), shown.comparison
+    views, visible = matrix_views(), shown.visible
+    compared = visible.comparison
     titles = {
         name: f"{v.title} ({curves.recording_methods(name)})" if v.recorded else v.title
         for name, v in views.items()
@@ -112,7 +113,7 @@ def draw_matrices(shown: ShownComparison) -> None:
     with_differences = views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
-        by_key = panels_of(shown, setting, view)
+        by_key = panels_of(visible, setting, view)
         if not by_key:
             continue
         found = True
@@ -126,7 +127,8 @@ def draw_matrices(shown: ShownComparison) -> None:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
         pairs = pairs_of(shown, baseline, (setting, baseline.key), view)
-        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in pairs.items()}
+        shown_pairs = ((key, pair) for key, pair in pairs.items() if key in by_key)
+        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in shown_pairs}
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
@@ -146,7 +148,7 @@ def draw_matrices(shown: ShownComparison) -> None:
 
 def draw_curves(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
-    compared, source = shown.comparison, shown.source
+    compared, source = shown.visible.comparison, shown.visible.source
     recorded = recorded_values(source)
     titles: dict[str, str] = {m: METRICS[m].title for m in BY_ROUND if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
@@ -231,7 +233,7 @@ def costs_of(
 
 def draw_cost(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front, and the cost to reach a target."""
-    compared, metric = shown.comparison, shown.metric
+    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
     with st.container(horizontal=True):
         titles = {axis: text.capitalize() for axis, text in AGAINST.items()}
         against: CostAxis = session.choose(
@@ -256,9 +258,12 @@ def draw_cost(shown: ShownComparison) -> None:
             required=True,
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )
-    for i, (setting, title) in enumerate(compared.settings.items()):
-        costs, reached = costs_of(shown, setting, metric, share)
-        figure = cost_figure(shown.source, costs, against, scale)
+    for i, (setting, title) in enumerate(shown.visible.comparison.settings.items()):
+        every, reached = costs_of(shown, setting, metric, share)
+        rows = zip(compared.rows_in(setting), every, strict=True)
+        costs = [cost for row, cost in rows if row.label not in hidden]
+        front = [cost for cost in pareto_front(every, against) if cost in costs]
+        figure = cost_figure(shown.source, costs, front, against, scale)
         st.markdown(f"**{markup.md(title)}**")
         if figure is None:
             st.info(
@@ -271,10 +276,10 @@ def draw_cost(shown: ShownComparison) -> None:
         if not st.session_state.get("as_tables"):
             numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
             numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
-            tuned, best = any(c.tuned is not None for c in costs), pareto_front(costs, against)
+            tuned = any(c.tuned is not None for c in costs)
             numbers += ["With its search, MB", "With its search, s"] if tuned else []
             header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
-            rows = [
+            lines = [
                 [
                     str(number),
                     markup.method_html(c.label, c.method),
@@ -282,26 +287,29 @@ def draw_cost(shown: ShownComparison) -> None:
                     *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
                     *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
                     *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
-                    "yes" if c in best else "",
+                    "yes" if c in front else "",
                 ]
                 for number, c in enumerate(costs, 1)
             ]
-            st.html(markup.table_html(header, rows, f"Cost on {title}"))
+            st.html(markup.table_html(header, lines, f"Cost on {title}"))
         if not reached:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
-        for found in reached:
+        for of_all in reached:
+            found = replace(of_all, rows=tuple(r for r in of_all.rows if r.row.label not in hidden))
+            if not found.rows:
+                continue
             st.markdown(f"**{markup.md(found.title)}**")
             header = [("Method", "wide"), ("Seeds that reach it", "num")]
             header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
             _, *columns = reach_table(found).values()
-            rows = [
+            lines = [
                 [
                     markup.method_html(reach.row.label, reach.row.method),
                     *("-" if value is None else markup.esc(value) for value in values),
                 ]
                 for reach, *values in zip(found.rows, *columns, strict=True)
             ]
-            st.html(markup.table_html(header, rows, f"{found.title} on {title}"))
+            st.html(markup.table_html(header, lines, f"{found.title} on {title}"))
             st.caption(
                 "Counted to the first evaluated round in which the test accuracy is at least this high, as "
                 "mean ± sample standard deviation over the seeds that reach it; if none does, no cost is "
@@ -309,7 +317,7 @@ def draw_cost(shown: ShownComparison) -> None:
             )
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
-        "Front: no other row reaches more without costing more. "
+        "Front: no other row, shown or hidden, reaches more without costing more. "
         "Traffic: all clients over all rounds, up and down (1 MB = 1,000,000 bytes); unknown if a script "
         "recorded one direction only. Time: training and aggregation of all rounds. "
         "The column of evaluation includes diagnostics and checkpoints; no column includes "
@@ -320,14 +328,17 @@ def draw_cost(shown: ShownComparison) -> None:
 
 def draw_sweep(shown: ShownComparison) -> None:
     """Draw all methods over one field, one method over one and over two, and all combinations."""
-    compared, metric = shown.comparison, shown.metric
-    families = families_of(compared, metric)
+    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
+    every, families, found = families_of(compared, metric), list[SweepFamily](), list[str]()
+    for family in every:
+        if rows := tuple(row for row in family.rows if row.group.label not in hidden):
+            families.append(replace(family, rows=rows))
+            found += sweeps.findings(compared, family, metric, shown.choice.test)
     if not families:
-        st.info(VIEW.absent, icon=":material/tune:")
+        st.info("All rows of the sweep are hidden." if every else VIEW.absent, icon=":material/tune:")
         return
-    for family in families:
-        for said in sweeps.findings(compared, family, metric, shown.choice.test):
-            st.markdown(markup.md(said))
+    for said in found:
+        st.markdown(markup.md(said))
     joint, alone = sweeps.joint_families(families)
     for i, (field, together) in enumerate(joint.items()):
         figure = joint_figure(together, field, metric)

@@ -64,7 +64,7 @@ class SummaryLayout:
 
 @dataclass(frozen=True)
 class ShownComparison:
-    """The comparison that the tabs draw, and the reader's choices above them.
+    """The whole comparison, since hidden rows count in tests too, and the reader's choices above the tabs.
 
     Attributes:
         metric: of the differences.
@@ -81,11 +81,13 @@ class ShownComparison:
 
     @property
     def visible(self) -> "ShownComparison":
-        """The same without the hidden rows, as charts draw it."""
+        """The same without the hidden rows, and without settings that have no other, as charts draw it."""
         hidden = self.layout.hidden_rows
         rows = tuple(row for row in self.comparison.rows if row.label not in hidden)
-        version = (*self.version[:2], tuple(hidden))
-        return replace(self, comparison=replace(self.comparison, rows=rows), version=version)
+        drawn = {row.setting for row in rows}
+        settings = {key: title for key, title in self.comparison.settings.items() if key in drawn}
+        comparison = replace(self.comparison, rows=rows, settings=settings)
+        return replace(self, comparison=comparison, version=(*self.version[:2], tuple(hidden)))
 
     @property
     def source(self) -> ViewSource:
@@ -320,8 +322,8 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
         key="hidden_rows",
         bind="query-params",
         placeholder="none",
-        help="No table or chart shows them; they still count for the best value and the correction of p. "
-        "The filter leaves runs out altogether.",
+        help="No table or chart shows them; they still count for best values, differences and the "
+        "correction of p. The filter leaves runs out altogether.",
     )
     charts.colour_choice(row.method for row in compared.rows)
     group = session.choose(

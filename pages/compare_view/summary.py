@@ -81,10 +81,11 @@ def draw(shown: ShownComparison) -> None:
     """Draw mean and spread of every method, a table per setting."""
     choice, layout, summary, means = shown.choice, shown.layout, shown.summary(DIGITS), shown.means(DIGITS)
     follow_clicks()
+    charted = shown.visible.comparison.settings if len(summary.tables) <= MANY_SETTINGS else {}
     tables = [(of, table) for of in (means, summary) for table in of.tables]
     for i, (of, table) in enumerate(tables):
         st.markdown(f"**{markup.md(table.title)}**")
-        if of is summary and len(summary.tables) <= MANY_SETTINGS:
+        if of is summary and table.setting in charted:
             draw_best(shown, table.setting, i)
         if i == 0:
             with st.container(horizontal=True, horizontal_alignment="right"):

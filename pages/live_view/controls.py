@@ -152,7 +152,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             placeholder="none",
         )
         charts.colour_choice(r.method for r in runs)
-        runs = [r for r in runs if r.label not in hidden] or runs
+        runs = [r for r in runs if r.label not in hidden] or runs  # the choices stay while all are hidden
         view = _view(runs, kinds.values())
         charts.table_switch()
         as_launched = session.launch_order_switch()

@@ -17,6 +17,7 @@ from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, button, html
 
 NOTE_LETTERS = 12
+LOAD = "Load of CPU and GPU"
 
 
 def titles(figure: dict[str, Any]) -> list[str]:
@@ -335,5 +336,23 @@ def test_the_load_of_the_devices_is_drawn_over_time(
     lines = charts(app.run())[-1]["figure"]["data"]
     shown = {line["name"]: line["y"] for line in lines if line.get("name") in ("CPU", "H200")}
     assert shown == {"CPU": [50.0] * 6, "H200": [0, 10, 20, 30, 40, 50]}, "while its runs trained"
+    samples[:] = [(began + i / 120, {"CPU": 1.0 if i == 1_501 else 0.2}) for i in range(3_000)]
+    (line,) = charts(app.run())[-1]["figure"]["data"]
+    assert max(line["y"]) == 100, "no spike is lost"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("fedcore.store.liveness.host_id", lambda: "another")
+        assert not any(box.label == LOAD for box in open_page("live", id="2").expander), (
+            "it trained elsewhere"
+        )
     monkeypatch.setattr("fedcore.base.devices.recorded_loads", list)
-    assert not any(box.label == "Load of CPU and GPU" for box in open_page("live", id="2").expander)
+    assert not any(box.label == LOAD for box in open_page("live", id="2").expander)
+
+
+def test_all_methods_hidden_is_said(open_page: Opened, filled: Path) -> None:
+    labels = list(dict.fromkeys(r.label for r in Store(filled).experiments.get(2).runs))
+    app = open_page("live", id="2", hidden_rows=labels)
+    assert "All methods are hidden; *View* above, under *Hidden methods*, shows them again." in [
+        i.value for i in app.info
+    ]
+    assert not charts(app) and not any(box.label == LOAD for box in app.expander)
+    assert titles(charts(open_page("live", id="2", hidden_rows=labels[1:]))[0]["figure"])

@@ -19,7 +19,7 @@ from fedcore.results.charts.theme import (
     short_name,
     style,
 )
-from fedcore.results.costs import Cost, CostAxis, pareto_front
+from fedcore.results.costs import Cost, CostAxis
 
 NAME_LETTERS = 30  # letters of a name beside its marker; shorter, "FedOT (blocks 16)" would read as blocks 1
 HEIGHT = 440  # pixels
@@ -88,6 +88,7 @@ def cost_scale(costs: Sequence[float], scale: Scale) -> CostScale:
 
 def cost_chart(
     costs: Sequence[Cost],
+    front: Sequence[Cost],
     theme: Theme,
     against: CostAxis,
     accuracy_title: str,
@@ -101,7 +102,6 @@ def cost_chart(
     written, if that has room; the hover text always has the name.
     """
     x_title = COST_TITLES[against]
-    front = pareto_front(costs, against)
     names = [short_name(c.label, NAME_LETTERS) for c in costs]
     count = Counter(names)  # the names of a sweep are often equal once they are cut
     values = [x for c in costs if (x := getattr(c, against)) is not None and c.accuracy is not None]

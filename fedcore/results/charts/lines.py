@@ -131,6 +131,7 @@ def line_chart(
 def thinned(series: Sequence[Series]) -> list[Series]:
     """Return lines of at most ``MOST_POINTS``: the highest and the lowest point of each part, and both ends.
 
+    Smooth lines have most of these at the same places; evenly spaced points take the room that is left.
     Lines whose hover text lists all values keep points at the same places.
     """
     common = len(series) <= UNIFIED_LINES
@@ -140,12 +141,14 @@ def thinned(series: Sequence[Series]) -> list[Series]:
         values = [np.asarray(drawn) for s in lines for drawn in (s.y, s.low, s.high, s.smooth) if drawn]
         values += [np.asarray(side) for s in lines if any(s.std) for side in _sides(s)]
         count = len(lines[0].x)
-        size = ceil(2 * len(values) * count / (MOST_POINTS - 2))
+        size = ceil(count / max(1, (MOST_POINTS - 2) // (2 * len(values))))
         places = {0, count - 1}
         for drawn in values:
             parts = np.pad(drawn, (0, -count % size), "edge").reshape(-1, size)
             starts = np.arange(0, count, size)
             places.update((starts + parts.argmin(1)).tolist(), (starts + parts.argmax(1)).tolist())
+        others = np.setdiff1d(np.arange(count), list(places))
+        places.update(others[np.linspace(0, len(others) - 1, MOST_POINTS - len(places)).astype(int)].tolist())
         for s in lines:
             kept: dict[str, Any] = {}
             for name in ("x", "y", "std", "low", "high", "smooth", "counts"):

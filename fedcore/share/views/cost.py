@@ -39,13 +39,13 @@ def reach_table(found: Reaching) -> dict[str, list[object]]:
 def cost_figure(
     source: ViewSource,
     costs: list[Cost],
+    front: Sequence[Cost],
     against: CostAxis,
     scale: Scale = "automatic",
     reached: Sequence[Reaching] = (),
 ) -> ChartFigure | None:
-    """Return the figure of some rows' costs; None if no row has recorded this cost."""
-    front = pareto_front(costs, against)
-    if not front:
+    """Return the figure of some rows' costs, with those on the front of all rows; None without this cost."""
+    if not pareto_front(costs, against):
         return None
     title, unit = METRICS[source.metric].title, METRICS[source.metric].unit
     return ChartFigure(
@@ -53,6 +53,7 @@ def cost_figure(
         f"{title} against {AGAINST[against]}",
         lambda theme, width: cost_chart(
             costs,
+            front,
             theme,
             against,
             title,
@@ -74,7 +75,8 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
     found: list[Figure] = []
     for against in AGAINST:
-        figure = cost_figure(source, costs, against, reached=() if found else reached)
+        front = pareto_front(costs, against)
+        figure = cost_figure(source, costs, front, against, reached=() if found else reached)
         found += [] if figure is None else [figure]
     return found
 

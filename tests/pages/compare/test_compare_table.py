@@ -93,6 +93,77 @@ def test_every_chart_leaves_hidden_rows_out(open_page: Opened, swept: Store, tab
     assert shown and not any("SDFed" in json.dumps(chart) for chart in shown)
 
 
+def test_hidden_rows_count_in_what_a_sweep_finds(open_page: Opened, swept: Store) -> None:
+    """FedOT with one and two blocks: what is drawn changes, and neither the finding nor its correction."""
+    (said,) = [m.value for m in open_page("compare", ids=["1"], tab="Sweep").markdown if "mean" in m.value]
+    app = open_page("compare", ids=["1"], tab="Sweep", hidden_rows=["FedOT (blocks 2)"])
+    assert said in [m.value for m in app.markdown]
+    assert [line["x"] for line in charts(app)[0]["figure"]["data"]] == [[1]]
+
+
+def test_a_sweep_whose_rows_are_hidden_is_not_called_absent(open_page: Opened, swept: Store) -> None:
+    hidden = ["FedOT (blocks 1)", "FedOT (blocks 2)"]
+    app = open_page("compare", ids=["1"], tab="Sweep", hidden_rows=hidden)
+    assert "All rows of the sweep are hidden." in [i.value for i in app.info]
+
+
+def test_a_setting_whose_rows_are_hidden_has_no_empty_charts(open_page: Opened, swept: Store) -> None:
+    fill.done(swept.path, fill.an_experiment("Elsewhere", methods=("fedalign",), seeds=(1,), data="shapes"))
+    shown, fewer = (
+        charts(open_page("compare", ids=["1", "3"], hidden_rows=hidden)) for hidden in ([], ["FedAlign"])
+    )
+    assert len(fewer) == len(shown) - 2, "its bars and its heatmap"
+    app = open_page("compare", ids=["1", "3"], tab="Curves", hidden_rows=["FedAlign"])
+    assert len(charts(app)) == 1 and not app.info[1:]
+
+
+def test_the_front_and_the_target_are_those_of_all_rows(open_page: Opened, swept: Store) -> None:
+    """The best row, hidden, still beats the others and still sets the target."""
+
+    def cost(**more: list[str]) -> tuple[dict[str, str], list[str]]:
+        app = open_page("compare", ids=["1"], tab="Cost", **more)
+        front = next(t.rows for t in tables(html(app)) if t.label.startswith("Cost on"))
+        reach = [t for t in tables(html(app)) if t.label.startswith("Cost to reach")]
+        return {row[1]: row[-1] for row in front[1:]}, [t.label for t in reach]
+
+    front, target = cost()
+    hidden = next(name for name in front if target[0].split("(")[1].startswith(name.split(" (")[0]))
+    others, same_target = cost(hidden_rows=[hidden])
+    assert front[hidden] == "yes" and same_target == target
+    assert others == {name: on for name, on in front.items() if name != hidden}
+
+
+def test_a_hidden_baseline_still_has_its_differences(open_page: Opened, swept: Store) -> None:
+    def differences(**more: list[str]) -> list[dict[str, object]]:
+        app = open_page("compare", ids=["1"], tab="Heatmaps", baseline="SDFed", **more)
+        assert any("Difference from SDFed" in m.value for m in app.markdown)
+        return charts(app)[-1]["figure"]["data"]
+
+    assert differences(hidden_rows=["SDFed"]) == differences()
+    assert len(differences(hidden_rows=["SDFed", "PromptFL"])) < len(differences())
+
+
+def test_two_runs_offers_hidden_rows_too(open_page: Opened, swept: Store) -> None:
+    """A link to two runs shows these runs, whatever is hidden."""
+    hidden = ["FedOT (blocks 1)", "FedOT (blocks 2)", "PromptFL", "SDFed"]
+    app = open_page("compare", ids=["1"], tab="Two runs", hidden_rows=hidden)
+    first, second = (widget(app, label, "selectbox") for label in ("Run", "Beside"))
+    assert len(first.options) == 8 and len(second.options) == 7
+    asked = next(name for name in first.options if name.startswith("SDFed"))
+    app = open_page("compare", ids=["1"], tab="Two runs", hidden_rows=["SDFed"], run_a=asked)
+    assert widget(app, "Run", "selectbox").value == asked
+
+
+@pytest.mark.parametrize("tab", ["Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Config"])
+def test_a_tab_says_that_all_rows_are_hidden(open_page: Opened, swept: Store, tab: str) -> None:
+    hidden = ["FedOT (blocks 1)", "FedOT (blocks 2)", "PromptFL", "SDFed"]
+    app = open_page("compare", ids=["1"], tab=tab, hidden_rows=hidden)
+    assert [i.value for i in app.info if "hidden" in i.value] == [
+        "All rows are hidden; *View* above, under *Hidden rows*, shows them again."
+    ]
+    assert not charts(app)
+
+
 def test_a_colour_of_a_method_holds_on_all_pages_until_it_is_reset(open_page: Opened, swept: Store) -> None:
     app = open_page("compare", ids=["1"])
     next(box for box in app.selectbox if box.key == "colour_of").select("promptfl").run()

@@ -58,6 +58,27 @@ def test_the_band_keeps_its_extremes() -> None:
     )
 
 
+def test_smooth_lines_with_bands_are_drawn_as_they_are() -> None:
+    """Their extremes share the ends of each part, so that alone a twelfth of the points would be drawn."""
+    x = np.arange(5_000.0)
+    lines = []
+    for i in range(12):
+        y = 80 - 60 * np.exp(-x / (40 + 30 * i)) + np.sin(x / 300 + i)
+        low, high = (tuple((y + d).tolist()) for d in (-3, 3))
+        lines.append(Series(str(i), "fedot", tuple(x), tuple(y), (None,) * len(x), 3, low, high))
+    for before, after in zip(lines, thinned(lines), strict=True):
+        assert len(after.x) == MOST_POINTS
+        for name in ("y", "low", "high"):
+            drawn = np.interp(x, after.x, getattr(after, name))
+            assert np.abs(drawn - getattr(before, name)).max() < 0.2
+
+
+def test_twelve_noisy_lines_with_bands_stay_below_the_limit() -> None:
+    low, high = (tuple(v + d for v in noise(3)) for d in (-9, 9))
+    lines = thinned([line(str(i), i, low=low, high=high) for i in range(12)])
+    assert all(len(after.x) <= MOST_POINTS for after in lines)
+
+
 def test_a_short_line_stays_as_it_is() -> None:
     short = Series("a", "fedot", (0.0, 1.0), (1.0, 2.0), (None, None), 1)
     assert thinned([short]) == [short]

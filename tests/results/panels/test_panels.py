@@ -338,16 +338,19 @@ def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
         assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)
 
 
-def test_of_very_many_rounds_some_share_a_column_and_the_last_has_its_own(
+def test_of_very_many_rounds_some_share_a_column_but_not_the_first_and_the_last(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Store(filled).runs.of_experiments([1])[0]
     every = run_panel(Store(filled), run, "clients")
     monkeypatch.setattr(matrices, "MOST_COLUMNS", 4)
     some = run_panel(Store(filled), run, "clients")
-    assert len(every.columns) == 11 and some.columns == ("0 to 3", "4 to 7", "8 to 9", "10")
-    assert np.allclose(some.values[:, 0], every.values[:, :4].mean(1))
-    assert (some.total[:, 2] == every.total[:, 8:10].sum(1)).all()
+    assert len(every.columns) == 11 and some.columns == ("0", "1 to 5", "6 to 9", "10"), (
+        "round 0 is before training, and not averaged with trained rounds"
+    )
+    assert np.allclose(some.values[:, 1], every.values[:, 1:6].mean(1))
+    assert (some.total[:, 2] == every.total[:, 6:10].sum(1)).all()
+    assert (some.values[:, 0] == every.values[:, 0]).all()
     assert (some.values[:, -1] == every.values[:, -1]).all() and some.own_mean == every.own_mean
 
 
@@ -357,3 +360,4 @@ def test_columns_of_rounds_are_few_and_hold_every_round() -> None:
         assert list(columns) == list(range(count))
         assert len(set(columns.values())) <= matrices.MOST_COLUMNS
         assert count == 0 or list(columns.values()).count(str(count - 1)) == 1
+        assert count == 0 or list(columns.values()).count("0") == 1
