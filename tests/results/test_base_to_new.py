@@ -172,7 +172,7 @@ def test_tables_and_charts_call_the_gain_over_zero_shot_points(store: Store, com
     assert columns["new_gain"] == "New, gain, points" and columns["harmonic"] == "HM, %"
     source = ViewSource(store, comparison, "new_gain", None)
     costs = [Cost("PromptFL", "promptfl", -2.5, *[1.0] * 5)]
-    figure = cost_figure(source, costs, "megabytes")
+    figure = cost_figure(source, costs, costs, "megabytes")
     assert figure is not None and "-2.5 points at 2.00 (front)" in figure.chart(Theme(), 900).alt
     assert "accuracy, points" in dict(figure.numbers()[0][1])
     (setting,) = board_settings(store, store.runs.of_experiments([1]))
