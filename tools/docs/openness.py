@@ -35,7 +35,7 @@ EVERY = 10**6
 """More readings than any table has: those whose runs are recorded are taken."""
 WIDTH = 1100
 SHOWN = 1.0
-"""Points from which an effect has a row in the table."""
+"""Points from which an effect is named."""
 
 
 @dataclass(frozen=True)
@@ -165,35 +165,24 @@ def _rivals(of: Multiverse) -> list[list[str]]:
     return lines
 
 
-def effects_table(of: Multiverse) -> str:
-    """Return what each alternative moves the paper's own method, and how often it changes the order.
-
-    Alternatives that move it by less than a point, and leave the order, are only named.
-    """
+def effects_text(of: Multiverse) -> str:
+    """Return what the alternatives move the paper's own method by, and which of them change the order."""
     effects = of.named_effects()
-    without = [e for e in effects if e[2].largest < SHOWN and not e[2].reordered]
-    lines = [
-        [
-            choice,
-            alternative,
-            signed(effect.mean),
-            f"{effect.reordered} of {effect.pairs}",
-        ]
+    moved = [
+        f"{choice}, {alternative} ({signed(effect.mean)})"
         for choice, alternative, effect in effects
-        if (choice, alternative, effect) not in without
+        if effect.largest >= SHOWN
     ]
-    named = "; ".join(f"{choice} ({alternative})" for choice, alternative, _ in without)
-    rest = f"\nLess than a point, in the same order: {named}.\n" if named else ""
-    table = markdown(
-        [
-            "choice",
-            "alternative",
-            f"moves {of.ranking.proposed.method} by",
-            "order changes",
-        ],
-        lines,
+    reordered = [
+        f"{choice}, {alternative} ({effect.reordered} of {effect.pairs})"
+        for choice, alternative, effect in effects
+        if effect.reordered
+    ]
+    return (
+        f"Alternatives that move {of.ranking.proposed.method} by a point or more: {'; '.join(moved)}.\n"
+        f"Alternatives that change the order, in how many pairs of readings: {'; '.join(reordered)}.\n"
+        f"The other {sum(e.largest < SHOWN and not e.reordered for _, _, e in effects)} do neither.\n"
     )
-    return f"{table}{rest}"
 
 
 def picture(name: str, of: Multiverse) -> str:
@@ -225,7 +214,7 @@ def section(store: Store, name: str) -> str:
     every = shown(store, question)
     return (
         f"```bash\n{question.command}\n```\n\n{rivals_table(every)}\n{picture(name, every[0])}\n"
-        f"{effects_table(every[0])}"
+        f"{effects_text(every[0])}"
     )
 
 
