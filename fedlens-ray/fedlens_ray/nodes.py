@@ -52,6 +52,11 @@ class NodeState:
         return self.node.name
 
     @property
+    def text(self) -> str:
+        """What pages say about it."""
+        return self.problem or "; ".join(("ready", *self.notes, *self.node.held))
+
+    @property
     def pools(self) -> tuple[str, ...]:
         """Names under which its runs are stored and its slots are set."""
         kinds = zip(NODE_KINDS, (self.node.gpus, self.node.cpus), strict=True)

@@ -139,7 +139,7 @@ def _table() -> None:
             for device in reported:
                 names = (
                     node.name,
-                    node.problem or "; ".join(("ready", *node.notes, *node.node.held)),
+                    node.text,
                     device.name if device else pool.rpartition("/")[2],
                 )
                 used = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"

@@ -92,7 +92,7 @@ class Cluster:
         """Return what the page says about a node."""
         seen = nodes.read(self.store)
         views = [view for view in seen.nodes if view.name == node] if seen else []
-        return "; ".join(view.problem or "; ".join(("ready", *view.notes)) for view in views)
+        return "; ".join(view.text for view in views)
 
     def says(self, node: str, words: str) -> str:
         """Wait until the page says something about a node."""
