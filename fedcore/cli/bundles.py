@@ -36,7 +36,8 @@ def bundle(
 ) -> None:
     """Write the evidence of a comparison, for others to check.
 
-    A ZIP file of a database of the runs, splits by content, predictions of the reported rounds, and numbers.
+    A ZIP file of a database of the runs, splits with a hash of each image, predictions of the reported
+    rounds, and numbers.
     """
     from fedcore.share.checked import ComparisonChoices
     from fedcore.share.make import make

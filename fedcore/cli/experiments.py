@@ -132,7 +132,8 @@ def run(
         common.print_note("nothing was trained, so the experiment was deleted")
         return status
     after = ["export"] if status == common.DONE else ["resume", "--experiment"]
-    given = ["--db", str(db)] if db else []
+    files = {run.method.file: None for run in checked.runs if run.method.file and status != common.DONE}
+    given = [*itertools.chain(*(("--methods", file) for file in files)), *(["--db", str(db)] if db else [])]
     common.print_note(shlex.join(["fedlens", *after, str(rows[-1].experiment_id), *given]), "next")
     return status
 
@@ -418,7 +419,9 @@ def show(run: common.RunId, as_json: AsJson = False, db: common.Database = None)
     if row.state == "failed":
         common.print_note(f"`fedlens log {row.id}` has the traceback", "why")
     if row.ended and row.state != "done" and row.origin == "engine":
-        common.print_note(f"`fedlens resume {row.id}` queues it again, once the cause is gone", "next")
+        file = store.runs.config(row.id).method.file
+        command = shlex.join(["fedlens", "resume", str(row.id), *(["--methods", file] if file else [])])
+        common.print_note(f"`{command}` queues it again, once the cause is gone", "next")
     common.warn_of_damage(store)
 
 

@@ -65,7 +65,7 @@ def export(
         ),
     ] = None,
     baseline: Annotated[
-        str | None, Option(metavar="NAME", help="Method to compare with (summary as csv)")
+        str | None, Option(metavar="NAME", help="Method to compare with (in the summary)")
     ] = None,
     test: common.TestOption = None,
     rule: common.ReportedRound = "last",
@@ -92,7 +92,7 @@ def export(
     - experiment: everything that was recorded, for `fedlens import` elsewhere (JSON)
 
     All are CSV files, the summary also LaTeX or JSON; on a terminal it is a table of its main columns,
-    unless --format is given. The first five share the column row, to join them.
+    unless --format is given. The first five share the column row, to join them (with the same --methods).
     """
     from fedcore.results.exports import file_name, summary_rows
     from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices

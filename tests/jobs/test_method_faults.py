@@ -114,6 +114,7 @@ def test_from_the_command_line_the_fault_is_met_once_and_corrected(
     assert f"{file}:{line}, in train_step: the loss of 'shift' is a tensor of shape ()" in err
     assert err.count("not begun: the method itself failed in run 1") == 2
     assert "Traceback" in err and "in train_clients" in err
+    assert f"next: fedlens resume --experiment 1 --methods {file} --db {db}\n" in err
     assert sorted(row["state"] for row in csv.DictReader(io.StringIO(out))) == (
         ["done"] * 3 + ["failed"] + ["stopped"] * 2
     )

@@ -253,7 +253,7 @@ def _models(method: Method, models: Models, state: State) -> Faults:
                 f"the {of} parameters are {kind(values)}; give tensors by name, or None if there is no "
                 "global model"
             )
-    yield from _rows("'{0}' of the global model", one, 1, "model")
+    yield from _rows("'{0}' of the global model", one, 1, "model; write {0}[None]")
     yield from _rows("'{0}' of the clients' models", models.clients, len(method.problem.clients), "clients")
     if method.clients_use_global and models.global_model is not None and not is_built_in(method):
         for name in sorted(one.keys() & models.clients.keys()):

@@ -158,6 +158,12 @@ class NoModels(BiasMethod):
         super().models(state)
 
 
+class GlobalWithoutAxis(BiasMethod):
+    def models(self, state):
+        models = super().models(state)
+        return Models({name: value[0] for name, value in models.global_model.items()}, models.clients)
+
+
 class TwoModels(BiasMethod):
     def models(self, state):
         models = super().models(state)
@@ -604,6 +610,7 @@ MISTAKES = [
     (LosesItsWeight, "aggregate: the shared 'weight' is missing after the server's step"),
     (StacksItsWeight, r"aggregate: the shared 'weight' has shape \(3, .* but had shape"),
     (NoModels, "models: it returns a NoneType; return Models"),
+    (GlobalWithoutAxis, r"of the global model has shape .* counts the 1 model; write \w+\[None\]"),
     (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis counts the 3 clients"),
     (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
     (HoldsLess, "after_training: it returns {'weight'.*; return the same names and shapes"),
