@@ -51,7 +51,7 @@ from fedcore.methods.tensors import compared, cross_entropy, mean_cosine, measur
 
 PROMPT_LENGTH = 4
 """Tokens of the prompt behind the rotation; Appendix E.3 gives none, its CoOp has 4 or 16."""
-SOME_ROUNDS = "Measured in the first 20 rounds, then in every fifth and the last."
+SOME_ROUNDS = "After round 20, in every fifth and the last."
 """Says on a chart in which rounds ``measured`` holds."""
 
 
