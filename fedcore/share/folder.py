@@ -27,8 +27,10 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
     """Return all files of a report by path in the folder."""
     report = yield from read_report(checked, wording)
     texts = {PAGE: (yield from report_html(report))}
-    for done, ((table, format), write) in enumerate(WRITERS.items()):
-        yield Progress("writing the tables", done, len(WRITERS))
+    # a leaderboard's rows are not of every comparison; the report has the summary
+    writers = {of: write for of, write in WRITERS.items() if of[0] != "leaderboard"}
+    for done, ((table, format), write) in enumerate(writers.items()):
+        yield Progress("writing the tables", done, len(writers))
         name = "experiments" if table == "experiment" else table
         texts[f"{name}.{SUFFIXES[format]}"] = "".join(write(checked))
     texts |= {path: method.text for path, method in report.recipe.methods.items()}
