@@ -298,10 +298,10 @@ def test_every_table_of_generalisation_has_its_question_and_its_experiment():
         ([(2.0, 1.0), (3.0, 4.0)], "survives"),
         ([(2.0, 3.0), (3.0, 1.0)], "same sign, not decided"),
         ([(2.0, None), (3.0, 1.0)], "same sign, not decided"),
-        ([(2.0, 1.0), (-3.0, 1.0)], "depends on the reading, decided both ways"),
-        ([(2.0, 1.0), (-3.0, 4.0)], "depends on the reading"),
-        ([(2.0, 5.0), (-3.0, 4.0)], "depends on the reading, never decided"),
-        ([(-2.0, 1.0), (-3.0, 4.0)], "not seen under any reading"),
+        ([(2.0, 1.0), (-3.0, 1.0)], "depends, decided both ways"),
+        ([(2.0, 1.0), (-3.0, 4.0)], "depends"),
+        ([(2.0, 5.0), (-3.0, 4.0)], "depends, never decided"),
+        ([(-2.0, 1.0), (-3.0, 4.0)], "not seen"),
     ],
 )
 def test_a_printed_difference_survives_only_with_its_sign_under_every_reading(

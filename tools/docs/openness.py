@@ -20,7 +20,7 @@ from fedcore.results.charts.still import still
 from fedcore.results.charts.theme import Theme
 from fedcore.results.charts.vector import svg_file
 from fedcore.results.metrics import run_results
-from fedcore.results.specification import Specification, chance, curve, weight_text
+from fedcore.results.specification import Specification, chance, curve
 from fedcore.results.statistics import group_by, signed
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill, rewrite
@@ -29,7 +29,7 @@ from tools.docs.recorded import difference, environment, markdown
 PAGE = FOLDER / "openness.md"
 PICTURES = FOLDER / "openness"
 DATABASE = "study.db"
-KINDS = ("survives", "same sign, not decided", "depends on the reading", "not seen under any reading")
+KINDS = ("survives", "same sign, not decided", "depends", "not seen")
 """Beginnings of the verdicts."""
 EVERY = 10**6
 """More readings than any table has: those whose runs are recorded are taken."""
@@ -122,22 +122,21 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
     if all(agrees.values()):
         return "survives" if default in decided else "same sign, not decided"
     if not any(agrees.values()):
-        return "not seen under any reading"
+        return "not seen"
     if not decided:
-        return "depends on the reading, never decided"
+        return "depends, never decided"
     both = len({agrees[spec.reading] for spec in decided}) == 2
-    return "depends on the reading, decided both ways" if both else "depends on the reading"
+    return "depends, decided both ways" if both else "depends"
 
 
 def rivals_table(every: Sequence[Multiverse]) -> str:
-    """Return a row per other method and quantity: the difference in FedLens's and in all readings."""
+    """Return a row per pair of methods and quantity: the difference in FedLens's and in all readings."""
     headings = [
-        f"{every[0].ranking.proposed.method} minus",
+        "difference",
         "printed",
         "FedLens's reading (95 % interval)",
         "could have seen",
-        "all readings",
-        "ahead in",
+        "all readings (ahead in)",
         "sign turned by other seeds",
         "sign of the printed difference",
     ]
@@ -153,11 +152,11 @@ def _rivals(of: Multiverse) -> list[list[str]]:
         turned = chance(of.values(rival)[default])
         lines.append(
             [
-                f"{rival.method}, {rival.metric}",
+                f"{of.ranking.proposed.method} minus {rival.method}, {rival.metric}",
                 signed(of.ranking.proposed.value - rival.value),
                 *difference(mine, theirs)[:2],
-                f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
-                f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
+                f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)} "
+                f"({sum(s.stat.mean > 0 for s in specs)} of {len(specs)})",
                 "-" if turned is None else f"{turned:.0%}",
                 verdict(specs, of.ranking.proposed.value - rival.value),
             ]
@@ -180,8 +179,7 @@ def effects_text(of: Multiverse) -> str:
     ]
     return (
         f"Alternatives that move {of.ranking.proposed.method} by a point or more: {'; '.join(moved)}.\n"
-        f"Alternatives that change the order, in how many pairs of readings: {'; '.join(reordered)}.\n"
-        f"The other {sum(e.largest < SHOWN and not e.reordered for _, _, e in effects)} do neither.\n"
+        f"Those that change the order: {'; '.join(reordered)}.\n"
     )
 
 
@@ -203,56 +201,33 @@ def picture(name: str, of: Multiverse) -> str:
     PICTURES.mkdir(exist_ok=True)
     svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
     (PICTURES / f"{name}.svg").write_bytes(svg)
-    sampled = len(specs) < len(of.found)
-    text = f"\nThe figure has a sample of {len(specs)} of the {len(of.found)} readings.\n" if sampled else ""
-    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n{text}"
+    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n"
 
 
 def section(store: Store, name: str) -> str:
     """Return the section of one table."""
     question = QUESTIONS[name]
     every = shown(store, question)
-    return (
-        f"```bash\n{question.command}\n```\n\n{rivals_table(every)}\n{picture(name, every[0])}\n"
-        f"{effects_text(every[0])}"
-    )
+    return f"```bash\n{question.command}\n```\n\n{picture(name, every[0])}\n{effects_text(every[0])}"
 
 
 def survey(store: Store) -> str:
-    """Return a row per ranking of all tables, and how many printed differences survive.
+    """Return the differences of all tables, and how many printed ones survive.
 
     A pair of methods whose runs give several quantities is counted once, by the least favourable of them.
     """
-    lines: list[list[str]] = []
     every: dict[tuple[str, ...], list[str]] = {}
-    for question in QUESTIONS.values():
-        for of in shown(store, question):
-            proposed, lasting = of.ranking.proposed, of.survival
-            for rival in of.ranking.rivals:
-                runs = (proposed.paper, proposed.dataset, proposed.setting, rival.method)
-                said = verdict(curve(of.values(rival)), proposed.value - rival.value)
-                every.setdefault(runs, []).append(said)
-            lines.append(
-                [
-                    ", ".join(
-                        filter(None, (proposed.source, proposed.dataset, proposed.setting, proposed.metric))
-                    ),
-                    str(len(of.found)),
-                    weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
-                    f"{lasting.first} of {lasting.readings}",
-                    f"{lasting.same_order} of {lasting.readings}",
-                ]
-            )
-    headings = [
-        "values",
-        "readings",
-        "a choice moves the own method",
-        "own method first",
-        "same order",
-    ]
+    found = [of for question in QUESTIONS.values() for of in shown(store, question)]
+    for of in found:
+        proposed = of.ranking.proposed
+        for rival in of.ranking.rivals:
+            runs = (proposed.paper, proposed.dataset, proposed.setting, rival.method)
+            said = verdict(curve(of.values(rival)), proposed.value - rival.value)
+            every.setdefault(runs, []).append(said)
     least = [max(of, key=_place) for of in every.values()]
     counts = ", ".join(f"{sum(text.startswith(kind) for text in least)} *{kind}*" for kind in KINDS)
-    return f"{markdown(headings, lines)}\nOf {len(every)} pairs of methods: {counts}.\n"
+    counted = f"Of {len(every)} pairs of methods, each by its least favourable quantity: {counts}.\n"
+    return f"{rivals_table(found)}\n{counted}"
 
 
 def _place(verdict: str) -> int:
