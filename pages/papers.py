@@ -282,7 +282,8 @@ def draw_findings(table: PrintedTable) -> None:
     text = ", ".join(f"{counts[kind]} {kind}" for kind in FINDINGS if counts[kind])
     with st.expander(f"Audits: {text}", icon=":material/rule:"):
         st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(FINDINGS[k])}." for k in FINDINGS if counts[k]))
-        st.caption("The audits know the values as they stand here: look at the source before you repeat one.")
+        if any(f.value.table not in library.find(f.value.paper).compared for f in every):
+            st.caption("Nobody has compared these with the source: look there before you repeat one.")
         rows = [[esc(f.value.cell), esc(f.kind), esc(f.text)] for f in every]
         header = [("Cell", "prose"), ("Audit", "name"), ("Finding", "prose")]
         st.html(markup.table_html(header, rows, f"Findings of the audits: {counted(len(rows), 'row')}"))

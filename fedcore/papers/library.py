@@ -193,6 +193,7 @@ class Paper(_PaperPart):
         own: names of the source's own methods; its values of all other methods are of baselines.
         names: printed name -> normal name, where it means something else than in ``names.csv``.
         left_out: values that were not transcribed, or left out as doubtful, and why.
+        compared: tables in which each finding of the audits has been compared with the source's text.
     """
 
     key: str = ""
@@ -214,6 +215,7 @@ class Paper(_PaperPart):
     why_not_run: str = ""
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
     names: dict[str, str] = {}
     protocol: Protocol = Protocol()
     settings: dict[str, Protocol] = {}

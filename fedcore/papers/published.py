@@ -295,8 +295,10 @@ class Finding:
 
     @property
     def warns(self) -> bool:
-        """Whether it says that something is wrong, and not only where a value comes from."""
-        return self.kind not in ("other rule", "perhaps chance", "quoted from")
+        """Whether it says that something is wrong, and somebody who has the source has seen it there."""
+        paper = library.find(self.value.paper)
+        noted = self.kind in ("other rule", "perhaps chance", "quoted from")
+        return not noted and (self.value.table in paper.compared or not paper.ships)
 
 
 def findings_text(found: Iterable[Finding]) -> str:
