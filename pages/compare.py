@@ -82,9 +82,7 @@ TABS: dict[str, Callable[[ShownComparison], None]] = {
 def page() -> None:
     """Draw the page."""
     store = session.store()
-    row = st.container(
-        horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium", key="compare_head"
-    )
+    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
     row.title("Compare", width="content")
     with row.container(horizontal=True, vertical_alignment="bottom"):
         with st.container(width="stretch"):

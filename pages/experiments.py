@@ -325,7 +325,7 @@ def page() -> None:
     text, states, tag, group, columns = filters(len(existing), tags, noted)
     shown = [i for i in summaries if matches(i, text, states, tag)]
     listed = [r for i in shown for r in i.row.runs]
-    live = bool(store.runs.unfinished())
+    live = not {"queued", "running", "stopping"}.isdisjoint(store.runs.counts(archived))
     with strip:
         markup.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
             archived, {r.id: (r.status, r.rounds_done) for r in listed}, newest

@@ -95,6 +95,7 @@ def page() -> None:
             help="Keeps the runs that match this expression, as on Compare",
         )
     selection = store, by_title[title], metric, rule, where or ""
+    token = store.runs.digest_of_done(marks=True) if where else token
     made, costs = board_of(*selection, (), token)
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))

@@ -147,7 +147,8 @@ def named(text: str) -> Device:
     raise FedLensError(f"{fault} this machine; it has {has}", "device")
 
 
-LOADS, SAMPLE_SECONDS, KEPT_SECONDS = "load.json", 5, 3600
+LOADS = f"load-{platform.node()}.json"  # machines may share a home
+SAMPLE_SECONDS, KEPT_SECONDS = 20, 3600
 _next_sample = 0.0
 
 

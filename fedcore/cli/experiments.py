@@ -122,7 +122,9 @@ def run(
     )
     rows = store.runs.get(ended)
     of_search = {row.id for row in rows if row.state == "done" and is_draw(store.runs.config(row.id))}
-    print_table((_ended_row(store, row) for row in rows if row.id not in of_search), as_json)
+    evaluated = store.rounds.last_evaluated(ended)  # a run that was stopped may have gone on without
+    last = {row.id: {"accuracy_of_round": next(iter(evaluated.get(row.id, ())), None)} for row in rows}
+    print_table((run_row(row) | last[row.id] for row in rows if row.id not in of_search), as_json)
     if scale == "mini" and status == common.DONE and _shows_nothing(store, rows):
         common.print_note(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
@@ -232,12 +234,6 @@ def run_row(run: RunRow) -> dict[str, object]:
 def per_cent(share: float | None) -> float | None:
     """Return a share in per cent with two decimals."""
     return None if share is None else round(100 * share, 2)
-
-
-def _ended_row(store: Store, run: RunRow) -> Row:
-    """Add the round of the accuracy: a run that was stopped may have gone on without an evaluation."""
-    evaluated = store.rounds.evaluated(run.id)
-    return run_row(run) | {"accuracy_of_round": evaluated[-1] if evaluated else None}
 
 
 @common.command("list")
@@ -411,7 +407,8 @@ def show(run: common.RunId, as_json: AsJson = False, db: common.Database = None)
     facts |= {"worst_client": per_cent(row.worst_client), "device": row.device, "attempt": row.attempt}
     facts |= {"seconds": elapsed and round(elapsed, 1), "seconds_outside_rounds": round(outside, 1)}
     facts |= {"remark": row.status_text, "tags": ", ".join(row.tags), "notes": row.notes}
-    facts |= non_defaults(store.runs.config(row.id), row.origin == "engine")
+    stored = store.runs.config(row.id)
+    facts |= non_defaults(stored, row.origin == "engine")
     facts = {name: value for name, value in facts.items() if value not in (None, "")}
     print_table([facts] if as_json else [{"field": n, "value": str(v)} for n, v in facts.items()], as_json)
     for notice in row.notices:
@@ -419,8 +416,8 @@ def show(run: common.RunId, as_json: AsJson = False, db: common.Database = None)
     if row.state == "failed":
         common.print_note(f"`fedlens log {row.id}` has the traceback", "why")
     if row.ended and row.state != "done" and row.origin == "engine":
-        file = store.runs.config(row.id).method.file
-        command = shlex.join(["fedlens", "resume", str(row.id), *(["--methods", file] if file else [])])
+        given = ["--methods", stored.method.file] if stored.method.file else []
+        command = shlex.join(["fedlens", "resume", str(row.id), *given])
         common.print_note(f"`{command}` queues it again, once the cause is gone", "next")
     common.warn_of_damage(store)
 

@@ -124,9 +124,7 @@ class Rounds(Queries):
         )
         return [MeanAccuracy(*row) for row in rows]
 
-    def last_evaluated(
-        self, run_ids: Iterable[int], back: int = 0, split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> dict[int, list[int]]:
+    def last_evaluated(self, run_ids: Iterable[int], back: int = 0) -> dict[int, list[int]]:
         """Return those of ``evaluated_of_runs`` that are at most ``back`` rounds before the last of them."""
         rows = self._file.rows(
             """
@@ -136,7 +134,7 @@ class Rounds(Queries):
                 WHERE l.run_id=i.value AND l.split=:split AND l.stage=:stage)
             ORDER BY s.run_id, s.round
             """,
-            {"ids": as_json(run_ids), "split": split, "stage": stage, "back": back},
+            {"ids": as_json(run_ids), "split": TEST, "stage": AFTER_AGGREGATION, "back": back},
         )
         return _lists(rows)
 

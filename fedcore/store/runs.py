@@ -249,9 +249,9 @@ class Runs(Queries):
         which = "true" if experiment_id is None else "r.experiment_id=:id"
         return self._digest(which, RunVersion._fields, {"id": experiment_id})
 
-    def digest_of_done(self) -> str:
-        """Return one that changes with ``done`` and what the user has written on these runs."""
-        columns = (*RunVersion._fields, "starred", "tags", "notes")
+    def digest_of_done(self, marks: bool = False) -> str:
+        """Return one that changes with ``done``; with ``marks`` with their tags, notes and stars too."""
+        columns = (*RunVersion._fields, *(("starred", "tags", "notes") if marks else ()))
         return self._digest(f"r.status='done' AND {OF_LISTED}", columns, {})
 
     def _digest(self, condition: str, columns: Iterable[str], values: Mapping[str, object]) -> str:

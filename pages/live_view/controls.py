@@ -279,5 +279,5 @@ def _step(run_ids: list[int], split: int, stage: int) -> None:
 def steps(run_ids: list[int], split: int, stage: int) -> list[int]:
     """Return the rounds that a replay shows before the newest."""
     store = session.store()
-    rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, stage)})
+    rounds = sorted({r for of in store.rounds.evaluated_of_runs(run_ids, split, stage).values() for r in of})
     return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.methods.base import Params, Ragged
@@ -100,6 +101,8 @@ def mix(a: Tensor, b: Tensor, weights: Tensor, average: Average, rank: int) -> t
     q_a, r_a = torch.linalg.qr(a64.permute(1, 2, 4, 0, 3).flatten(3))
     diagonal = weights.repeat_interleave(a.shape[3], 1)[:, None, None, None]
     core = (r_b * diagonal) @ r_a.transpose(-1, -2)
+    if not core.isfinite().all():
+        raise FedLensError("the clients' LoRA matrices are not finite after local training; lower lr", "lr")
     if rank < core.shape[-1]:
         first = torch.linalg.eigh(core.transpose(-1, -2) @ core).eigenvectors[..., -rank:].flip(-1)
         images = core @ first

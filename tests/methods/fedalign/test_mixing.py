@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from fedcore.base.errors import FedLensError
 from fedcore.methods.base import Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, personalise, relevance, resized
@@ -102,3 +103,10 @@ def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
             common = mix_parts(parts, share, average, 2)
             for name, value in personalise(parts, common, alpha, low, average, 2).items():
                 torch.testing.assert_close(value, common[name].expand_as(parts[name]))
+
+
+def test_matrices_that_are_not_finite_are_refused_in_words():
+    a, b = torch.ones(3, 1, 3, 2, 8), torch.ones(3, 1, 3, 8, 2)
+    b[1, 0, 0, 0, 0] = torch.nan
+    with pytest.raises(FedLensError, match="not finite after local training; lower lr"):
+        mix(a, b, torch.ones(1, 3), "exact", 2)
