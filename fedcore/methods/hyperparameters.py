@@ -252,6 +252,12 @@ class MethodConfig(BaseModel):
         "Precision of matrix products in local training: fp32; tf32 (GPUs only) and bf16 are faster but "
         "less accurate, most of all in FedDEAP and SDFed; evaluation is in fp32",
     )
+    compiled: bool = hyper(
+        False,
+        "Compile the training step of full batches with torch.compile, on a GPU into CUDA graphs: fewer "
+        "launches after a minute or two, and other last digits",
+        title="compiled steps",
+    )
 
     @property
     def adam(self) -> tuple[float, float, float]:

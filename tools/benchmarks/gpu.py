@@ -66,11 +66,14 @@ SIZES = (Size("PACS", 4, 7, 1500), Size("DomainNet-126", 4, 126, 3000))
 TINY = (Size("tiny", 4, 3, 4),)
 
 
-def main(device: str = "cuda", tiny: bool = False, methods: str = "", matrix: int = 8192) -> None:
+def main(
+    device: str = "cuda", tiny: bool = False, methods: str = "", matrix: int = 8192, compiled: bool = False
+) -> None:
     """Print the table.
 
     Args:
         methods: names, separated by commas; all that train unless given.
+        compiled: whether steps of full batches are compiled; the roofline is that of the plain ones.
         matrix: rows and columns of the products that measure the peak.
     """
     where = torch.device(device)
@@ -88,7 +91,7 @@ def main(device: str = "cuda", tiny: bool = False, methods: str = "", matrix: in
         print(f"{model}: {rate:.3g} images/s encoded")
         for size in sizes:
             for name in names:
-                one = a_round(name, backbone, size, limits)
+                one = a_round(name, backbone, size, limits, compiled)
                 roofline, launches = one.roofline / one.spent, one.spent / one.launches
                 print(
                     f"{model} {size.name} {name}: {one.spent:.3g} s a round, "
@@ -112,7 +115,7 @@ def measure(device: torch.device, size: int, repeats: int) -> Limits:
     )
 
 
-def a_round(name: str, backbone: Backbone, size: Size, limits: Limits) -> Round:
+def a_round(name: str, backbone: Backbone, size: Size, limits: Limits, compiled: bool) -> Round:
     """Measure a round's local training; one step is counted and multiplied, as all steps are alike."""
     cls = load_all()[name]
     config = build_config(name, {"local_epochs": 1})
@@ -122,6 +125,8 @@ def a_round(name: str, backbone: Backbone, size: Size, limits: Limits) -> Round:
     train(method, federation, 1)
     with Counter(limits) as counted:
         train(method, federation, 1)
+    if compiled:
+        method = cls(config.model_copy(update={"compiled": True}), federation.problem)
     spent = seconds(lambda: train(method, federation, None), backbone.device, 1)
     return Round(spent, counted.roofline * steps, counted.launches * limits.launch * steps)
 

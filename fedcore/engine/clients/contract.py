@@ -382,19 +382,26 @@ class FirstStep:
         self.trained: set[str] = set()
         self.done = False
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return the method's phases, which are checked until each has been called once."""
-        if self.done:
-            return self.method.phases
-        phases = phases_of(self.method)
-        return tuple(partial(self._checked, phase, phase is phases[-1]) for phase in phases)
+    def phases(self, ready: Callable[[Phase], Phase] = lambda phase: phase) -> tuple[Phase, ...]:
+        """Return the method's phases, which are checked until each has been called once.
 
-    def _checked(self, phase: Phase, is_last: bool, params: Params, const: Params, batch: Batch) -> Step:
+        Args:
+            ready: makes of a phase what trains. It may hide the graph, so the phase itself is checked.
+        """
         if self.done:
-            return phase(params, const, batch)
+            return tuple(map(ready, self.method.phases))
+        phases = phases_of(self.method)
+        return tuple(partial(self._checked, phase, ready(phase), phase is phases[-1]) for phase in phases)
+
+    def _checked(
+        self, phase: Phase, ready: Phase, is_last: bool, params: Params, const: Params, batch: Batch
+    ) -> Step:
+        if self.done:
+            return ready(params, const, batch)
         step = call(phase, params, const, batch)
         _refuse(phase, "Step", self._faults(step, is_last, params, batch))
         self.done = is_last
+        step = step if ready is phase else ready(params, const, batch)
         return replace(step, combine=partial(_combined, phase, step.combine)) if step.guides else step
 
     def _faults(self, step: Step, is_last: bool, params: Params, batch: Batch) -> Faults:

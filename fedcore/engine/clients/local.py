@@ -15,9 +15,11 @@ operating system would kill the process instead, so what a client takes is measu
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from fedcore.base import devices
-from fedcore.base.errors import FedLensError
+from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import FirstStep, phases_of, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -199,12 +201,13 @@ def train_clients(
         if has_texts and method.trains and method.config.arithmetic != "fp32":
             # Computed when first read: in a step, they would have its arithmetic in a resumed run alone.
             _ = method.problem.class_features
-    phases = method.phases if first_step is None else first_step.phases()
+    epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
+    ready = partial(_ready, method, (len(data.clients), size))
+    phases = first_step.phases(ready) if first_step else tuple(map(ready, method.phases))
     if method.trains and method.config.proximal:
         const = const | {_ANCHOR + name: params[name] for name in received}
         phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)
     params = dict(params)
-    epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
     schedule = StepSchedule(data, round_, epochs, size, max_steps)
     sums = _RoundSums(data, schedule.steps)
     with devices.tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
@@ -219,6 +222,47 @@ def train_clients(
 
 def _widened(values: Params) -> Params:
     return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
+
+
+_COMPILER: dict[str, Any] = {"mode": "reduce-overhead"}
+
+
+def _ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
+    """Return a phase as it trains: as it is, or compiled, with few kernels and on a GPU as CUDA graphs.
+
+    Only full batches of all clients are compiled. Every other shape would take a minute or two as well, and
+    shapes left open five to ten times as long. A step is compiled or not by its own shape alone, so that a
+    resumed run has the same numbers.
+
+    Args:
+        shape: of a full batch of all clients, (clients, samples).
+
+    Raises:
+        FedLensError: in a step, if torch cannot compile it here, for example without a C++ compiler.
+    """
+    if not method.trains or not method.config.compiled:
+        return phase
+    import torch._functorch.config as gradients
+    import torch._inductor.config as inductor
+    from torch._dynamo.exc import TorchDynamoException
+
+    gradients.donated_buffer = False  # a second loss of the same graph would find its buffers gone
+    inductor.compile_threads = 1  # no processes that could outlive a killed run
+    compiled = torch.compile(phase, dynamic=False, **_COMPILER)
+
+    def phase_of_shape(params: Params, const: Params, batch: Batch) -> Step:
+        if batch.mask.shape != shape:
+            return phase(params, const, batch)
+        try:
+            step = compiled(params, const, batch)
+        except TorchDynamoException as fault:
+            why = first_line(getattr(fault, "inner_exception", fault))
+            message = f"its training step cannot be compiled here ({why}); set compiled = false"
+            raise FedLensError(message, "compiled") from fault
+        # the next call of a CUDA graph overwrites what this one returns, and moved values are kept
+        return replace(step, moved={name: value.clone() for name, value in step.moved.items()})
+
+    return phase_of_shape
 
 
 _ANCHOR = "received/"

@@ -4,8 +4,10 @@ import re
 
 import pytest
 import torch
+from torch._dynamo.backends.registry import lookup_backend
 
 from fedcore.base import devices
+from fedcore.base.errors import FedLensError
 from fedcore.clip import towers
 from fedcore.config import parse
 from fedcore.engine import environment
@@ -43,6 +45,57 @@ def test_every_method_has_nearly_the_same_losses_in_bf16(name):
     losses, again = ([e.train_loss for e in loop.finished[1:]] for loop in (exact, rounded))
     assert again == pytest.approx(losses, rel=LOSSES)
     assert again != losses
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
+)
+def test_compiled_steps_have_the_same_numbers_and_only_those_of_full_batches_are_compiled(name, monkeypatch):
+    graphs, aot_eager = [], lookup_backend("aot_eager")
+
+    def compiler(graph, inputs):
+        graphs.append(graph)
+        return aot_eager(graph, inputs)
+
+    monkeypatch.setattr(local, "_COMPILER", {"backend": compiler})
+    torch.compiler.reset()
+    small = SMALL.get(name, {})
+    backbone = drawn_backbone(torch.float32, vision_layers=1, text_layers=1)
+    reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
+    ended, compiled = [], []
+    # clients of 5, 4 and 4 samples: two full batches, and a sample of the first client alone
+    for samples, wanted in (((5, 4, 4), False), ((5, 4, 4), True), ((3, 4, 4), True), ((1, 1, 1), True)):
+        federation = tiny_federation(backbone, reads, samples=samples)
+        method = build(name, federation, batch_size=2, compiled=wanted, **small)
+        ended.append(run_rounds(method, federation, 2).state)
+        compiled.append(len(graphs))
+    assert compiled[0] == 0 < compiled[1]
+    plain, fused = ({**s.shared, **s.personal, **s.local, **s.server} for s in ended[:2])
+    for key, value in plain.items():
+        torch.testing.assert_close(fused[key], value, rtol=1e-5, atol=1e-6)
+    assert compiled[3] == compiled[2], "batches of one sample are not full"
+
+
+@pytest.mark.slow
+def test_torchs_own_compiler_has_the_numbers_of_plain_steps():
+    federation = tiny_federation(samples=(4, 4, 4))
+    plain, fused = (
+        run_rounds(build("fedclip", federation, batch_size=2, compiled=wanted), federation, 2).state
+        for wanted in (False, True)
+    )
+    for key, value in plain.shared.items():
+        torch.testing.assert_close(fused.shared[key], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_that_cannot_be_compiled_says_what_to_do(monkeypatch):
+    def compiler(graph, inputs):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(local, "_COMPILER", {"backend": compiler})
+    torch.compiler.reset()
+    federation = tiny_federation(samples=(4, 4, 4))
+    with pytest.raises(FedLensError, match="cannot be compiled here .*no compiler.*; set compiled = false"):
+        run_rounds(build("clip-fc", federation, batch_size=2, compiled=True), federation, 1)
 
 
 @pytest.mark.parametrize("name", ["prograd", "promptsrc"])
