@@ -189,12 +189,12 @@ def partition_and_plan(values: Mapping[str, Any], errors: FieldErrors) -> None:
 
 def page() -> None:
     """Draw the page."""
-    left, right = st.columns([2, 5], vertical_alignment="center")
-    left.title("New experiment")
+    head = st.container(horizontal=True, vertical_alignment="center")
+    head.title("New experiment", width="content")
     drafts.restore()
     with markup.errors_shown():
         drafts.from_url()
-    with right:
+    with head:
         presets()
     draft, key, errors = drafts.form().experiment, f"new{drafts.form().version}", FieldErrors()
     left, right = st.columns([3, 2], gap="large")

@@ -64,7 +64,7 @@ def take_picture(browser: Browser, url: str, wanted: str | None, path: Path, wid
         page.locator(wanted).first.wait_for(state="attached")
     settle(page)
     height = page.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
-    page.set_viewport_size({"width": width, "height": min(int(height) + 70, 3000)})
+    page.set_viewport_size({"width": width, "height": min(int(height), 3000)})
     settle(page)
     page.screenshot(path=path)
     context.close()

@@ -5,15 +5,15 @@ const LETTERS = 12; // pixels, where a chart gives no size
 const TITLE_LETTERS = 14;
 const LINE = 1.35; // height of a line of text, in sizes of its letters
 const AROUND = 10; // pixels between a panel, its labels, their title and the edge
-const LEGEND_HEIGHT = 26;
 
 // Plotly draws axes up to four times to find room for their labels: in heatmaps the room is known before. Names on
-// axes are measured in the reader's font; the room for numbers is left to plotly, and that between panels is given.
+// axes are measured in the reader's font; the room for numbers and the legend is left to plotly, and that between
+// panels is given.
 function makeRoom({ data, layout }, family) {
   if (!data.some((trace) => trace.type === "heatmap")) return;
   const pen = document.createElement("canvas").getContext("2d");
-  const legend = data.some((trace) => trace.showlegend) ? LEGEND_HEIGHT : 0;
   const margin = { ...layout.margin };
+  let below = 0;
   for (const [name, axis] of Object.entries(layout)) {
     if (!/^[xy]axis/.test(name) || !axis.automargin || !axis.ticktext) continue;
     axis.automargin = false;
@@ -28,8 +28,9 @@ function makeRoom({ data, layout }, family) {
     const labels = across ? Math.sin(angle) * longest + Math.cos(angle) * LINE * size : longest;
     const { text, font, standoff } = axis.title ?? {};
     const title = text ? LINE * (font?.size ?? TITLE_LETTERS) + (standoff ?? AROUND) : 0;
-    const side = across ? "b" : "l";
-    margin[side] = Math.max(margin[side], Math.ceil(labels + title + AROUND + (across ? legend : 0)));
+    const room = Math.ceil(labels + title + AROUND);
+    if (across) margin.b = below = Math.max(below, room);
+    else margin.l = Math.max(margin.l, room);
   }
   layout.height += margin.b - layout.margin.b; // cells keep their size
   layout.margin = margin;
