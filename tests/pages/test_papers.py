@@ -225,7 +225,7 @@ def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Op
     assert "no method" not in html and not [b for b in app.button if b.label == "Fill the table"]
     assert any(e.label == "Audits: 5 impossible ±" for e in app.expander)
     assert not any("Nobody has compared" in c.value for c in app.caption)
-    app = open_page("papers", table="normfit-A.4")
+    app = open_page("papers", table="transagent-1")
     assert "⚠" not in grid(app) and any("Nobody has compared" in c.value for c in app.caption)
     quoted = open_page("papers", table="trip-Office-Home")
     assert "⚠" not in grid(quoted) and any("quoted from" in e.label for e in quoted.expander)
