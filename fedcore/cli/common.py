@@ -348,8 +348,11 @@ def printable_output() -> Iterator[None]:
         yield
 
 
-def write_data(parts: Iterable[str]) -> None:
-    """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
+def write_text(path: Path | None, parts: Iterable[str], make_folder: bool = False) -> None:
+    """Write an export to a file, or print it: in a terminal with control characters written out."""
+    if path is not None:
+        write_file(path, (part.encode() for part in parts), make_folder)
+        return
     raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
     out = sys.stdout if sys.stdout.isatty() else raw
     for part in parts:
