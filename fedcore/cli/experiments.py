@@ -132,11 +132,10 @@ def run(
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
         return status
-    following = ["export", str(rows[-1].experiment_id)]
-    if status != common.DONE:
-        files = dict.fromkeys(run.method.file for run in checked.runs if run.method.file)
-        own = itertools.chain(*(("--methods", file) for file in files))
-        following = ["resume", "--experiment", str(rows[-1].experiment_id), *own]
+    newest = str(rows[-1].experiment_id)
+    files = dict.fromkeys(run.method.file for run in checked.runs if run.method.file)
+    again = ["resume", "--experiment", newest, *itertools.chain(*(("--methods", file) for file in files))]
+    following = ["export", newest] if status == common.DONE else again
     common.print_note(shlex.join(["fedlens", *following, *(["--db", str(db)] if db else [])]), "next")
     return status
 
