@@ -91,7 +91,6 @@ def export(
     on_screen = format is None and path is None and table == "summary" and sys.stdout.isatty()
     formats = [of for name, of in WRITERS if name == table]
     format = format or by_ending.get(suffix, formats[0])
-    common.check_baseline(baseline, test)
     refuse_if(
         baseline is not None and table != "summary", "only the summary compares with a baseline", "baseline"
     )
@@ -102,8 +101,8 @@ def export(
     no_writer = f"table '{table}' is not written as {format}; choose {', '.join(formats)}"
     refuse_if(format not in formats, no_writer, "format")
     decimals = 2 if digits is None else digits
-    choice = ComparisonChoices(rule, None, baseline, test or "t", where=where, digits=decimals)
-    with common.compared(db, experiments, choice, methods) as checked:
+    choice = ComparisonChoices(rule, None, baseline, where=where, digits=decimals)
+    with common.compared(db, experiments, choice, methods, test) as checked:
         if on_screen:
             rows = summary_rows(checked.summary)
             print_table(({name: row[name] for name in ON_SCREEN} for row in rows), as_json=False)
@@ -159,9 +158,8 @@ def report(
     from fedcore.share.page import report_html
 
     target = common.file_output(output, "name a new folder, or FILE.html for the page alone")
-    common.check_baseline(baseline, test)
     by = None if metric is None else metric_named(metric)
-    choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
+    choice = ComparisonChoices(rule, by, baseline, unfinished=unfinished, where=where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
     text = notes or ""
     wording = Wording(
@@ -170,7 +168,7 @@ def report(
     is_page = target.suffix.lower() in HTML_SUFFIXES
     if not is_page:
         check_new(target)  # before the figures, which take their time
-    with common.compared(db, experiments, choice, methods) as checked:
+    with common.compared(db, experiments, choice, methods, test) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
         files = {} if is_page else track(report_files(checked, wording))
