@@ -43,9 +43,8 @@ def bundle(
     from fedcore.share.make import make
 
     target = common.file_output(output, "name a file, such as results.zip")
-    common.check_baseline(baseline, test)
-    choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
-    with common.compared(db, experiments, choice, methods) as checked:
+    choice = ComparisonChoices(rule, None, baseline, where=where)
+    with common.compared(db, experiments, choice, methods, test) as checked:
         made = track(make(checked, title))
     common.write_file(target, made.content)
     for line in made.without_predictions:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
@@ -25,6 +26,7 @@ from fedcore.methods import registry
 from fedcore.store import Store
 
 if TYPE_CHECKING:
+    from fedcore.results.statistics import Test
     from fedcore.share.checked import CheckedComparison, ComparisonChoices
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -260,11 +262,18 @@ def check_runs(store: Store, ids: Sequence[int]) -> None:
 
 @contextmanager
 def compared(
-    db: Path | None, experiments: Sequence[str], choice: ComparisonChoices, methods: MethodNames
+    db: Path | None,
+    experiments: Sequence[str],
+    choice: ComparisonChoices,
+    methods: MethodNames,
+    test: Test | None = None,
 ) -> Iterator[CheckedComparison]:
-    """Check and compare the experiments that a command names; refuse method files that none of them uses."""
+    """Check and compare the experiments that a command names; refuse a test or method file without effect."""
     from fedcore.share.checked import checked_comparison
 
+    no_baseline = "name the method to test against with --baseline"
+    refuse_if(test is not None and choice.baseline is None, no_baseline, "test")
+    choice = replace(choice, test=test or choice.test)
     store = Store(db)
     ids = list(dict.fromkeys(map(store.experiments.find, experiments)))
     used = {entry.name for row in store.experiments.several(ids) for entry in row.config.methods}
@@ -348,19 +357,15 @@ def printable_output() -> Iterator[None]:
         yield
 
 
-def write_data(parts: Iterable[str]) -> None:
-    """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
+def write_text(path: Path | None, parts: Iterable[str], make_folder: bool = False) -> None:
+    """Write an export to a file, or print it: in a terminal with control characters written out."""
+    if path is not None:
+        write_file(path, (part.encode() for part in parts), make_folder)
+        return
     raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
     out = sys.stdout if sys.stdout.isatty() else raw
     for part in parts:
         out.write(part)
-
-
-def check_baseline(baseline: str | None, test: str | None) -> None:
-    """Refuse a test without a row to test against."""
-    refuse_if(
-        test is not None and baseline is None, "name the method to test against with --baseline", "test"
-    )
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes], make_folder: bool = False) -> None:

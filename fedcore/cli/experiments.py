@@ -121,10 +121,9 @@ def run(
         store, experiment, checked.runs, device, handler, debug, checked.warnings
     )
     rows = store.runs.get(ended)
-    of_search = {row.id for row in rows if row.state == "done" and is_draw(store.runs.config(row.id))}
-    evaluated = store.rounds.last_evaluated(ended)  # a run that was stopped may have gone on without
-    last = {row.id: {"accuracy_of_round": next(iter(evaluated.get(row.id, ())), None)} for row in rows}
-    print_table((run_row(row) | last[row.id] for row in rows if row.id not in of_search), as_json)
+    shown = [row for row in rows if row.state != "done" or not is_draw(store.runs.config(row.id))]
+    last = store.rounds.last_evaluated(ended)  # a run that was stopped may have gone on without
+    print_table((run_row(row) | {"accuracy_of_round": last.get(row.id, [None])[0]} for row in shown), as_json)
     if scale == "mini" and status == common.DONE and _shows_nothing(store, rows):
         common.print_note(mini.CANNOT_SHOW)
     # Runs that did not begin because another had failed are lost; stopped and interrupted ones can go on.
@@ -133,10 +132,11 @@ def run(
             store.experiments.delete(number)
         common.print_note("nothing was trained, so the experiment was deleted")
         return status
-    after = ["export"] if status == common.DONE else ["resume", "--experiment"]
-    files = {run.method.file: None for run in checked.runs if run.method.file and status != common.DONE}
-    given = [*itertools.chain(*(("--methods", file) for file in files)), *(["--db", str(db)] if db else [])]
-    common.print_note(shlex.join(["fedlens", *after, str(rows[-1].experiment_id), *given]), "next")
+    newest = str(rows[-1].experiment_id)
+    files = dict.fromkeys(run.method.file for run in checked.runs if run.method.file)
+    again = ["resume", "--experiment", newest, *itertools.chain(*(("--methods", file) for file in files))]
+    following = ["export", newest] if status == common.DONE else again
+    common.print_note(shlex.join(["fedlens", *following, *(["--db", str(db)] if db else [])]), "next")
     return status
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from typer import Argument, Option
 
@@ -21,6 +20,7 @@ from fedcore.cli.tables import AsJson, Row, print_table
 from fedcore.config import expand
 from fedcore.config.field_names import seeds_text
 from fedcore.engine.plan import plan
+from fedcore.share.formats import SUFFIXES, Format, TableName
 from fedcore.store import Store
 from fedcore.store.imports import Merged
 
@@ -30,29 +30,14 @@ if TYPE_CHECKING:
 HTML_SUFFIXES = (".html", ".htm")
 ON_SCREEN = ("data", "label", "metric", "mean", "std", "n", "difference", "p_holm", "remark")
 """The columns of the summary on a terminal; the CSV has further ones."""
-FORMATS: Mapping[str, Literal["csv", "latex", "json"]] = {".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
 @common.command("export")
 def export(
     experiments: common.ExperimentNames,
-    table: Annotated[
-        Literal[
-            "summary",
-            "domains",
-            "configs",
-            "breakdowns",
-            "costs",
-            "rounds",
-            "clients",
-            "diagnostics",
-            "leaderboard",
-            "experiment",
-        ],
-        Option(help="Which table"),
-    ] = "summary",
+    table: Annotated[TableName, Option(help="Which table")] = "summary",
     format: Annotated[
-        Literal["csv", "latex", "json"] | None,
+        Format | None,
         Option(help="File format (default: by the name of the file: .csv, .tex, .json; else csv)"),
     ] = None,
     output: Annotated[
@@ -95,16 +80,17 @@ def export(
     unless --format is given. The first five share the column row, to join them (with the same --methods).
     """
     from fedcore.results.exports import file_name, summary_rows
-    from fedcore.share.checked import SUFFIXES, WRITERS, ComparisonChoices
+    from fedcore.share.checked import WRITERS, ComparisonChoices
 
     path = common.text_output(output)
     is_folder = path is not None and (path.is_dir() or str(output).endswith(("/", os.sep)))
     suffix = "" if path is None or is_folder else path.suffix.lower()
-    endings = f"no format belongs to '{suffix}'; end the name with {', '.join(FORMATS)}, or give --format"
-    refuse_if(format is None and suffix != "" and suffix not in FORMATS, endings, "output")
+    by_ending = {f".{ending}": of for of, ending in SUFFIXES.items()}
+    endings = f"no format belongs to '{suffix}'; end the name with {', '.join(by_ending)}, or give --format"
+    refuse_if(format is None and suffix not in ("", *by_ending), endings, "output")
     on_screen = format is None and path is None and table == "summary" and sys.stdout.isatty()
-    format = format or FORMATS.get(suffix, "json" if table == "experiment" else "csv")
-    common.check_baseline(baseline, test)
+    formats = [of for name, of in WRITERS if name == table]
+    format = format or by_ending.get(suffix, formats[0])
     refuse_if(
         baseline is not None and table != "summary", "only the summary compares with a baseline", "baseline"
     )
@@ -112,19 +98,18 @@ def export(
     refuse_if(digits is not None and format != "latex", no_decimals, "decimals")
     all_runs = "a whole experiment is exported with all of its runs"
     refuse_if(bool(where) and table == "experiment", all_runs, "where")
-    formats = ", ".join(of for name, of in WRITERS if name == table)
-    no_writer = f"table '{table}' is not written as {format}; choose {formats}"
-    refuse_if((table, format) not in WRITERS, no_writer, "format")
-    digits = 2 if digits is None else digits
-    choice = ComparisonChoices(rule, None, baseline, test or "t", where=where, digits=digits)
-    with common.compared(db, experiments, choice, methods) as checked:
+    no_writer = f"table '{table}' is not written as {format}; choose {', '.join(formats)}"
+    refuse_if(format not in formats, no_writer, "format")
+    decimals = 2 if digits is None else digits
+    choice = ComparisonChoices(rule, None, baseline, where=where, digits=decimals)
+    with common.compared(db, experiments, choice, methods, test) as checked:
         if on_screen:
             rows = summary_rows(checked.summary)
             print_table(({name: row[name] for name in ON_SCREEN} for row in rows), as_json=False)
             return
         if path is not None and is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
-        _write_or_print(path, WRITERS[table, format](checked), is_folder)
+        common.write_text(path, WRITERS[table, format](checked), is_folder)
 
 
 @common.command("report")
@@ -173,9 +158,8 @@ def report(
     from fedcore.share.page import report_html
 
     target = common.file_output(output, "name a new folder, or FILE.html for the page alone")
-    common.check_baseline(baseline, test)
     by = None if metric is None else metric_named(metric)
-    choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
+    choice = ComparisonChoices(rule, by, baseline, unfinished=unfinished, where=where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
     text = notes or ""
     wording = Wording(
@@ -184,7 +168,7 @@ def report(
     is_page = target.suffix.lower() in HTML_SUFFIXES
     if not is_page:
         check_new(target)  # before the figures, which take their time
-    with common.compared(db, experiments, choice, methods) as checked:
+    with common.compared(db, experiments, choice, methods, test) as checked:
         names = ", ".join(checked.comparison.names.values())
         page = track(report_html(track(read_report(checked, wording)))) if is_page else ""
         files = {} if is_page else track(report_files(checked, wording))
@@ -318,14 +302,7 @@ def hub(
     by = metric_named(metric)
     with common.compared(db, experiments, ComparisonChoices(rule), methods) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
-    _write_or_print(common.text_output(output), [text])
-
-
-def _write_or_print(path: Path | None, parts: Iterable[str], make_folder: bool = False) -> None:
-    if path is None:
-        common.write_data(parts)
-    else:
-        common.write_file(path, (part.encode() for part in parts), make_folder)
+    common.write_text(common.text_output(output), [text])
 
 
 @common.command("merge")

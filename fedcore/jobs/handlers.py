@@ -83,7 +83,9 @@ Handler = Callable[[Job], Generator[Event, None, dict[str, Any]]]
 def load_handler(kind: str) -> Handler:
     """Import the function that executes jobs of a kind, which may load torch."""
     if kind not in HANDLERS:
-        raise FedLensError(f"unknown kind of job '{kind}'; choose one of {', '.join(HANDLERS)}", "kind")
+        # a task of another version, such as one of 1.0 that encodes ahead
+        remedy = "use `fedlens data encode NAME`" if kind == "encode" else "delete the task"
+        raise FedLensError(f"this version has no jobs of the kind '{kind}'; {remedy}", "kind")
     module, _, name = HANDLERS[kind].partition(":")
     handler: Handler = getattr(import_module(module), name)
     return handler

@@ -167,7 +167,10 @@ class OncePerSample:
         self._known: dict[str, Tensor] = {}
 
     def __call__(self, data: LocalData) -> Tensor:
-        """Return the results for some clients, 0 on padding. Shape: -> (participants, longest, d)."""
+        """Return the results for some clients, 0 on padding.
+
+        Shape: -> (participants, longest, d), where longest is 0 if none of them has a sample.
+        """
         found = []
         each = data.rows.flat.split(data.rows.counts.tolist())
         for client, rows in zip(data.clients.tolist(), each, strict=True):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
@@ -14,6 +13,7 @@ from fedcore.results.metrics import METRICS, Metric, Rule
 from fedcore.results.sharing import leaderboard_csv, summary_latex
 from fedcore.results.statistics import Test
 from fedcore.results.summary import PrintedValues, Summary, offered_metrics, summarise
+from fedcore.share.formats import Format, TableName
 from fedcore.store import Store
 
 
@@ -112,12 +112,6 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
     return named[0]
 
 
-TableName = Literal[
-    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "leaderboard",
-    "experiment",
-]  # fmt: skip
-Format = Literal["csv", "latex", "json"]
-SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[TableName, Format], Callable[[CheckedComparison], Iterable[str]]] = {
     ("summary", "csv"): lambda c: [exports.rows_csv(exports.summary_rows(c.summary))],
     ("summary", "latex"): lambda c: [summary_latex(c.summary)],

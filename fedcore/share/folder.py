@@ -9,8 +9,9 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work
 from fedcore.results.charts.vector import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.results.sharing import bibtex, slug
-from fedcore.share.checked import SUFFIXES, WRITERS, CheckedComparison
+from fedcore.share.checked import WRITERS, CheckedComparison
 from fedcore.share.content import Report, Wording, read_report, sources
+from fedcore.share.formats import SUFFIXES
 from fedcore.share.page import PAGE_WIDTH, picture, report_html
 from fedcore.share.recipe import METHODS
 from fedcore.share.views import Figure
@@ -21,18 +22,36 @@ PAGE = "report.html"
 FIGURES = "figures"
 COLUMN_WIDTH = 3.33 * PIXELS_PER_INCH
 """Width of one column of a paper."""
+CONTENTS = {
+    PAGE: "the whole comparison; opens from disk. `fedlens rerun report.html` trains its runs again",
+    f"{FIGURES}/": "charts as PDF and SVG at the width of one or two columns",
+    "summary.tex": "the table for a paper, with booktabs",
+    "summary.csv": "a row per method and metric, with the test against the baseline",
+    "domains.csv": "a row per method, a column per domain",
+    "configs.csv": "a row per method, a column per field of its config",
+    "breakdowns.csv": "a row per method and domain or client",
+    "costs.csv": "what each method and seed needed to reach a share of the best: rounds, MB, seconds",
+    "rounds.csv": "every recorded accuracy, with counts",
+    "clients.csv": "a row per run, round and client",
+    "diagnostics.csv": "a row per run, round, diagnostic and client or pair of clients",
+    "summary.json": "the summary, with config and environment of every run",
+    "experiments.json": "everything recorded; `fedlens import` reads it",
+    f"{METHODS}/": "files of your own methods and encoders, as in the page",
+    "citation.bib": "how to cite FedLens, the methods, the data and the model",
+}
+"""What a report's README says of its files. A report has only the tables that are named here: a leaderboard,
+for example, is not of every comparison."""
 
 
 def report_files(checked: CheckedComparison, wording: Wording | None = None) -> Work[dict[str, bytes]]:
     """Return all files of a report by path in the folder."""
     report = yield from read_report(checked, wording)
     texts = {PAGE: (yield from report_html(report))}
-    # a leaderboard's rows are not of every comparison; the report has the summary
-    writers = {of: write for of, write in WRITERS.items() if of[0] != "leaderboard"}
-    for done, ((table, format), write) in enumerate(writers.items()):
-        yield Progress("writing the tables", done, len(writers))
-        name = "experiments" if table == "experiment" else table
-        texts[f"{name}.{SUFFIXES[format]}"] = "".join(write(checked))
+    for done, ((table, format), write) in enumerate(WRITERS.items()):
+        yield Progress("writing the tables", done, len(WRITERS))
+        name = f"{'experiments' if table == 'experiment' else table}.{SUFFIXES[format]}"
+        if name in CONTENTS:
+            texts[name] = "".join(write(checked))
     texts |= {path: method.text for path, method in report.recipe.methods.items()}
     files = {name: text.encode() for name, text in texts.items()}
     files |= yield from paper_files(checked, report)
@@ -66,30 +85,14 @@ def figure_files(figure: Figure) -> dict[str, bytes]:
 
 
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:
-    said = {
-        PAGE: "the whole comparison; opens from disk. `fedlens rerun report.html` trains its runs again",
-        f"{FIGURES}/": "charts as PDF and SVG at the width of one or two columns",
-        "summary.tex": "the table for a paper, with booktabs",
-        "summary.csv": "a row per method and metric, with the test against the baseline",
-        "domains.csv": "a row per method, a column per domain",
-        "configs.csv": "a row per method, a column per field of its config",
-        "breakdowns.csv": "a row per method and domain or client",
-        "costs.csv": "what each method and seed needed to reach a share of the best: rounds, MB, seconds",
-        "rounds.csv": "every recorded accuracy, with counts",
-        "clients.csv": "a row per run, round and client",
-        "summary.json": "the summary, with config and environment of every run",
-        "experiments.json": "everything recorded; `fedlens import` reads it",
-        f"{METHODS}/": "files of your own methods and encoders, as in the page",
-        "citation.bib": "how to cite FedLens, the methods, the data and the model",
-    }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
     papers = [f"{title}: {source}" for title, source in sources(report)]
     parts = [
         [f"Report of {report.name}"],
         [
             f"{name:<18}{text}"
-            for name, text in said.items()
-            if name in files or any(each.startswith(name) for each in files)
+            for name, text in CONTENTS.items()
+            if any(each.startswith(name) for each in files)
         ],
         ["The number at the beginning of a figure's name is its setting:", *settings],
         ["Papers of the methods:", *papers] if papers else [],

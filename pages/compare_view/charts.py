@@ -49,6 +49,15 @@ MOST_BARS, MOST_PANELS = 20, 6
 """Rows of the summary's bars and heatmaps."""
 FEW_LINES = 10
 """Rows up to which all lines of a chart are shown at first."""
+COSTS = {
+    "Up, MB": "megabytes_up",
+    "Down, MB": "megabytes_down",
+    "Training, s": "seconds_train",
+    "Aggregation, s": "seconds_aggregate",
+    "Evaluation, s": "seconds_evaluate",
+}
+WITH_SEARCH = {"With its search, MB": "megabytes_with_search", "With its search, s": "seconds_with_search"}
+"""Heading of a column -> its number in ``Cost``; the second if a row's hyper-parameters were searched."""
 MEANING_OF_BANDS = {
     "std": "Band: one sample standard deviation over seeds.",
     "se": "Band: one standard error of the mean over seeds.",
@@ -274,19 +283,15 @@ def draw_cost(shown: ShownComparison) -> None:
             continue
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
-            numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", "Up, MB", "Down, MB"]
-            numbers += ["Training, s", "Aggregation, s", "Evaluation, s"]
-            tuned = any(c.tuned is not None for c in costs)
-            numbers += ["With its search, MB", "With its search, s"] if tuned else []
+            columns = COSTS | (WITH_SEARCH if any(c.tuned is not None for c in costs) else {})
+            numbers = [f"{METRICS[metric].title}, {METRICS[metric].unit}", *columns]
             header = [("No.", "num"), ("Method", "wide"), *((name, "num") for name in numbers), ("Front", "")]
             lines = [
                 [
                     str(number),
                     markup.method_html(c.label, c.method),
                     markup.number(c.accuracy, 1),
-                    *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
-                    *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
-                    *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
+                    *(markup.number(getattr(c, name), 2) for name in columns.values()),
                     "yes" if c in front else "",
                 ]
                 for number, c in enumerate(costs, 1)
@@ -301,15 +306,11 @@ def draw_cost(shown: ShownComparison) -> None:
             st.markdown(f"**{markup.md(found.title)}**")
             header = [("Method", "wide"), ("Seeds that reach it", "num")]
             header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
-            _, *columns = reach_table(found).values()
-            lines = [
-                [
-                    markup.method_html(reach.row.label, reach.row.method),
-                    *("-" if value is None else markup.esc(value) for value in values),
-                ]
-                for reach, *values in zip(found.rows, *columns, strict=True)
-            ]
-            st.html(markup.table_html(header, lines, f"{found.title} on {title}"))
+            _, *reaches = reach_table(found).values()
+            names = (markup.method_html(reach.row.label, reach.row.method) for reach in found.rows)
+            texts = (["-" if value is None else markup.esc(value) for value in column] for column in reaches)
+            cells = zip(names, *texts, strict=True)
+            st.html(markup.table_html(header, cells, f"{found.title} on {title}"))
             st.caption(
                 "Counted to the first evaluated round in which the test accuracy is at least this high, as "
                 "mean ± sample standard deviation over the seeds that reach it; if none does, no cost is "

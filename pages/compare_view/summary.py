@@ -128,8 +128,7 @@ def draw(shown: ShownComparison) -> None:
         notes.append(f"Ours: {rule}; the page Papers shows ours measured as in each paper.")
     if printed.reasons:
         notes.append("Open a printed value for the reasons.")
-    for why in dict.fromkeys(printed.missing.values()):
-        names = [name for name, reason in printed.missing.items() if reason == why]
+    for why, names in group_by(printed.missing, printed.missing.__getitem__).items():
         notes.append(f"Printed, {why} here: {markup.md(first_few(names, MAX_NAMES))}.")
     if notes:
         st.caption(" ".join(notes))

@@ -238,12 +238,9 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
     Returns: the texts if they differ from the data set's own, else None.
     """
     name, root = data["name"], data.get("root")
-    coop = {"coop_split": data.get("split") == "coop", "coop_classes": data.get("classes") == "coop"}
     try:
-        version = descriptions.version(name, root)
-        classes, defaults = _classes_and_texts(
-            name, root, data.get("domains"), data.get("columns") or {}, coop, version
-        )
+        read = {f: data.get(f) for f in ("name", "root", "domains", "columns", "split", "classes")}
+        classes, defaults = _classes_and_texts(read, descriptions.version(name, root))
     except FedLensError as error:
         st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
         return value
@@ -312,18 +309,13 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
 
 
 @st.cache_data(show_spinner=False, max_entries=16, ttl=300)
-def _classes_and_texts(
-    name: str,
-    root: str | None,
-    domains: list[str] | None,
-    columns: dict[str, str],
-    coop: dict[str, bool],
-    version: str,
-) -> tuple[tuple[str, ...], Texts]:
+def _classes_and_texts(data: dict[str, Any], version: str) -> tuple[tuple[str, ...], Texts]:
     """Return the classes of a data set and its own texts, cached until the version of the texts changes."""
+    place = data["name"], data["root"]
+    coop = {"coop_split": data["split"] == "coop", "coop_classes": data["classes"] == "coop"}
     with defer_slow_work():
-        classes = catalog.facts(name, root, domains, None, columns, **coop).classes
-    return classes, _tidy_texts(descriptions.of_classes(name, root, classes), classes)
+        classes = catalog.facts(*place, data["domains"], None, data["columns"], **coop).classes
+    return classes, _tidy_texts(descriptions.of_classes(*place, classes), classes)
 
 
 def _tidy_texts(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:

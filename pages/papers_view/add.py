@@ -69,11 +69,12 @@ def draw() -> None:
     common, setting = _common(grids[0].caption)
     with markup.errors_shown():
         columns = [[] if pasted.is_long(grid) else _columns(grid) for grid in grids]
-        read = [pasted.values(g, c, common, key or "draft") for g, c in zip(grids, columns, strict=True)]
-        values = pasted.joined(read, key or "draft")
-        notes = {common["table"]: {"caption": common["caption"]}}
+        name = key or "draft"
+        read = [pasted.values(g, c, common, name) for g, c in zip(grids, columns, strict=True)]
+        values = pasted.joined(read, name)
+        notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
         completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
-        paper = library.paper_from(completed, folder / (key or "draft"), PAPER_FILE)
+        paper = library.paper_from(completed, folder / name, PAPER_FILE)
         by_value = {value: TableCell(value, "not implemented") for value in values}
         source, shown = st.columns(2)
         with source:
@@ -100,7 +101,6 @@ def draw() -> None:
         if setting and not common["setting"]:
             what = "name the setting that you describe, such as 'Dir(0.3), 10 clients'"
             raise FedLensError(what, "setting")
-        notes = {table: {"caption": common["caption"]} for table in dict.fromkeys(v.table for v in values)}
         settings = {common["setting"]: setting} if setting else {}
         paper, found = adding.write(key, fields, values, notes, settings, session.store().path)
         first = values[0].table

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedcore.base.events import Notice
 from fedcore.base.progress import Progress
-from fedcore.cli.common import printable, printable_output, write_data
+from fedcore.cli.common import printable, printable_output, write_text
 from fedcore.cli.progress import RunBars, track
 from fedcore.config import expand
 from fedcore.store import Store
@@ -110,5 +110,5 @@ def test_bars_are_drawn_and_what_is_printed_beside_them_is_text(monkeypatch):
 def test_an_export_is_printable_in_a_terminal_and_exact_elsewhere(capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     with printable_output():
-        write_data(["a,b\r\n", f"{EVIL},1\r\n"])
+        write_text(None, ["a,b\r\n", f"{EVIL},1\r\n"])
     assert capsys.readouterr().out == f"a,b\r\n{SHOWN if terminal else EVIL},1\r\n"

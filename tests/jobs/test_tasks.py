@@ -14,7 +14,7 @@ from fedcore.base.progress import result_of
 from fedcore.cli import main as cli
 from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.handlers import encode_data
+from fedcore.jobs.handlers import encode_data, load_handler
 from fedcore.jobs.launcher import PROCESS_LOG, ThisMachine
 from fedcore.store import Store, TaskRow
 from fedcore.store.database import reading, writing
@@ -62,6 +62,12 @@ def test_the_same_question_is_asked_once_others_are_others(db):
     assert len(Store(db).tasks.recent()) == 3
     with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, download"):
         Store(db).tasks.submit("chekc", "a", {})
+
+
+def test_a_task_of_an_earlier_version_fails_with_what_to_do_instead():
+    for kind, remedy in (("encode", "use `fedlens data encode NAME`"), ("map", "delete the task")):
+        with pytest.raises(FedLensError, match=f"no jobs of the kind '{kind}'; {remedy}"):
+            load_handler(kind)
 
 
 @pytest.mark.parametrize("value", [Path("x"), {1, 2}, float("nan")])

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from fedcore.share.checked import WRITERS, ComparisonChoices, Format, TableName, checked_comparison
+from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.share.formats import Format, TableName
 from fedcore.store import Store
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import typer
 
 from fedcore.base.errors import FedLensError, first_line
-from tools.docs.blocks import fill, rewrite
 from tools.faults.family import Family, Tally, table
 from tools.faults.forked import end_all
 from tools.faults.lab import Defect, Lab, warm_up
@@ -71,11 +70,6 @@ def attack(
     return tally
 
 
-def put_into(page: Path, text: str) -> None:
-    """Replace the block ``campaign`` of a page."""
-    rewrite(page, lambda content: fill(content, {"campaign": lambda _: text}))
-
-
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="Default: all")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random choices")] = 1,
@@ -83,7 +77,6 @@ def main(
     hours: Annotated[float | None, typer.Option(help="Continue with new seeds for this many hours")] = None,
     attempt: Annotated[int | None, typer.Option(help="Only the attempt with this number")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder in which the files of defects are kept")] = None,
-    page: Annotated[Path | None, typer.Option(help="Page whose campaign block is rewritten")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every attempt")] = False,
 ) -> None:
     """Attack FedLens with faults; exit status 1 for a number that changed silently and for a raw error."""
@@ -106,8 +99,6 @@ def main(
                     print(f"{one.name}: {', '.join(tallies[-1].row()[1:])}", flush=True)
             print(f"\nseed {seed}\n\n{table(tallies)}\n", flush=True)
             defects += sum(tally.defects for tally in tallies)
-            if page is not None:
-                put_into(page, f"Seed {seed}, {repeat:g} times the usual attempts:\n\n{table(tallies)}\n")
             if end is None or time.monotonic() > end:
                 break
             seed += 1

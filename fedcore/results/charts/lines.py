@@ -1,5 +1,6 @@
 """Line charts over rounds, seconds or traffic."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
@@ -66,27 +67,19 @@ def line_chart(
         highlighted: label of the line that stands out, which is always shown; the others fade.
     """
     series = thinned(series)
-    data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
-    lines_of_method: dict[str, int] = {}
-    with_range, shown = show_ranges(series), list(series)
-    if best is not None:
-        sign = 1 if lower_is_better else -1
-        order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
-        shown = [series[i] for i in sorted(order[:best])]
+    sign = 1 if lower_is_better else -1
+    shown = sorted(series, key=lambda s: sign * s.y[-1] if s.y else inf)[:best]
     shown += [s for s in series if s.label == highlighted and s not in shown]
+    with_range, variants = show_ranges(series), Counter[str]()
+    data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
-        variant = lines_of_method.setdefault(s.method, 0)
-        lines_of_method[s.method] += 1
-        traces = _line(s, theme, variant, with_range, ".2e" if small else ".2f")
-        if highlighted is not None and s.label != highlighted:
-            traces = [{**trace, "opacity": FADED} for trace in traces]
-        data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
-    rows = _legend_rows(series)
-    height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter
-    # in units of the plot's height, which each row of the legend reduces
-    top = -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
-    legend = {"orientation": "h", "yanchor": "top", "y": top, "x": 0}
+        look: dict[str, Any] = {} if highlighted in (None, s.label) else {"opacity": FADED}
+        look |= {} if s in shown else {"visible": "legendonly"}
+        traces = _line(s, theme, variants[s.method], with_range, ".2e" if small else ".2f")
+        data += [trace | look for trace in traces]
+        variants[s.method] += 1
+    legend, height = _legend(series, height)
     height += TOOLBAR
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
@@ -179,10 +172,17 @@ def _range_of_constant(values: Sequence[float], most: float | None) -> list[floa
     return [-end, 0.0] if high < 0 else [0.0, end]
 
 
-def _legend_rows(series: Sequence[Series]) -> int:
-    """Estimate the rows of the legend, below a chart that takes a third of the page."""
+def _legend(series: Sequence[Series], height: int) -> tuple[dict[str, Any], int]:
+    """Return the legend below a chart, and the chart's height with the rows of a long one.
+
+    The rows are estimated for a chart that takes a third of the page.
+    """
     longest = max((len(s.label) for s in series), default=0)
-    return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
+    rows = ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
+    height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter
+    # in units of the plot's height, which each row of the legend reduces
+    top = -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
+    return {"orientation": "h", "yanchor": "top", "y": top, "x": 0}, height
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:

@@ -123,3 +123,14 @@ def test_the_frozen_tower_reads_each_training_sample_once_in_a_run(name, monkeyp
         for found in (once(everyone), once(federation.local_data(torch.tensor([client])))[[0, 0, 0]]):
             torch.testing.assert_close(found[client, :count], expected[client, :count])
     assert len(read) == 4
+
+
+@pytest.mark.parametrize("name", ["promptsrc", "fedmvp"])
+def test_clients_without_training_samples_are_not_read(name):
+    """Alone in a chunk they take no step, and beside others they have only padding."""
+    federation = tiny_federation(reads="layer:0" if name == "promptsrc" else "patches", samples=(4, 0, 0))
+    method = build(name, federation, **({"class_text": "template"} if name == "fedmvp" else {}))
+    once = method._frozen if name == "promptsrc" else method._own
+    alone, together = (once(federation.local_data(torch.arange(start, 3))) for start in (1, 0))
+    assert alone.shape == (2, 0, together.shape[-1])
+    assert together[0].all() and not together[1:].any()

@@ -1,0 +1,13 @@
+"""The tables of a comparison that can be written as files, by name, and the formats of files.
+
+Their writers are in ``fedcore.share.checked``; the command line names them without loading those.
+"""
+
+from typing import Literal
+
+TableName = Literal[
+    "summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "diagnostics", "leaderboard",
+    "experiment",
+]  # fmt: skip
+Format = Literal["csv", "latex", "json"]
+SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
