@@ -188,10 +188,8 @@ def task(
 
 @common.command("job", hidden=True)
 def job(
-    kind: Annotated[str, Option(help="train, or the kind of a task")],
-    number: Annotated[int, Option("--id", help="The run or task; 0: it is read from standard input later")],
     owner: Annotated[str, Option(help="The owner of the claim")],
-    attempt: Annotated[int, Option(help="The attempt of the claim")],
+    claim: Annotated[tuple[str, int, int] | None, Option(help="Kind, id, attempt (default: read)")] = None,
     device: common.UsedDevice = "cpu",
     over: Annotated[int | None, Option(help="Number of devices that train the run together")] = None,
     db: common.Database = None,
@@ -199,9 +197,9 @@ def job(
     """Execute one claimed run or task; the worker starts this process for each."""
     from fedcore.jobs.process import loaded_ahead, run_process, spread_over
 
-    given = Claim(database.resolve(db), kind, number, owner, attempt)
-    claim = given if number else loaded_ahead(given)
+    path = database.resolve(db)
+    claimed = Claim(path, *claim[:2], owner, claim[2]) if claim else loaded_ahead(path, owner)
     if over is None:
-        return run_process(claim, device)
+        return run_process(claimed, device)
     # The devices are looked for when the run begins, so that a lack of them is recorded as the run's end.
-    return run_process(claim, device, lambda job: spread_over(over)(job), ["--over", str(over)])
+    return run_process(claimed, device, lambda job: spread_over(over)(job), ["--over", str(over)])

@@ -34,7 +34,7 @@ from fedcore.base.progress import counted
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import PROGRESS_PATIENCE, RUNS, TASKS, TRAINING, Claim, LostClaim
-from fedcore.store.liveness import INHERITED, hold, let_go, new_owner, process_of
+from fedcore.store.liveness import INHERITED, hold, let_go, new_owner, process_of, remove_dead_lock
 
 if TYPE_CHECKING:
     from fedcore.engine.train import Spread
@@ -139,7 +139,7 @@ def required_cluster() -> Cluster:
 
 
 PROCESS_LOG = "process.log"
-KILL_SECONDS = 5.0
+KILL_SECONDS, AHEAD_SECONDS = 5.0, 600.0
 UNRECORDED_STATUS = 74
 """Exit status of a process that could not record the end of its job (EX_IOERR of sysexits.h)."""
 _CRASHES = -signal.SIGABRT, -signal.SIGSEGV
@@ -152,29 +152,32 @@ Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 
 
 def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """Start the process that does a claimed job, ``fedlens job``.
+    """Start the process that does a claimed job.
 
-    A task uses the device on which runs would train, since each device has its own encodings. A claim with
-    the number 0 is of a process that waits (see ``load_ahead``).
+    A task uses the device on which runs would train, since each device has its own encodings.
     """
     device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
-        "fedcore", "job", "--kind", claim.kind, "--id", str(claim.id), "--owner", claim.owner,
-        "--attempt", str(claim.attempt), "--device", device, "--db", str(claim.db),
-        *(more if claim.table is RUNS else ()),
+        "fedcore", "job", "--claim", claim.kind, str(claim.id), str(claim.attempt), "--owner", claim.owner,
+        "--device", device, "--db", str(claim.db), *(more if claim.table is RUNS else ()),
     ]  # fmt: skip
-    environment = devices.environment_for(device, Store(claim.db).queue.slots().get(device, 1))
+    environment = environment_of(Store(claim.db), device)
+    return start_detached(arguments, claim.folder / PROCESS_LOG, environment, (claim.db, claim.owner))
+
+
+def environment_of(store: Store, device: str) -> dict[str, str]:
+    """Return the variables that the process of a job on a device gets."""
+    environment = devices.environment_for(device, store.queue.slots().get(device, 1))
     before = {name: os.environ.get(name) for name in environment}
-    environment[ENVIRONMENT_BEFORE] = json.dumps(before)
-    log = claim.folder / PROCESS_LOG if claim.id else Store(claim.db).artifacts / "logs" / "worker.log"
-    return start_detached(arguments, log, environment, claim)
+    return {**environment, ENVIRONMENT_BEFORE: json.dumps(before)}
 
 
 def start_detached(
     arguments: list[str],
     log: Path,
     environment: Mapping[str, str | None] | None = None,
-    claim: Claim | None = None,
+    holder: tuple[Path, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Start ``python -P -m <arguments>`` in a new session: it outlives its terminal, Ctrl-C and this process.
 
@@ -182,7 +185,7 @@ def start_detached(
 
     Args:
         environment: variables to change; None removes one.
-        claim: the job that it executes; the process inherits the lock of its owner (see ``liveness.hold``).
+        holder: a database and an owner of jobs, whose lock the process inherits (see ``liveness.hold``).
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     # Without empty parts: Python takes one, as of "$PYTHONPATH:/more", for the folder in which it starts.
@@ -192,7 +195,7 @@ def start_detached(
     # The supervisor takes the lock of the job's owner, passes the open descriptor to the child, and closes
     # its copy. Since flock belongs to the open file, the lock is held without a gap until the child ends, and
     # a supervisor that dies right after the start does not make the child look dead.
-    lock = hold(claim.db, claim.owner) if claim is not None and sys.platform != "win32" else None
+    lock = hold(*holder) if holder is not None and sys.platform != "win32" else None
     variables[INHERITED] = None if lock is None else str(lock)
     flags = 0
     if sys.platform == "win32":  # untested
@@ -201,7 +204,7 @@ def start_detached(
         with log.open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", *arguments],
-                stdin=subprocess.DEVNULL if claim is None or claim.id else subprocess.PIPE,
+                stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={name: value for name, value in variables.items() if value is not None},
@@ -210,8 +213,8 @@ def start_detached(
                 pass_fds=() if lock is None else (lock,),
             )
     finally:
-        if claim is not None and lock is not None:
-            let_go(claim.db, claim.owner, keep_file=True)
+        if holder is not None and lock is not None:
+            let_go(*holder, keep_file=True)
 
 
 def environment_before() -> dict[str, str | None]:
@@ -307,7 +310,7 @@ class ThisMachine:
             if is_full or not next_fits(store, pool, accepts):
                 return None
         owner, ahead = new_owner(), self._ahead
-        if ahead is not None and ahead.row["device"] == pool and not ahead.ended():
+        if ahead is not None and ahead.row["environment"] == environment_of(store, pool):
             owner = ahead.row["owner"]
         return store.jobs.claim(owner, pool, RUNS, accepts=accepts)
 
@@ -317,19 +320,34 @@ class ThisMachine:
         From its beginning it holds the lock of its owner, in whose name the run is claimed. It ends when the
         pipe closes, so however this supervisor ends.
         """
+        owner, device, log = new_owner(), self.device_ids[0], store.artifacts / "logs" / "worker.log"
+        arguments = ["fedcore", "job", "--owner", owner, "--device", device, "--db", str(store.path)]
         with suppress(OSError, FedLensError):  # the run then starts a process itself, and reports a failure
-            claim = Claim(store.path, TRAINING, 0, new_owner(), 0)
-            self._ahead = self.launch(claim, self.device_ids[0])
+            environment, until = environment_of(store, device), time.monotonic() + AHEAD_SECONDS
+            process = start_detached(arguments, log, environment, (store.path, owner), subprocess.PIPE)
+            row = {"owner": owner, "device": device, "environment": environment, "until": until}
+            self._ahead = LocalJob(store, row, process)
+
+    def _end_ahead(self) -> None:
+        """End the process that waits, if there is one; it has nothing to lose."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.process is not None:
+            with ahead.process as process:
+                process.kill()
+            remove_dead_lock(ahead.store.path, ahead.row["owner"])
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         process, ahead = None, self._ahead
         if ahead is not None and ahead.row["owner"] == claim.owner:
-            self._ahead = None
+            claim.folder.mkdir(parents=True, exist_ok=True)
+            (claim.folder / PROCESS_LOG).touch()  # not by the process: on a full disk the run stays queued
             assert ahead.process is not None and ahead.process.stdin is not None
             with suppress(BrokenPipeError):  # it has died since the claim
                 ahead.process.stdin.write(f"{claim.id} {claim.attempt}\n".encode())
                 ahead.process.stdin.close()
-                process = ahead.process
+                process, self._ahead = ahead.process, None
+        if claim.table is RUNS:  # if it has not got this run, another process trains now
+            self._end_ahead()
         process = process or self._start(claim, pool)
         # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
@@ -338,20 +356,23 @@ class ThisMachine:
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:
         """Take over a process that an earlier supervisor or a user started."""
+        if row["device"] != TASK_POOL:
+            self._end_ahead()
         return LocalJob(store, row)
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
+        if self._ahead is not None and (self._ahead.ended() or time.monotonic() >= self._ahead.row["until"]):
+            self._end_ahead()
 
 
+@dataclass(frozen=True)
 class LocalJob:
     """The process of a job; ``process`` is None if an earlier supervisor or a user started it."""
 
-    def __init__(
-        self, store: Store, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None
-    ) -> None:
-        self._store, self.row = store, row
-        self.process = process
+    store: Store
+    row: Mapping[str, Any]
+    process: subprocess.Popen[bytes] | None = None
 
     def ended(self) -> bool:
         """Return whether it has ended; reaps it if it is our child. A GPU on which it crashed rests."""
@@ -359,7 +380,7 @@ class LocalJob:
             if self.process.poll() in _CRASHES and self.row["device"] not in (devices.CPU, TASK_POOL):
                 devices.let_rest(self.row["device"], self.exit_reason() or "")
             return self.process.returncode is not None
-        return not self._store.jobs.owner_lives(self.row["owner"])
+        return not self.store.jobs.owner_lives(self.row["owner"])
 
     def exit_reason(self) -> str | None:
         """Return how the process ended; None if it is not our child."""
@@ -383,7 +404,7 @@ class LocalJob:
                     return False
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 return False
-        process = process_of(self._store.path, self.row)
+        process = process_of(self.store.path, self.row)
         if process is not None:
             process.terminate()
         return True

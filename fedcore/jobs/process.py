@@ -6,8 +6,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,7 +25,7 @@ from fedcore.jobs.supervisor import ensure_worker
 from fedcore.jobs.tuning import advance
 from fedcore.jobs.turns import Following, Turns
 from fedcore.store import Store
-from fedcore.store.jobs import RUNS, Claim, LostClaim
+from fedcore.store.jobs import RUNS, TRAINING, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
 
 logger = logging.getLogger(__name__)
@@ -60,20 +60,20 @@ def run_process(
     return UNRECORDED_STATUS if outcome == "unrecorded" else 0
 
 
-def loaded_ahead(waiting: Claim) -> Claim:
+def loaded_ahead(db: Path, owner: str) -> Claim:
     """Load what training imports, then wait for a run and return its claim (see ``ThisMachine.load_ahead``).
 
-    It raises ``SystemExit`` when its supervisor has ended without one.
+    It raises ``SystemExit`` when its pipe has closed without one.
     """
-    hold(waiting.db, waiting.owner)
-    handlers.load_engine()
-    open_clip()
+    hold(db, owner)
+    with suppress(Exception):  # the run meets the same error, and records it
+        handlers.load_engine()
+        open_clip()
     numbers = [int(number) for number in sys.stdin.readline().split()]
     if not numbers:
-        let_go(waiting.db, waiting.owner)
+        let_go(db, owner)
         raise SystemExit
-    claim = replace(waiting, id=numbers[0], attempt=numbers[1])
-    claim.folder.mkdir(parents=True, exist_ok=True)
+    claim = Claim(db, TRAINING, numbers[0], owner, numbers[1])
     with (claim.folder / PROCESS_LOG).open("ab") as log:
         for output in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), output.fileno())

@@ -1,19 +1,24 @@
-"""The process that loads torch before there is a run gets the first one, and never outlives its worker."""
+"""The process that loads torch before there is a run gets the first one, and stays for nothing else."""
 
+import errno
+import io
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import launcher
+from fedcore.jobs import handlers, launcher, process
 from fedcore.jobs.launcher import ThisMachine
+from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store, liveness
 from fedcore.store.database import reading
 from fedcore.store.jobs import Claim
@@ -23,20 +28,48 @@ from tests.support.jobs import kill_processes, pid, row, wait_for
 WAITS = "import sys; print(sys.stdin.readline(), flush=True)"
 
 
-class Spawned:
-    """Starts processes that wait as the real ones do; knows the claims that they were started for."""
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that wait as the real ones do and print what they are told, with the real arguments."""
+    started: list[subprocess.Popen[bytes]] = []
 
-    def __init__(self) -> None:
-        self.claims: list[Claim] = []
+    def start(
+        arguments: list[str], log: Path, environment: object, holder: object, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WAITS, *arguments]
+        started.append(subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE))
+        return started[-1]
 
-    def __call__(self, claim: Claim, pool: str) -> subprocess.Popen[bytes]:
-        self.claims.append(claim)
-        return subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    monkeypatch.setattr(launcher, "start_detached", start)
+    yield started
+    for one in started:
+        for pipe in filter(None, (one.stdin, one.stdout)):
+            pipe.close()
+        one.kill()
+        one.wait(60)
 
 
-def waiting(machine: ThisMachine) -> subprocess.Popen[bytes]:
-    assert machine._ahead is not None and machine._ahead.process is not None
-    return machine._ahead.process
+def waiting(machine: ThisMachine) -> subprocess.Popen[bytes] | None:
+    return None if machine._ahead is None else machine._ahead.process
+
+
+def option(started: subprocess.Popen[bytes], name: str) -> str | None:
+    assert isinstance(started.args, list)
+    return str(started.args[started.args.index(name) + 1]) if name in started.args else None
+
+
+def ahead(db: Path, *devices: str) -> ThisMachine:
+    machine = ThisMachine(devices or ["cpu"])
+    machine.load_ahead(Store(db))
+    return machine
+
+
+def launch(db: Path, machine: ThisMachine, pool: str = "cpu") -> tuple[Claim, subprocess.Popen[bytes]]:
+    claim = machine.claim(Store(db), pool, 0)
+    assert claim is not None
+    started = machine.launch(claim, pool).process
+    assert started is not None
+    return claim, started
 
 
 def torch_in(process: psutil.Process) -> bool:
@@ -45,58 +78,116 @@ def torch_in(process: psutil.Process) -> bool:
     return False
 
 
-def test_it_gets_the_first_run_and_only_that(db, queued):
+def test_it_gets_the_first_run_and_only_that(db, queued, spawned):
     (run_id,) = queued(seeds=(1,))
-    spawned = Spawned()
-    machine = ThisMachine(["cpu"], spawned)
-    machine.load_ahead(Store(db))
-    process, owner = waiting(machine), spawned.claims[0].owner
-    claim = machine.claim(Store(db), "cpu", 0)
-    assert claim.owner == owner, "its lock has been held since its beginning"
-    launched = machine.launch(claim, "cpu")
-    assert launched.process is process and pid(db, run_id) == process.pid
-    assert process.stdout is not None and process.stdout.read().decode().split() == [str(run_id), "1"]
-    assert process.wait(60) == 0
-    assert len(spawned.claims) == 1
+    machine = ahead(db)
+    (first,) = spawned
+    claim, started = launch(db, machine)
+    assert claim.owner == option(first, "--owner"), "its lock has been held since its beginning"
+    assert started is first and pid(db, run_id) == first.pid
+    assert first.stdout is not None and first.stdout.read().decode().split() == [str(run_id), "1"]
     queued()
-    following = machine.claim(Store(db), "cpu", 0)
-    assert following.owner != owner
-    another = machine.launch(following, "cpu").process
-    assert another is not process and spawned.claims[1] == following
-    another.communicate()
+    following, another = launch(db, machine)
+    assert following.owner != claim.owner
+    assert another is not first and option(another, "--owner") == following.owner
 
 
-def test_work_of_other_pools_leaves_it_alone(db, make):
-    spawned = Spawned()
-    machine = ThisMachine(["GPU-a", "cpu"], spawned)
-    machine.load_ahead(Store(db))
+def test_it_is_started_without_a_claim(db, queued, spawned):
+    queued(methods=2)
+    launch(db, ahead(db))
+    launch(db, ThisMachine(["cpu"]))
+    with_claim = ["--claim" in started.args for started in spawned]
+    assert with_claim == [False, True]
+
+
+def test_tasks_leave_it_alone_and_a_run_of_another_pool_ends_it(db, make, spawned):
+    machine = ahead(db, "GPU-a", "cpu")
+    (first,) = spawned
     Store(db).tasks.submit("check", "a", {})
+    launch(db, machine, launcher.TASK_POOL)
+    assert waiting(machine) is first and first.poll() is None
     Store(db).experiments.create(make(), device="cpu")
-    for pool in (launcher.TASK_POOL, "cpu"):
-        claim = machine.claim(Store(db), pool, 0)
-        machine.launch(claim, pool).process.communicate()
-    assert len({claim.owner for claim in spawned.claims}) == 3
-    assert waiting(machine).poll() is None
-    waiting(machine).communicate()
+    launch(db, machine)
+    assert waiting(machine) is None and first.returncode == -signal.SIGKILL, "killed and reaped"
 
 
-@pytest.mark.parametrize("noticed", [True, False])
-def test_a_run_starts_a_process_if_it_has_died(db, queued, noticed, monkeypatch):
+def test_a_run_gets_another_process_once_its_environment_has_changed(db, queued, spawned):
+    queued()
+    machine = ahead(db)
+    (first,) = spawned
+    Store(db).queue.set_slots("cpu", 2)  # each run has fewer threads now
+    claim, started = launch(db, machine)
+    assert started is not first and claim.owner != option(first, "--owner")
+    assert waiting(machine) is None and first.returncode is not None
+
+
+def test_a_run_that_a_user_starts_ends_it(db, make, spawned):
+    machine = ahead(db)
+    owner = liveness.new_owner()
+    Store(db).experiments.create(make(), claimer=(owner, "cpu"))
+    Supervisor(Store(db), machine).step()
+    assert waiting(machine) is None and spawned[0].returncode is not None
+
+
+def test_it_waits_for_ten_minutes(db, spawned, monkeypatch):
+    machine = ahead(db)
+    now = launcher.time.monotonic()
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: now + 590)
+    machine.wait(0)
+    assert waiting(machine) is spawned[0] and spawned[0].poll() is None
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: now + 610)
+    machine.wait(0)
+    assert waiting(machine) is None and spawned[0].returncode is not None
+
+
+def test_it_is_reaped_if_it_dies(db, spawned):
+    machine = ahead(db)
+    spawned[0].kill()
+    wait_for(lambda: (machine.wait(0), waiting(machine) is None)[1])
+    assert spawned[0].returncode == -signal.SIGKILL
+
+
+def test_a_run_starts_a_process_if_it_has_died_unnoticed(db, queued, spawned):
     (run_id,) = queued()
-    spawned = Spawned()
-    machine = ThisMachine(["cpu"], spawned)
-    machine.load_ahead(Store(db))
-    dead = waiting(machine)
+    machine = ahead(db)
+    (dead,) = spawned
     dead.kill()
     dead.wait(60)
-    if not noticed:  # it dies after the look at it
-        monkeypatch.setattr(machine._ahead, "ended", lambda: False)
-    claim = machine.claim(Store(db), "cpu", 0)
-    assert (claim.owner == spawned.claims[0].owner) is not noticed
-    process = machine.launch(claim, "cpu").process
-    assert process is not dead and pid(db, run_id) == process.pid
-    assert [c.id for c in spawned.claims] == [0, run_id]
-    process.communicate()
+    claim, started = launch(db, machine)
+    assert claim.owner == option(dead, "--owner")
+    assert started is not dead and pid(db, run_id) == started.pid
+    assert option(started, "--claim") == "train" and waiting(machine) is None
+
+
+def test_a_run_stays_queued_while_its_log_cannot_be_made(db, queued, spawned, monkeypatch):
+    (run_id,) = queued()
+    supervisor = Supervisor(Store(db), machine := ahead(db))
+
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", full)
+        supervisor.step()
+    assert row(db, run_id).status == "queued" and waiting(machine) is spawned[0]
+    claim, started = launch(db, machine)
+    assert started is spawned[0] and claim.attempt == 1
+    assert (claim.folder / launcher.PROCESS_LOG).exists()
+
+
+def test_a_run_meets_the_error_that_torch_raised_ahead_of_it(db, monkeypatch):
+    def broken() -> None:
+        raise ImportError("libtorch.so: cannot open")
+
+    monkeypatch.setattr(handlers, "load_engine", broken)
+    monkeypatch.setattr(process.os, "dup2", lambda *_: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("7 2\n"))
+    folder = Store(db).artifacts
+    monkeypatch.setattr(Claim, "folder", folder)
+    folder.mkdir()
+    owner = liveness.new_owner()
+    assert process.loaded_ahead(db, owner) == Claim(db, "train", 7, owner, 2)
+    liveness.let_go(db, owner)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatc
 
     monkeypatch.setattr(process, "work", work)
     monkeypatch.setattr(process, "ensure_worker", lambda store, command: started.append(list(command)))
-    told = ["--kind", "train", "--id", 1, "--owner", "somebody", "--attempt", 1, "--db", db]
+    told = ["--claim", "train", 1, 1, "--owner", "somebody", "--db", db]
     assert run("job", *told, "--over", 2) == run("job", *told) == 0
     assert started == [["fedcore", "worker", "--over", "2", "--db"], ["fedcore", "worker", "--db"]]
 

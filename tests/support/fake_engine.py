@@ -165,8 +165,8 @@ def handle(job: Job) -> Work[dict[str, Any]]:
 def start(claim: Claim, pool: str) -> subprocess.Popen[bytes]:
     """Start this file as the process of a job."""
     arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
-    log = claim.folder / launcher.PROCESS_LOG
-    return launcher.start_detached(["tests.support.fake_engine", *arguments], log, claim=claim)
+    command, log = ["tests.support.fake_engine", *arguments], claim.folder / launcher.PROCESS_LOG
+    return launcher.start_detached(command, log, holder=(claim.db, claim.owner))
 
 
 MACHINE = launcher.ThisMachine(["cpu"], start)
