@@ -153,7 +153,7 @@ _next_sample = 0.0
 
 
 def sample_loads() -> None:
-    """Record the load of this machine's devices in the state folder, every few seconds for an hour."""
+    """Record the load of this machine's devices in the state folder, and keep an hour of them."""
     global _next_sample
     if time.monotonic() < _next_sample:
         return

@@ -331,9 +331,11 @@ class ThisMachine:
     def _end_ahead(self) -> None:
         """End the process that waits, if there is one; it has nothing to lose."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.process is not None:
-            with ahead.process as process:
-                process.kill()
+        if ahead is not None and (process := ahead.process) is not None and process.stdin is not None:
+            process.kill()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            ahead.exit_reason()  # reaps it
             remove_dead_lock(ahead.store.path, ahead.row["owner"])
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
@@ -366,7 +368,7 @@ class ThisMachine:
             self._end_ahead()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LocalJob:
     """The process of a job; ``process`` is None if an earlier supervisor or a user started it."""
 

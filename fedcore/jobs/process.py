@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -66,9 +67,15 @@ def loaded_ahead(db: Path, owner: str) -> Claim:
     It raises ``SystemExit`` when its pipe has closed without one.
     """
     hold(db, owner)
-    with suppress(Exception):  # the run meets the same error, and records it
+    try:
         handlers.load_engine()
         open_clip()
+    except Exception:
+        # A run that has been given to it meets the error, and records it. A later one gets another process,
+        # since a second import would use what the first has left.
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            let_go(db, owner)
+            raise
     numbers = [int(number) for number in sys.stdin.readline().split()]
     if not numbers:
         let_go(db, owner)

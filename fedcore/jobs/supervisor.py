@@ -341,7 +341,7 @@ def serve(
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
         logger.info("serving %s; Ctrl-C ends it, its runs can be resumed", store.path)
-        if ahead:
+        if ahead and over is None:
             here.load_ahead(store)
         supervisor.run(lock)
     finally:

@@ -492,7 +492,8 @@ class Step:
 
     losses: dict[tuple[str, ...], Tensor]
     guides: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
-    combine: Callable[[Params, Params], Params] = _added
+    # a plain default is a function without a name to torch.compile, which then leaves the step as it is
+    combine: Callable[[Params, Params], Params] = field(default_factory=lambda: _added)
     only: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     moved: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)

@@ -250,7 +250,7 @@ class Runs(Queries):
         return self._digest(which, RunVersion._fields, {"id": experiment_id})
 
     def digest_of_done(self, marks: bool = False) -> str:
-        """Return one that changes with ``done``; with ``marks`` with their tags, notes and stars too."""
+        """Return one that changes with ``done``, and with ``marks`` also with their stars, tags and notes."""
         columns = (*RunVersion._fields, *(("starred", "tags", "notes") if marks else ()))
         return self._digest(f"r.status='done' AND {OF_LISTED}", columns, {})
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import torch._dynamo
 
 from tools.benchmarks import gpu
 
@@ -12,7 +13,9 @@ from tools.benchmarks import gpu
 def test_every_line_of_the_table_is_measured(capsys):
     threads = torch.get_num_threads()
     gpu.main(device="cpu", tiny=True, methods="fedalign,fedclip")
+    torch._dynamo.utils.counters.clear()
     gpu.main(device="cpu", tiny=True, methods="fedclip", compiled=True)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
     assert torch.get_num_threads() == threads
     lines = capsys.readouterr().out.splitlines()
     assert ["TFLOP/s" in lines[0], "images/s" in lines[1]] == [True, True]

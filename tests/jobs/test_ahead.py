@@ -1,7 +1,6 @@
 """The process that loads torch before there is a run gets the first one, and stays for nothing else."""
 
 import errno
-import io
 import os
 import signal
 import subprocess
@@ -175,19 +174,28 @@ def test_a_run_stays_queued_while_its_log_cannot_be_made(db, queued, spawned, mo
     assert (claim.folder / launcher.PROCESS_LOG).exists()
 
 
-def test_a_run_meets_the_error_that_torch_raised_ahead_of_it(db, monkeypatch):
+@pytest.mark.parametrize("has_run", [True, False])
+def test_the_error_of_torch_is_met_by_the_run_that_waits_for_it_and_by_no_later_one(db, monkeypatch, has_run):
     def broken() -> None:
         raise ImportError("libtorch.so: cannot open")
 
     monkeypatch.setattr(handlers, "load_engine", broken)
     monkeypatch.setattr(process.os, "dup2", lambda *_: None)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("7 2\n"))
+    reading, writing = os.pipe()
     folder = Store(db).artifacts
     monkeypatch.setattr(Claim, "folder", folder)
     folder.mkdir()
     owner = liveness.new_owner()
-    assert process.loaded_ahead(db, owner) == Claim(db, "train", 7, owner, 2)
-    liveness.let_go(db, owner)
+    with os.fdopen(reading) as given, os.fdopen(writing, "w") as run:
+        monkeypatch.setattr(sys, "stdin", given)
+        if has_run:
+            print("7 2", file=run, flush=True)
+            assert process.loaded_ahead(db, owner) == Claim(db, "train", 7, owner, 2)
+            liveness.let_go(db, owner)
+        else:
+            with pytest.raises(ImportError, match="libtorch"):
+                process.loaded_ahead(db, owner)
+    assert not locks(db)
 
 
 @pytest.fixture

@@ -300,6 +300,10 @@ def test_the_folder_has_the_files_of_the_exports(
     assert {p.relative_to(written).as_posix() for p in written.rglob("*") if p.is_file()} == set(files)
     readme = files["README.txt"].decode()
     assert all(f"\n{name.split('/')[0]}" in readme for name in files if name != "README.txt")
+    assert {table for table, _ in WRITERS} - {name.partition(".")[0] for name in files} == {
+        "experiment",  # experiments.json
+        "leaderboard",  # not every comparison has one
+    }
     with pytest.raises(FedLensError, match="not an empty folder"):
         write_folder(files, written)
     with zipfile.ZipFile(io.BytesIO(zipped(files, "a report"))) as archive:

@@ -401,7 +401,9 @@ class FirstStep:
         step = call(phase, params, const, batch)
         _refuse(phase, "Step", self._faults(step, is_last, params, batch))
         self.done = is_last
-        step = step if ready is phase else ready(params, const, batch)
+        if ready is not phase:
+            del step  # with its graph, beside which there may be no memory for another
+            step = ready(params, const, batch)
         return replace(step, combine=partial(_combined, phase, step.combine)) if step.guides else step
 
     def _faults(self, step: Step, is_last: bool, params: Params, batch: Batch) -> Faults:

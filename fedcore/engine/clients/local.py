@@ -12,14 +12,17 @@ operating system would kill the process instead, so what a client takes is measu
 (``clients_at_once``).
 """
 
+import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fedcore.base import devices
-from fedcore.base.errors import FedLensError, first_line
+from fedcore.base.errors import FedLensError, first_line, is_gpu_memory
+from fedcore.base.files import cache_folder
 from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import FirstStep, phases_of, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -230,9 +233,9 @@ _COMPILER: dict[str, Any] = {"mode": "reduce-overhead"}
 def _ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
     """Return a phase as it trains: as it is, or compiled, with few kernels and on a GPU as CUDA graphs.
 
-    Only full batches of all clients are compiled. Every other shape would take a minute or two as well, and
-    shapes left open five to ten times as long. A step is compiled or not by its own shape alone, so that a
-    resumed run has the same numbers.
+    Only full batches of all clients are compiled. Every other shape would take a minute or two as well, as do
+    constants of another shape, and shapes left open take five to ten times as long. A step is compiled or not
+    by its own shape alone, so that a resumed run has the same numbers.
 
     Args:
         shape: of a full batch of all clients, (clients, samples).
@@ -242,12 +245,9 @@ def _ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
     """
     if not method.trains or not method.config.compiled:
         return phase
-    import torch._functorch.config as gradients
-    import torch._inductor.config as inductor
+    _settle_compiler()
     from torch._dynamo.exc import TorchDynamoException
 
-    gradients.donated_buffer = False  # a second loss of the same graph would find its buffers gone
-    inductor.compile_threads = 1  # no processes that could outlive a killed run
     compiled = torch.compile(phase, dynamic=False, **_COMPILER)
 
     def phase_of_shape(params: Params, const: Params, batch: Batch) -> Step:
@@ -256,13 +256,31 @@ def _ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
         try:
             step = compiled(params, const, batch)
         except TorchDynamoException as fault:
-            why = first_line(getattr(fault, "inner_exception", fault))
+            cause = getattr(fault, "inner_exception", fault)
+            if is_gpu_memory(cause):  # fewer clients are trained at once
+                raise cause from None
+            why = first_line(cause)
             message = f"its training step cannot be compiled here ({why}); set compiled = false"
             raise FedLensError(message, "compiled") from fault
         # the next call of a CUDA graph overwrites what this one returns, and moved values are kept
         return replace(step, moved={name: value.clone() for name, value in step.moved.items()})
 
     return phase_of_shape
+
+
+@cache
+def _settle_compiler() -> None:
+    """Set what compiled steps need of torch, once for this process."""
+    # torch's own folder of compiled code is one that another account can make first
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    import torch._dynamo.config as tracing
+    import torch._functorch.config as gradients
+    import torch._inductor.config as inductor
+
+    # beyond the limit a step would be plain, which a resumed run compiles
+    tracing.recompile_limit = tracing.accumulated_recompile_limit = sys.maxsize
+    gradients.donated_buffer = False  # a second loss of the same graph would find its buffers gone
+    inductor.compile_threads = 1  # no processes that could outlive a killed run
 
 
 _ANCHOR = "received/"
