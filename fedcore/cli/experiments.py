@@ -136,8 +136,13 @@ def run(
     files = dict.fromkeys(run.method.file for run in checked.runs if run.method.file)
     again = ["resume", "--experiment", newest, *itertools.chain(*(("--methods", file) for file in files))]
     following = ["export", newest] if status == common.DONE else again
-    common.print_note(shlex.join(["fedlens", *following, *(["--db", str(db)] if db else [])]), "next")
+    common.print_note(_command(*following, db=db), "next")
     return status
+
+
+def _command(*words: str, db: Path | None) -> str:
+    """Return a command that goes on with the database of this one."""
+    return shlex.join(["fedlens", *words, *(["--db", str(db)] if db else [])])
 
 
 def _found_device(device: str | None, is_shared: bool) -> str | None:
@@ -414,10 +419,10 @@ def show(run: common.RunId, as_json: AsJson = False, db: common.Database = None)
     for notice in row.notices:
         common.print_note(notice.message)
     if row.state == "failed":
-        common.print_note(f"`fedlens log {row.id}` has the traceback", "why")
+        common.print_note(f"`{_command('log', str(row.id), db=db)}` has the traceback", "why")
     if row.ended and row.state != "done" and row.origin == "engine":
         given = ["--methods", stored.method.file] if stored.method.file else []
-        command = shlex.join(["fedlens", "resume", str(row.id), *given])
+        command = _command("resume", str(row.id), *given, db=db)
         common.print_note(f"`{command}` queues it again, once the cause is gone", "next")
     common.warn_of_damage(store)
 

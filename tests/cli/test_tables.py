@@ -118,7 +118,8 @@ def test_a_run_that_failed_says_how_to_go_on_and_its_log_ends_with_the_error(
     assert run("show", 1, "--db", db) == 0
     out, err = capsys.readouterr()
     assert "remark,ZeroDivisionError: no luck" in out
-    assert "next: `fedlens resume 1` queues it again" in err and "`fedlens log 1` has the traceback" in err
+    assert f"next: `fedlens resume 1 --db {db}` queues it again" in err
+    assert f"`fedlens log 1 --db {db}` has the traceback" in err
     assert run("log", 1, "--db", db) == 0
     out, err = capsys.readouterr()
     assert "round 2" in out and out.rstrip().endswith("ZeroDivisionError: no luck")
