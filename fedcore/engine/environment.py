@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -18,7 +17,6 @@ from fedcore.base import consent
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.base.events import Notice
 from fedcore.base.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
-from fedcore.base.lazy import functional as F
 from fedcore.base.lazy import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
@@ -261,47 +259,17 @@ def environment_differences(
 
 
 def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str) -> Iterator[Notice]:
-    """Yield a notice of the cost or gain of a run's arithmetic, if a CPU trains its clients."""
+    """Yield a notice of arithmetic that brings nothing to a run, if a CPU trains its clients."""
     if device.startswith("cuda"):
         return
     if resolved["tf32"]:
         yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
-    specs = [spec for b in backbones(run) if not (spec := backbone_spec(b.name, b.pretrained)).is_black_box]
-    if specs and run.method.config.get("arithmetic") == "bf16":
-        width = max(max(spec.token_width, spec.vision_width) for spec in specs)
-        gain, found = bf16_gain(width), bf16_instructions()
-        has = f"the processor has {found}" if found else "no instructions for it were found here"
-        ratio = f"are {gain:.1f} times as fast" if gain > 1 else f"take {1 / gain:.1f} times as long"
+    has_tower = not all(backbone_spec(b.name, b.pretrained).is_black_box for b in backbones(run))
+    if has_tower and run.method.config.get("arithmetic") == "bf16" and not bf16_instructions():
         yield Notice(
-            f"its arithmetic is bf16 ({has}): matrix products as wide as its towers, measured just now with "
-            f"their gradients, {ratio} as in fp32"
+            "its arithmetic is bf16, for which no instructions of this processor were found: local training "
+            "can take ten times as long as in fp32"
         )
-
-
-def bf16_gain(width: int) -> float:
-    """Return how many times as fast as in fp32 two layers of a tower's MLP are in bf16, with their gradient.
-
-    Args:
-        width: of the tower.
-    """
-    up, down = torch.ones(4 * width, width), torch.ones(width, 4 * width)
-    x = torch.ones(128, width, requires_grad=True)
-
-    def seconds(bf16: bool) -> float:
-        begun = time.thread_time()
-        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
-            y = F.linear(F.gelu(F.linear(x, up)), down)
-        torch.autograd.grad(y, x, torch.ones_like(y))
-        return time.thread_time() - begun
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # where several wait for each other on a busy machine, times say little
-    try:
-        turns = [(seconds(False), seconds(True)) for _ in range(3)]
-    finally:
-        torch.set_num_threads(threads)
-    singles, halves = zip(*turns[1:], strict=True)  # the first turn warms up
-    return float(min(singles) / min(halves))
 
 
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -138,7 +138,7 @@ def test_fixed_class_features_have_single_precision_in_bf16_too(name):
     assert torch.equal(*found)
 
 
-def test_a_cpu_says_what_other_arithmetic_costs_or_gains_on_it(monkeypatch):
+def test_a_cpu_says_which_arithmetic_brings_it_nothing(monkeypatch):
     def said(kind: str) -> list[str]:
         (run,) = plan(parse({"methods": [{"name": "fedot", "config": {"arithmetic": kind}}]})).runs
         resolved = resolve_environment(run, "cpu", {"threads": 1})
@@ -149,26 +149,11 @@ def test_a_cpu_says_what_other_arithmetic_costs_or_gains_on_it(monkeypatch):
     assert said("tf32") == [
         "its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here"
     ]
-    widths = []
-    for gain, flags, words in (
-        (
-            1.84,
-            "fma avx512f avx512_bf16",
-            r"\(the processor has avx512_bf16\): .* are 1.8 times as fast as in fp32",
-        ),
-        (
-            0.08,
-            "fma avx512f",
-            r"\(no instructions for it were found here\): .* take 12.5 times as long as in fp32",
-        ),
-    ):
-        monkeypatch.setattr(
-            environment, "bf16_gain", lambda width, found=gain: (widths.append(width), found)[1]
-        )
-        monkeypatch.setattr(environment, "_cpuinfo", {"flags": flags}.get)
-        (notice,) = said("bf16")
-        assert re.search(words, notice)
-    assert widths == [192, 192], "of mini-vit's wider tower"
+    monkeypatch.setattr(environment, "_cpuinfo", {"flags": "fma avx512f avx512_bf16"}.get)
+    assert said("bf16") == []
+    monkeypatch.setattr(environment, "_cpuinfo", {"flags": "fma avx512f"}.get)
+    (notice,) = said("bf16")
+    assert "no instructions of this processor were found: local training can take ten times as long" in notice
 
 
 def test_attention_in_bf16_is_computed_in_single_precision_on_a_cpu():
