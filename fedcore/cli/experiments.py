@@ -90,14 +90,7 @@ def run(
     common.refuse_if(dry_run and bool(queue or device or over), no_effect, "dry-run")
     no_table = "--queue prints no table; `fedlens list --json` does"
     common.refuse_if(as_json and queue, no_table, "json")
-    experiment = common.load_experiment(file, DEMO if demo else preset, db)
-    if scale == "mini":
-        experiment = mini.rehearsal(experiment)
-    changes: dict[str, object] = {"seeds": seed} if seed else {}
-    if root is not None and scale == "full":
-        changes["data"] = {**experiment.data.model_dump(), "root": root}
-    if changes:
-        experiment = config.parse({**experiment.model_dump(), **changes})
+    experiment = _changed(common.load_experiment(file, DEMO if demo else preset, db), root, seed, scale)
     checked = with_preparation(lambda: plan(experiment))
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         common.print_note(warning)
@@ -138,6 +131,20 @@ def run(
     following = ["export", newest] if status == common.DONE else again
     common.print_note(_command(*following, db=db), "next")
     return status
+
+
+def _changed(
+    experiment: config.Experiment, root: str | None, seeds: Sequence[int] | None, scale: str
+) -> config.Experiment:
+    """Return an experiment with the folder of its data, the seeds and the scale that the user gave."""
+    from fedcore.papers import mini
+
+    if scale == "mini":
+        experiment = mini.rehearsal(experiment)
+    changes: dict[str, object] = {"seeds": seeds} if seeds else {}
+    if root is not None and scale == "full":
+        changes["data"] = {**experiment.data.model_dump(), "root": root}
+    return config.parse({**experiment.model_dump(), **changes}) if changes else experiment
 
 
 def _command(*words: str, db: Path | None) -> str:

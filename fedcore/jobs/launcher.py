@@ -250,6 +250,37 @@ class Rest:
         return cls(now + seconds, seconds, f"{devices.RESTS} {reason}")
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A process that loads torch and then waits for a run, in an environment, until a monotonic time."""
+
+    db: Path
+    owner: str
+    environment: Mapping[str, str]
+    until: float
+    process: subprocess.Popen[bytes]
+
+    def take(self, claim: Claim) -> bool:
+        """Give it a run through its pipe; returns False if it has died."""
+        assert self.process.stdin is not None
+        try:
+            with self.process.stdin as pipe:
+                pipe.write(f"{claim.id} {claim.attempt}\n".encode())
+        except BrokenPipeError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Kill and reap it; it has nothing to lose."""
+        assert self.process.stdin is not None
+        self.process.kill()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):  # it may hang in the kernel
+            self.process.wait(KILL_SECONDS)
+        remove_dead_lock(self.db, self.owner)
+
+
 class ThisMachine:
     """The devices of this machine, the pool of its tasks, and the processes that do their jobs.
 
@@ -269,7 +300,7 @@ class ThisMachine:
         self.device_ids, self._start, self._over = tuple(found), start, over
         self._gpu = gpus[0] if gpus else None
         self._rests: dict[str, Rest] = {}
-        self._ahead: LocalJob | None = None
+        self._ahead: Ahead | None = None
         if over is not None:
             if 0 < len(gpus) < over:
                 has = f"this machine has {counted(len(gpus), 'GPU')}, not {over}"
@@ -310,8 +341,8 @@ class ThisMachine:
             if is_full or not next_fits(store, pool, accepts):
                 return None
         owner, ahead = new_owner(), self._ahead
-        if ahead is not None and ahead.row["environment"] == environment_of(store, pool):
-            owner = ahead.row["owner"]
+        if ahead is not None and ahead.environment == environment_of(store, pool):
+            owner = ahead.owner
         return store.jobs.claim(owner, pool, RUNS, accepts=accepts)
 
     def load_ahead(self, store: Store) -> None:
@@ -325,28 +356,19 @@ class ThisMachine:
         with suppress(OSError, FedLensError):  # the run then starts a process itself, and reports a failure
             environment, until = environment_of(store, device), time.monotonic() + AHEAD_SECONDS
             process = start_detached(arguments, log, environment, (store.path, owner), subprocess.PIPE)
-            row = {"owner": owner, "device": device, "environment": environment, "until": until}
-            self._ahead = LocalJob(store, row, process)
+            self._ahead = Ahead(store.path, owner, environment, until, process)
 
     def _end_ahead(self) -> None:
-        """End the process that waits, if there is one; it has nothing to lose."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and (process := ahead.process) is not None and process.stdin is not None:
-            process.kill()
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            ahead.exit_reason()  # reaps it
-            remove_dead_lock(ahead.store.path, ahead.row["owner"])
+        if self._ahead is not None:
+            self._ahead.end()
+        self._ahead = None
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         process, ahead = None, self._ahead
-        if ahead is not None and ahead.row["owner"] == claim.owner:
+        if ahead is not None and ahead.owner == claim.owner:
             claim.folder.mkdir(parents=True, exist_ok=True)
             (claim.folder / PROCESS_LOG).touch()  # not by the process: on a full disk the run stays queued
-            assert ahead.process is not None and ahead.process.stdin is not None
-            with suppress(BrokenPipeError):  # it has died since the claim
-                ahead.process.stdin.write(f"{claim.id} {claim.attempt}\n".encode())
-                ahead.process.stdin.close()
+            if ahead.take(claim):
                 process, self._ahead = ahead.process, None
         if claim.table is RUNS:  # if it has not got this run, another process trains now
             self._end_ahead()
@@ -364,7 +386,8 @@ class ThisMachine:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
-        if self._ahead is not None and (self._ahead.ended() or time.monotonic() >= self._ahead.row["until"]):
+        ahead = self._ahead
+        if ahead is not None and (ahead.process.poll() is not None or time.monotonic() >= ahead.until):
             self._end_ahead()
 
 

@@ -301,21 +301,7 @@ def draw_cost(shown: ShownComparison) -> None:
             st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
         for of_all in reached:
             found = replace(of_all, rows=tuple(r for r in of_all.rows if r.row.label not in hidden))
-            if not found.rows:
-                continue
-            st.markdown(f"**{markup.md(found.title)}**")
-            header = [("Method", "wide"), ("Seeds that reach it", "num")]
-            header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
-            _, *reaches = reach_table(found).values()
-            names = (markup.method_html(reach.row.label, reach.row.method) for reach in found.rows)
-            texts = (["-" if value is None else markup.esc(value) for value in column] for column in reaches)
-            cells = zip(names, *texts, strict=True)
-            st.html(markup.table_html(header, cells, f"{found.title} on {title}"))
-            st.caption(
-                "Counted to the first evaluated round in which the test accuracy is at least this high, as "
-                "mean ± sample standard deviation over the seeds that reach it; if none does, no cost is "
-                "given."
-            )
+            _draw_reaching(found, title)
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row, shown or hidden, reaches more without costing more. "
@@ -324,6 +310,24 @@ def draw_cost(shown: ShownComparison) -> None:
         "The column of evaluation includes diagnostics and checkpoints; no column includes "
         "loading. All are means over runs; with its search: one run and all draws of the search "
         "that selected its hyper-parameters."
+    )
+
+
+def _draw_reaching(found: Reaching, setting: str) -> None:
+    """Draw what each row needed to reach a target."""
+    if not found.rows:
+        return
+    st.markdown(f"**{markup.md(found.title)}**")
+    header = [("Method", "wide"), ("Seeds that reach it", "num")]
+    header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
+    _, *reaches = reach_table(found).values()
+    names = (markup.method_html(reach.row.label, reach.row.method) for reach in found.rows)
+    texts = (["-" if value is None else markup.esc(value) for value in column] for column in reaches)
+    cells = zip(names, *texts, strict=True)
+    st.html(markup.table_html(header, cells, f"{found.title} on {setting}"))
+    st.caption(
+        "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
+        "sample standard deviation over the seeds that reach it; if none does, no cost is given."
     )
 
 

@@ -290,11 +290,17 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
         st.button(reset, f"{place}.reset", icon=icon, disabled=edits is None, on_click=restart)
         saved = json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
         markup.download("Save as descriptions.json", saved, "descriptions.json", f"{place}.save")
-        with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
-            upload = f"{place}.upload.{st.session_state[f'{place}.version']}"
-            file = st.file_uploader("File like descriptions.json", type="json", key=upload)
+        _load_texts(place, classes, errors)
+    return edits
+
+
+def _load_texts(place: str, classes: Sequence[str], errors: FieldErrors) -> None:
+    """Draw the upload of a file with descriptions, which replace those of the table."""
+    with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
+        upload = f"{place}.upload.{st.session_state[f'{place}.version']}"
+        file = st.file_uploader("File like descriptions.json", type="json", key=upload)
     if file is None:
-        return edits
+        return
     try:
         given = descriptions.parse(file.getvalue(), file.name)
         if not _tidy_texts(given, classes):
@@ -305,7 +311,6 @@ def text_editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | Non
         st.rerun()
     except FedLensError as error:
         errors.refuse(CLASS_TEXTS, error)
-    return edits
 
 
 @st.cache_data(show_spinner=False, max_entries=16, ttl=300)

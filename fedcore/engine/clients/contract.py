@@ -382,7 +382,7 @@ class FirstStep:
         self.trained: set[str] = set()
         self.done = False
 
-    def phases(self, ready: Callable[[Phase], Phase] = lambda phase: phase) -> tuple[Phase, ...]:
+    def phases(self, ready: Callable[[Phase], Phase]) -> tuple[Phase, ...]:
         """Return the method's phases, which are checked until each has been called once.
 
         Args:

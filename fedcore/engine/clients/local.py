@@ -12,18 +12,15 @@ operating system would kill the process instead, so what a client takes is measu
 (``clients_at_once``).
 """
 
-import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 from fedcore.base import devices
-from fedcore.base.errors import FedLensError, first_line, is_gpu_memory
-from fedcore.base.files import cache_folder
+from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
+from fedcore.engine.clients import compiled
 from fedcore.engine.clients.contract import FirstStep, phases_of, run
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import Batch, Method, Params, Phase, State, Step
@@ -205,7 +202,7 @@ def train_clients(
             # Computed when first read: in a step, they would have its arithmetic in a resumed run alone.
             _ = method.problem.class_features
     epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
-    ready = partial(_ready, method, (len(data.clients), size))
+    ready = partial(compiled.ready, method, (len(data.clients), size))
     phases = first_step.phases(ready) if first_step else tuple(map(ready, method.phases))
     if method.trains and method.config.proximal:
         const = const | {_ANCHOR + name: params[name] for name in received}
@@ -225,62 +222,6 @@ def train_clients(
 
 def _widened(values: Params) -> Params:
     return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
-
-
-_COMPILER: dict[str, Any] = {"mode": "reduce-overhead"}
-
-
-def _ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
-    """Return a phase as it trains: as it is, or compiled, with few kernels and on a GPU as CUDA graphs.
-
-    Only full batches of all clients are compiled. Every other shape would take a minute or two as well, as do
-    constants of another shape, and shapes left open take five to ten times as long. A step is compiled or not
-    by its own shape alone, so that a resumed run has the same numbers.
-
-    Args:
-        shape: of a full batch of all clients, (clients, samples).
-
-    Raises:
-        FedLensError: in a step, if torch cannot compile it here, for example without a C++ compiler.
-    """
-    if not method.trains or not method.config.compiled:
-        return phase
-    _settle_compiler()
-    from torch._dynamo.exc import TorchDynamoException
-
-    compiled = torch.compile(phase, dynamic=False, **_COMPILER)
-
-    def phase_of_shape(params: Params, const: Params, batch: Batch) -> Step:
-        if batch.mask.shape != shape:
-            return phase(params, const, batch)
-        try:
-            step = compiled(params, const, batch)
-        except TorchDynamoException as fault:
-            cause = getattr(fault, "inner_exception", fault)
-            if is_gpu_memory(cause):  # fewer clients are trained at once
-                raise cause from None
-            why = first_line(cause)
-            message = f"its training step cannot be compiled here ({why}); set compiled = false"
-            raise FedLensError(message, "compiled") from fault
-        # the next call of a CUDA graph overwrites what this one returns, and moved values are kept
-        return replace(step, moved={name: value.clone() for name, value in step.moved.items()})
-
-    return phase_of_shape
-
-
-@cache
-def _settle_compiler() -> None:
-    """Set what compiled steps need of torch, once for this process."""
-    # torch's own folder of compiled code is one that another account can make first
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
-    import torch._dynamo.config as tracing
-    import torch._functorch.config as gradients
-    import torch._inductor.config as inductor
-
-    # beyond the limit a step would be plain, which a resumed run compiles
-    tracing.recompile_limit = tracing.accumulated_recompile_limit = sys.maxsize
-    gradients.donated_buffer = False  # a second loss of the same graph would find its buffers gone
-    inductor.compile_threads = 1  # no processes that could outlive a killed run
 
 
 _ANCHOR = "received/"
