@@ -81,12 +81,8 @@ def train(
     rounds: int | None = None,
 ) -> None:
     """Record finished runs of an experiment; of some held-out domains, or the first rounds, where given."""
-    Store(db).prepare()
-    created = Store(db).experiments.create(experiment)
-    owner = new_owner()
-    for _ in created.run_ids:
-        writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
-        writer.claim.begin()
+    _, writers = fill.start(db, experiment)
+    for writer in writers:
         run = fill.config_of(writer)
         if held_out is not None and run.held_out not in held_out:
             writer.claim.finish("stopped", "not wanted")

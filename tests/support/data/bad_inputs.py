@@ -6,6 +6,7 @@ image.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +49,19 @@ class Bad:
     given: Callable[[Path], Path]
     spoil: Callable[[Path], Path | None]
     says: tuple[str, ...]
-    name: str = "folder"
+    name: str
     good: int | None = None
     at: str = "data.root"
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _csv(spoil: Callable[[Path], Path | None], *says: str, **more: Any) -> Bad:
-    return Bad(manifest, spoil, says, "manifest", **more)
+def _bad(given: Callable[[Path], Path], name: str, spoil: Callable[[Path], object], *says: str, **more: Any):
+    return Bad(given, spoil, says, name, **more)
 
 
-def _hf(spoil: Callable[[Path], Path | None], *says: str, **more: Any) -> Bad:
-    return Bad(saved, spoil, says, "hf-dataset", **more)
-
-
-def _femnist(spoil: Callable[[Path], Path | None], *says: str, **more: Any) -> Bad:
-    return Bad(femnist, spoil, says, "femnist", **more)
+_folder, _pacs = partial(_bad, folder, "folder"), partial(_bad, pacs, "pacs")
+_csv, _hf = partial(_bad, manifest, "manifest"), partial(_bad, saved, "hf-dataset")
+_femnist, _left_out = partial(_bad, femnist, "femnist"), partial(_bad, folder, "folder", good=12)
 
 
 def unchanged(root: Path) -> None:
@@ -73,114 +71,100 @@ def unchanged(root: Path) -> None:
 X = "photo/dog/x"
 BAD = {
     # folders of one's own
-    "a folder that is not there": Bad(folder, lambda r: r / "nowhere", (r"set/nowhere", "give the folder")),
-    "a file": Bad(folder, first, (r"photo/dog/0\.png is a file", "give the folder")),
-    "an empty folder": Bad(
-        folder,
+    "a folder that is not there": _folder(lambda r: r / "nowhere", r"set/nowhere", "give the folder"),
+    "a file": _folder(first, r"photo/dog/0\.png is a file", "give the folder"),
+    "an empty folder": _folder(
         lambda r: (r / "hollow").mkdir() or r / "hollow",
-        ("hollow: no folders in it", "expected domain/class/image"),
+        "hollow: no folders in it",
+        "expected domain/class/image",
     ),
-    "images at the top only": Bad(
-        folder, lambda r: r / "photo" / "dog", ("photo/dog", "expected domain/class/image")
+    "images at the top only": _folder(
+        lambda r: r / "photo" / "dog", "photo/dog", "expected domain/class/image"
     ),
-    "a class missing": Bad(
-        folder, remove("sketch/dog"), ("set: domain 'sketch' has no class folder 'dog'", "add it")
+    "a class missing": _folder(
+        remove("sketch/dog"), "set: domain 'sketch' has no class folder 'dog'", "add it"
     ),
-    "a class misspelled": Bad(
-        folder, rename("sketch/dog", "sketch/dgo"), ("'dgo'", r"rename it \('dog'\?\)")
+    "a class misspelled": _folder(rename("sketch/dog", "sketch/dgo"), "'dgo'", r"rename it \('dog'\?\)"),
+    "images beside class folders": _folder(
+        write("stray/0.png", b"x"), "folder 'stray' holds images", "domain/class/image throughout"
     ),
-    "images beside class folders": Bad(
-        folder, write("stray/0.png", b"x"), ("folder 'stray' holds images", "domain/class/image throughout")
-    ),
-    "a class without images that can be read": Bad(
-        folder,
+    "a class without images that can be read": _folder(
         lambda r: [(r / "photo" / "bird").mkdir(), write("photo/bird/0.gif", b"x")(r)] and r / "photo",
-        ("folder 'bird' holds neither images", "nor class folders; remove it$"),
+        "folder 'bird' holds neither images",
+        "nor class folders; remove it$",
     ),
-    "a folder of lists": Bad(
-        folder, write("lists/train.txt", "x"), ("folder 'lists'", "remove it or name the domains")
+    "a folder of lists": _folder(
+        write("lists/train.txt", "x"), "folder 'lists'", "remove it or name the domains"
     ),
-    "two classes of one name": Bad(
-        folder,
+    "two classes of one name": _folder(
         lambda r: [(r / d / "snow owl").mkdir() for d in DOMAINS] and None,
-        ("'snow owl' and 'snow_owl' read the same", "rename one"),
+        "'snow owl' and 'snow_owl' read the same",
+        "rename one",
     ),
-    "a link to a file outside": Bad(
-        folder,
+    "a link to a file outside": _folder(
         link("photo/dog/x.png", "../outside.png"),
-        (r"photo/dog/x\.png is a link that leaves the folder", "copy its target"),
+        r"photo/dog/x\.png is a link that leaves the folder",
+        "copy its target",
     ),
-    "a link to a folder outside": Bad(
-        folder, link("more", "../elsewhere"), ("set/more is a link that leaves", "copy its target")
+    "a link to a folder outside": _folder(
+        link("more", "../elsewhere"), "set/more is a link that leaves", "copy its target"
     ),
-    "a link to the folder itself": Bad(
-        folder, link("again", "."), ("set/again is a link to a folder that it lies in", "remove the link")
+    "a link to the folder itself": _folder(
+        link("again", "."), "set/again is a link to a folder that it lies in", "remove the link"
     ),
-    "no images at all": Bad(
-        folder,
-        lambda r: [p.unlink() for p in r.rglob("*.png")] and None,
-        (r"no readable image of type \.jpg",),
+    "no images at all": _folder(
+        lambda r: [p.unlink() for p in r.rglob("*.png")] and None, r"no readable image of type \.jpg"
     ),
-    "an unknown domain": Bad(
-        folder,
+    "an unknown domain": _folder(
         unchanged,
-        ("no domain folder 'foto'", "did you mean 'photo'"),
+        "no domain folder 'foto'",
+        "did you mean 'photo'",
         options={"domains": ["foto"]},
         at="data.domains",
     ),
-    "nothing readable": Bad(folder, spoil_all, ("no readable image", r"art/dog/0\.png: empty file")),
+    "nothing readable": _folder(spoil_all, "no readable image", r"art/dog/0\.png: empty file"),
     # data sets of the catalog
-    "a domain renamed beyond recognition": Bad(
-        pacs, rename("sketch", "pencil"), ("kfold: no domain folder 'sketch'", "Give the folder"), "pacs"
+    "a domain renamed beyond recognition": _pacs(
+        rename("sketch", "pencil"), "kfold: no domain folder 'sketch'", "Give the folder"
     ),
-    "a domain missing": Bad(pacs, remove("photo"), ("no domain folder 'photo'", "Give the folder"), "pacs"),
-    "a class of the catalog's missing": Bad(
-        pacs,
+    "a domain missing": _pacs(remove("photo"), "no domain folder 'photo'", "Give the folder"),
+    "a class of the catalog's missing": _pacs(
         lambda r: [remove(f"{d}/horse")(r) for d in catalog.entry("pacs").domains] and None,
-        ("kfold: no class folder 'horse', which PACS has", "complete the folder"),
-        "pacs",
+        "kfold: no class folder 'horse', which PACS has",
+        "complete the folder",
     ),
-    "a class of the catalog's renamed": Bad(
-        pacs,
+    "a class of the catalog's renamed": _pacs(
         lambda r: [rename(f"{d}/horse", f"{d}/pony")(r) for d in catalog.entry("pacs").domains] and None,
-        ("'horse'|'pony'", "complete the folder"),
-        "pacs",
+        "'horse'|'pony'",
+        "complete the folder",
     ),
-    "a class too many": Bad(
-        pacs,
+    "a class too many": _pacs(
         lambda r: [write(f"{d}/zebra/0.jpg", b"")(r) for d in catalog.entry("pacs").domains] and None,
-        ("unknown class folder 'zebra', which PACS does not have", "load it as 'folder'"),
-        "pacs",
+        "unknown class folder 'zebra', which PACS does not have",
+        "load it as 'folder'",
     ),
     # images
-    "a file of zero bytes": Bad(
-        folder, write(f"{X}.jpg", b""), (rf"1 image left out \({X}\.jpg: empty file\)",), good=12
+    "a file of zero bytes": _left_out(write(f"{X}.jpg", b""), rf"1 image left out \({X}\.jpg: empty file\)"),
+    "text": _left_out(write(f"{X}.png", "no image"), rf"{X}\.png: not an image"),
+    "a web page": _left_out(write(f"{X}.jpg", "<html>404</html>"), rf"{X}\.jpg: not an image"),
+    "a truncated JPEG": _left_out(cut(f"{X}.jpg", "JPEG"), rf"{X}\.jpg: unreadable: .*truncated"),
+    "a truncated progressive JPEG": _left_out(
+        cut(f"{X}.jpg", "JPEG", 0.9, progressive=True), rf"{X}\.jpg: unreadable: .*truncated"
     ),
-    "text": Bad(folder, write(f"{X}.png", "no image"), (rf"{X}\.png: not an image",), good=12),
-    "a web page": Bad(folder, write(f"{X}.jpg", "<html>404</html>"), (rf"{X}\.jpg: not an image",), good=12),
-    "a truncated JPEG": Bad(
-        folder, cut(f"{X}.jpg", "JPEG"), (rf"{X}\.jpg: unreadable: .*truncated",), good=12
+    "a truncated PNG": _left_out(cut(f"{X}.png", "PNG"), rf"{X}\.png: unreadable: .*truncated"),
+    "a truncated WebP": _left_out(
+        cut(f"{X}.webp", "WEBP", lossless=True), rf"{X}\.webp: (unreadable|not an image)"
     ),
-    "a truncated progressive JPEG": Bad(
-        folder,
-        cut(f"{X}.jpg", "JPEG", 0.9, progressive=True),
-        (rf"{X}\.jpg: unreadable: .*truncated",),
-        good=12,
+    "the head of a JPEG only": _left_out(
+        cut(f"{X}.jpg", "JPEG", 0.01), rf"{X}\.jpg: (unreadable|not an image)"
     ),
-    "a truncated PNG": Bad(folder, cut(f"{X}.png", "PNG"), (rf"{X}\.png: unreadable: .*truncated",), good=12),
-    "a truncated WebP": Bad(
-        folder, cut(f"{X}.webp", "WEBP", lossless=True), (rf"{X}\.webp: (unreadable|not an image)",), good=12
+    "a decompression bomb": _left_out(bomb, rf"{X}\.png: more than 89,478,485 pixels"),
+    "a PNG with a flipped bit": _left_out(wrong_sum, rf"{X}\.png: unreadable"),
+    "a link to nothing": _left_out(
+        link(f"{X}.png", "photo/dog/gone.png"), rf"{X}\.png: unreadable: .*No such file"
     ),
-    "the head of a JPEG only": Bad(
-        folder, cut(f"{X}.jpg", "JPEG", 0.01), (rf"{X}\.jpg: (unreadable|not an image)",), good=12
-    ),
-    "a decompression bomb": Bad(folder, bomb, (rf"{X}\.png: more than 89,478,485 pixels",), good=12),
-    "a PNG with a flipped bit": Bad(folder, wrong_sum, (rf"{X}\.png: unreadable",), good=12),
-    "a link to nothing": Bad(
-        folder, link(f"{X}.png", "photo/dog/gone.png"), (rf"{X}\.png: unreadable: .*No such file",), good=12
-    ),
-    "a folder called like an image": Bad(folder, lambda r: (r / f"{X}.png").mkdir(), (), good=12),
-    "what a Mac leaves behind": Bad(folder, write("photo/dog/._0.png", b"x"), (), good=12),
+    "a folder called like an image": _left_out(lambda r: (r / f"{X}.png").mkdir()),
+    "what a Mac leaves behind": _left_out(write("photo/dog/._0.png", b"x")),
     # manifests
     "a list that is not there": _csv(
         lambda p: p.with_name("gone.csv"), r"no file .*gone\.csv", "give the CSV file"

@@ -77,18 +77,6 @@ def pacs(root: Path) -> Path:
     return domains(root, "pacs", "kfold/{domain}/{cls}/pic_{n:03d}.jpg")
 
 
-def office_home(root: Path) -> Path:
-    return domains(root, "office-home", "OfficeHomeDataset_10072016/{domain}/{cls}/{n:05d}.jpg")
-
-
-def vlcs(root: Path) -> Path:
-    return domains(root, "vlcs", "VLCS/{domain}/{cls}/{n:03d}.jpg")
-
-
-def terra_incognita(root: Path) -> Path:
-    return domains(root, "terra-incognita", "{domain}/{cls}/586e8e2d-23d2-11e8-a6a3-{n:012d}.jpg")
-
-
 def domainnet(root: Path) -> Path:
     pattern = "{domain}/{cls}/{domain}_{label:03d}_{n:06d}.jpg"
     domains(root, "domainnet", pattern, DOMAINNET)
@@ -115,14 +103,6 @@ def domainnet_126(root: Path) -> Path:
         lines = "".join(f"{p} {number}\n" for p, number in sorted(rows, key=lambda row: row[1]))
         (root / f"{d}_list.txt").write_text(lines)
     return root
-
-
-def office31(root: Path) -> Path:
-    return domains(root, "office31", "{domain}/images/{cls}/frame_{n:04d}.jpg")
-
-
-def office_caltech10(root: Path) -> Path:
-    return domains(root, "office-caltech10", "{domain}/{cls}/frame_{n:04d}.jpg")
 
 
 DDR_SHADES = {"B": 200, "D": 60}
@@ -210,10 +190,6 @@ def cifar10(root: Path) -> Path:
 def cifar100(root: Path) -> Path:
     files = {"train": 2, "test": 1}
     return cifar(root, "cifar-100-python", "meta", "fine_label_names", "fine_labels", files)
-
-
-def eurosat(root: Path) -> Path:
-    return domains(root, "eurosat", "eurosat/2750/{cls}/{cls}_{n}.jpg")
 
 
 def pets(root: Path) -> Path:
@@ -411,26 +387,31 @@ def coop_split(root: Path) -> Path:
     return root
 
 
+PATTERNS = {
+    "office-home": "OfficeHomeDataset_10072016/{domain}/{cls}/{n:05d}.jpg",
+    "vlcs": "VLCS/{domain}/{cls}/{n:03d}.jpg",
+    "terra-incognita": "{domain}/{cls}/586e8e2d-23d2-11e8-a6a3-{n:012d}.jpg",
+    "office31": "{domain}/images/{cls}/frame_{n:04d}.jpg",
+    "office-caltech10": "{domain}/{cls}/frame_{n:04d}.jpg",
+    "eurosat": "eurosat/2750/{cls}/{cls}_{n}.jpg",
+}
+"""Where images of data sets lie that are nothing but folders."""
 WRITE: dict[str, Callable[[Path], Path]] = {
-    entry.name: partial(domains, name=entry.name, pattern="{domain}/{cls}/{n:03d}.jpg")
+    entry.name: partial(
+        domains, name=entry.name, pattern=PATTERNS.get(entry.name, "{domain}/{cls}/{n:03d}.jpg")
+    )
     for entry in catalog.entries()
-    if entry.loader == "domains" and not entry.embedded
+    if (entry.loader == "domains" and not entry.embedded) or entry.name in PATTERNS
 } | {
     "pacs": pacs,
-    "office-home": office_home,
-    "vlcs": vlcs,
-    "terra-incognita": terra_incognita,
     "domainnet": domainnet,
     "domainnet-126": domainnet_126,
-    "office31": office31,
-    "office-caltech10": office_caltech10,
     "ddr": ddr,
     "ddr-all": lambda root: ddr(root, 6),
     "femnist": femnist,
     "femnist-digits": femnist,
     "cifar10": cifar10,
     "cifar100": cifar100,
-    "eurosat": eurosat,
     "oxford-pets": pets,
     "food101": food101,
     "flowers102": flowers102,

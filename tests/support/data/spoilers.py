@@ -17,19 +17,12 @@ CLASSES = ("dog", "snow_owl")
 DOMAINS = ("art", "photo", "sketch")
 
 
-def image(path: Path, label: int = 0, domain: int = 0, size: int = 12, **options: Any) -> Path:
-    """A picture whose colour says its class and domain."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (size, size), layouts.colour(label, domain)).save(path, **options)
-    return path
-
-
 def folder(base: Path) -> Path:
     """Three domains, two classes, two images each: twelve."""
     for d, domain in enumerate(DOMAINS):
         for c, name in enumerate(CLASSES):
             for i in range(2):
-                image(base / "set" / domain / name / f"{i}.png", c, d)
+                layouts.image(base / "set" / domain / name / f"{i}.png", c, d)
     return base / "set"
 
 
@@ -148,7 +141,7 @@ def wrong_sum(root: Path) -> None:
 def link(name: str, target: str) -> Callable[[Path], None]:
     def spoil(root: Path) -> None:
         (root.parent / "elsewhere" / "dog").mkdir(parents=True, exist_ok=True)
-        image(root.parent / "outside.png")
+        layouts.image(root.parent / "outside.png", 0)
         (root / name).symlink_to(root / target)
 
     return spoil
