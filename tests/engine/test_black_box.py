@@ -19,11 +19,11 @@ from fedcore.methods.base import RunContext
 from tests.support.against import build
 from tests.support.data.embedding_file import CLASSES as NAMES
 from tests.support.data.embedding_file import TOML, embedding_file
+from tests.support.method_cases import BUILT_IN
 from tests.support.tiny import CLASSES, DOMAINS, run_rounds, tiny_federation
 
 NO_VECTORS = {"fedot", "clip-fc", "fedgh", "fedakt"}
 CLASS_VECTORS = {"zero-shot", "fedclip", "facmic", "taskres", "clip-adapter", "tip-adapter", "tip-adapter-f"}
-METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
 
 
 def _context(class_texts: str) -> RunContext:
@@ -33,27 +33,27 @@ def _context(class_texts: str) -> RunContext:
 
 def _runs(name: str, class_texts: str, **values: object) -> bool:
     try:
-        check_encoder(METHODS[name], registry.build_config(name, values), _context(class_texts))
+        check_encoder(registry.get(name), registry.build_config(name, values), _context(class_texts))
     except FedLensError:
         return False
     return True
 
 
 def test_methods_that_need_embeddings_alone_can_run():
-    assert {name for name in METHODS if _runs(name, "given")} == NO_VECTORS | CLASS_VECTORS
-    without = {name: {"init": "random"} if name == "fedot" else {} for name in METHODS}
-    assert {name for name in METHODS if _runs(name, "none", **without[name])} == NO_VECTORS
+    assert {name for name in BUILT_IN if _runs(name, "given")} == NO_VECTORS | CLASS_VECTORS
+    without = {name: {"init": "random"} if name == "fedot" else {} for name in BUILT_IN}
+    assert {name for name in BUILT_IN if _runs(name, "none", **without[name])} == NO_VECTORS
 
 
 def test_a_refusal_names_the_methods_that_can_run():
     with pytest.raises(FedLensError) as refused:
-        check_encoder(METHODS["promptfl"], registry.build_config("promptfl", {}), _context("none"))
+        check_encoder(registry.get("promptfl"), registry.build_config("promptfl", {}), _context("none"))
     assert str(refused.value) == (
         "PromptFL cannot run with the backbone 'given': it learns inside CLIP's towers, or reads more of "
         "an image than its embedding; these can: FedOT (init = class_means), CLIP-FC, FedAKT(C), FedGH(C)"
     )
     with pytest.raises(FedLensError, match="FedCLIP cannot run .*: it needs a vector of each class"):
-        check_encoder(METHODS["fedclip"], registry.build_config("fedclip", {}), _context("none"))
+        check_encoder(registry.get("fedclip"), registry.build_config("fedclip", {}), _context("none"))
 
 
 class Encoder(torch.nn.Module):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
-from fedcore.data.images import ImageSet
 from fedcore.data.splits import split as split_of
 from fedcore.engine.federations import class_sets, unlabelled_rows
 from fedcore.engine.round import all_rounds
@@ -15,7 +14,7 @@ from fedcore.engine.server import Server
 from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
 from fedcore.methods.federation import ClassSets
 from tests.support.data.loading import loaded
-from tests.support.data.partitions import partition
+from tests.support.data.partitions import drawn, partition
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -111,18 +110,7 @@ def test_batch_dependent_predictions_see_the_class_set_alone(backbone):
 def _images(domains=("photo",), per_class=10, classes=4):
     labels = np.tile(np.repeat(np.arange(classes), per_class), len(domains))
     domain = np.repeat(np.arange(len(domains)), per_class * classes)
-    keys = tuple(f"{d}/{i}" for i, d in enumerate(domain))
-    images = ImageSet(
-        name="made-up",
-        classes=tuple("abcd"[:classes]),
-        domains=tuple(domains),
-        labels=labels,
-        domain=domain,
-        keys=keys,
-        template="a {}",
-        fingerprint="f",
-        read=lambda i: None,
-    )
+    images = replace(drawn(labels.tolist(), domain.tolist()), domains=tuple(domains))
     split = np.tile(np.array([TRAIN] * 6 + [VALIDATION] * 2 + [TEST] * 2), len(labels) // 10)
     return images, split
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION, RoundFinished
+from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
 from fedcore.data.training_classes import CrossClass, blocks, joined
@@ -24,11 +24,10 @@ from fedcore.engine.train import train
 from fedcore.methods import registry
 from fedcore.methods.federation import Federation
 from tests.methods.baselines.prompts.test_fedtpg import context_of
-from tests.methods.test_invariances import SMALL
 from tests.support import tiny
-from tests.support.against import engine_batches, samples
+from tests.support.against import engine_batches, federation_for, naive_clip, samples
+from tests.support.method_cases import BUILT_IN, SMALL
 from tests.support.oracles import fedavg
-from tests.support.oracles.promptfl import mean_loss, scores, text_features
 from tests.support.own_methods import BiasConfig, BiasMethod
 
 TREES = ("yew", "ash", "elm", "oak", "fir", "box", "bay", "may", "tea")
@@ -150,15 +149,16 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
         "weighting": "uniform",
     }
     whole, of_clients, protocol = cohorts(name, **settings)
-    problem, model = whole.problem, whole.problem.backbone.model
-    tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
-    first = of_clients[0].method.init(problem.generator).shared
+    first = of_clients[0].method.init(whole.problem.generator).shared
+
+    def clip_of(names):
+        return replace(naive_clip(whole), classes=names)
 
     def texts(values, names):
-        if name == "promptfl":
-            return text_features(model, tokenizer, values[0], names)
-        bare = torch.stack([e / e.norm() for e in model.encode_text(tokenizer(list(names)))])
-        return text_features(model, tokenizer, context_of(dict(zip(first, values, strict=True)), bare), names)
+        context, clip = values[0], clip_of(names)
+        if name == "fedtpg":
+            context = context_of(dict(zip(first, values, strict=True)), clip.sentences("{}"))
+        return clip.texts(context)
 
     block_of = {c: b for b, block in enumerate(protocol.blocks) for c in block_positions(protocol, b, block)}
 
@@ -166,7 +166,7 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
         block = block_of[int(y[0])]
         positions = block_positions(protocol, block, protocol.blocks[block])
         mine = torch.tensor([positions.index(int(label)) for label in y])
-        return mean_loss(texts(values, protocol.blocks[block]), x, mine, scale)
+        return clip_of(protocol.blocks[block]).loss(texts(values, protocol.blocks[block]), x, mine)
 
     config = of_clients[0].method.config
 
@@ -202,10 +202,8 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
     images = both()
     assert found.keys() == {(at, split) for at, split, _, _ in columns}
     for at, split, names, held in columns:
-        text = texts(expected, names)
-        right = sum(
-            names[int(scores(text, whole.pool.values[r], scale).argmax())] == spoken(images, r) for r in held
-        )
+        said = clip_of(names).scores(texts(expected, names), whole.pool.values[held]).argmax(1)
+        right = sum(names[k] == spoken(images, r) for k, r in zip(said.tolist(), held, strict=True))
         assert found[at, split] == (right, len(held)), (at, split)
     clients = {c.test_set for c in loop.finished[-1].cells if c.stage == BEFORE_AGGREGATION}
     assert clients == {1, 2, 3}, "before aggregation each client is tested among its own classes"
@@ -240,14 +238,8 @@ def test_a_client_encodes_no_name_beyond_its_label_space(name):
     _, images, protocol = federation()
     cls, config = registry.get(name), registry.build_config(name, {"context_length": 2})
     for client in range(len(protocol.blocks)):
-        read: list[str] = []
-
-        def spy(texts, length=None, read=read):
-            read.extend(texts)
-            return tiny.tokenizer()(texts, length)
-
-        watched, *_ = federation(replace(tiny.drawn_backbone(), tokenizer=spy))
-        held = federation_of_client(watched, images, protocol, client)
+        watched, read = tiny.watched(tiny.drawn_backbone())
+        held = federation_of_client(federation(watched)[0], images, protocol, client)
         method, one = cls(config, held.problem), torch.tensor([client])
         received = {n: v[None] for n, v in method.init(held.problem.generator).shared.items()}
         worker = Worker((Cohort(method, held, range(client, client + 1)),))
@@ -295,9 +287,9 @@ def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_p
     assert made.counts.shape == (4, 4) and (made.counts > 0).sum() == 4
     (run,) = made.runs
     places = {"artifacts": tmp_path / "artifacts", "folder": tmp_path / "run"}
-    rounds = [e for e in train(run, **places) if isinstance(e, RoundFinished)]
+    rounds = tiny.finished(train(run, **places))
     again = train(run, resume_from=rounds[1].checkpoint, environment={}, **places)
-    (last,) = [e for e in again if isinstance(e, RoundFinished)]
+    (last,) = tiny.finished(again)
     assert last.cells == rounds[2].cells and last.train_loss == rounds[2].train_loss
     assert {c.test_set for c in last.cells if c.model == GLOBAL and c.split == TEST} == set(range(1, 10))
     with pytest.raises(FedLensError, match="not available for it"):
@@ -309,13 +301,7 @@ def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_
 
     Names are encoded in the prompt of their data set, and no name that is meant for pages is.
     """
-    read: list[str] = []
-
-    def spy(texts, length=None):
-        read.extend(texts)
-        return tiny.tokenizer()(texts, length)
-
-    watched = replace(tiny.drawn_backbone(), tokenizer=spy)
+    watched, read = tiny.watched(tiny.drawn_backbone())
     whole, of_clients, _ = cohorts("tip-adapter", watched)
     loop = loop_of(whole, of_clients, 1)
     found = {(c.model, c.test_set): c.correct for c in loop.finished[-1].cells if c.split == TEST}
@@ -359,18 +345,16 @@ def test_an_undeclared_parameter_of_each_class_is_found():
 
 
 @pytest.mark.slow  # the refusal and two methods are tested above
-@pytest.mark.parametrize("name", [n for n, c in registry.load_all().items() if "fedcore." in c.__module__])
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_every_method_that_is_not_refused_trains(name):
     if refused(name):
         return
     backbone = tiny.drawn_backbone()
     whole, images, protocol = federation()
     config = registry.build_config(name, SMALL.get(name, {}))
-    reads = registry.get(name).reads(config, backbone.spec)
-    if reads != "embedding":
-        held = tiny.tiny_federation(backbone, reads)
-        values = held.pool.values.repeat(6, *[1] * (held.pool.values.dim() - 1))[: len(images)]
-        assert len(values) == len(images)
+    values = federation_for(name, backbone=backbone).pool.values
+    if values.shape[1:] != whole.pool.values.shape[1:]:
+        values = values.repeat(6, *[1] * (values.dim() - 1))[: len(images)]
         whole = federation_of_all(images, protocol, values, backbone, seed=1)
     of_clients = cohorts_of_one(registry.get(name), config, whole, images, protocol)
     last = loop_of(whole, of_clients, 1).finished[-1]

@@ -23,7 +23,7 @@ from fedcore.engine.server import Server
 from fedcore.engine.train import RunSetup
 from fedcore.methods import registry
 from tests.support.data.partitions import drawn
-from tests.support.method_cases import CASES
+from tests.support.method_cases import CASES, slow_but
 from tests.support.tiny import drawn_backbone
 
 ROUNDS = 3
@@ -238,10 +238,9 @@ def check(draw: Draw, held: RunSetup, folder: Path) -> Iterator[str]:
 
 
 FAST = (9, 19, 21, 22, 41, 43)
-SEEDS = [pytest.param(s, marks=() if s in FAST else pytest.mark.slow) for s in range(300)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_but(FAST, range(300)))
 def test_a_drawn_run_depends_on_nothing_that_should_not_matter(seed, tmp_path):
     draw, held = accepted(seed)
     print(f"draw {seed} is {draw}")  # noqa: T201 - what is shown with a failure or an error

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedcore.config import RunConfig
 from fedcore.engine import environment
 from fedcore.engine.environment import check_content, environment_differences, processor
 from fedcore.engine.train import train
+from tests.support.tiny import finished
 
 TOML = """
 [data]
@@ -146,10 +148,6 @@ def places(encoded_digits, tmp_path) -> dict[str, Path]:
     return {"artifacts": encoded_digits(tmp_path), "folder": tmp_path / "run"}
 
 
-def rounds_of(events) -> list[RoundFinished]:
-    return [event for event in events if isinstance(event, RoundFinished)]
-
-
 @pytest.fixture
 def weights(tmp_path, monkeypatch) -> Path:
     """A copy of the weights of mini-vit, whose content the runs of a test watch."""
@@ -192,14 +190,14 @@ def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resum
     with pytest.raises(FedLensError, match="the bytes of the weights' files have changed since"):
         list(train(run, resume_from=rounds[1].checkpoint, environment=recorded, **places))
     swap(weights)
-    (last,) = rounds_of(train(run, resume_from=rounds[2].checkpoint, environment=recorded, **places))
+    (last,) = finished(train(run, resume_from=rounds[2].checkpoint, environment=recorded, **places))
     assert last.cells == rounds[3].cells
 
 
 def test_data_that_changed_since_a_run_began_are_refused_before_they_are_encoded(trained, tmp_path):
     recorded = next(e.environment for e in trained if isinstance(e, Started)) | {"pixels": "others"}
     folders = {"artifacts": tmp_path, "folder": tmp_path / "run"}
-    checkpoint = rounds_of(trained)[0].checkpoint
+    checkpoint = finished(trained)[0].checkpoint
     with pytest.raises(FedLensError, match="the image files .* have changed since"):
         list(train(three_rounds(), resume_from=checkpoint, environment=recorded, **folders))
     assert not (tmp_path / "encodings").exists()
@@ -243,8 +241,8 @@ def test_an_encoding_that_changes_while_a_run_trains_gives_no_round(trained, pla
     with pytest.raises(FedLensError, match=f"changed while the run was reading it: .*{said}"):
         until_it_stops()
     assert [e.round for e in rounds] == [0, 1]
-    rest = rounds_of(train(run, resume_from=rounds[1].checkpoint, environment={}, **places))
-    assert [e.cells for e in rest] == [e.cells for e in rounds_of(trained)[2:]]
+    rest = finished(train(run, resume_from=rounds[1].checkpoint, environment={}, **places))
+    assert [e.cells for e in rest] == [e.cells for e in finished(trained)[2:]]
 
 
 def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(places):
@@ -259,6 +257,7 @@ def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(places):
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """Runs git in a folder that is in no repository yet."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
     def git(*arguments: str) -> str:
         names = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
@@ -267,8 +266,15 @@ def repository(tmp_path, monkeypatch):
         )
         return done.stdout.strip()
 
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     return git
+
+
+def committed(git: Callable[..., str]) -> str:
+    """The first commit of a new repository, of all files that lie there."""
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    return git("rev-parse", "--short", "HEAD")
 
 
 def test_the_commits_of_fedlens_and_of_the_users_checkouts_are_recorded(repository, tmp_path, monkeypatch):
@@ -282,10 +288,7 @@ def test_the_commits_of_fedlens_and_of_the_users_checkouts_are_recorded(reposito
     monkeypatch.setattr(environment, "IN_CHECKOUT", False)
     file.write_text("a")
     assert commits() == {}, "no repository"
-    git("init", "-q")
-    git("add", "mine.py")
-    git("commit", "-q", "-m", "first")
-    head = git("rev-parse", "--short", "HEAD")
+    head = committed(git)
     new.write_text("not tracked")
     assert commits(file) == {"checkout": head, "method_checkout": head}
     file.write_text("b")
@@ -298,12 +301,9 @@ def test_the_commits_of_fedlens_and_of_the_users_checkouts_are_recorded(reposito
 
 def test_git_asks_the_folders_own_repository_and_runs_none_of_its_programs(repository, tmp_path, monkeypatch):
     git, file, ran = repository, tmp_path / "data.bin", tmp_path / "ran"
-    git("init", "-q")
     (tmp_path / ".gitattributes").write_text("*.bin filter=mine")
     file.write_text("a")
-    git("add", ".")
-    git("commit", "-q", "-m", "first")
-    head = git("rev-parse", "--short", "HEAD")
+    head = committed(git)
     git("config", "filter.mine.clean", f"touch '{ran}'; cat")
     git("config", "filter.mine.required", "true")
     file.write_text("b")
@@ -318,9 +318,7 @@ def test_git_asks_the_folders_own_repository_and_runs_none_of_its_programs(repos
 def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repository, tmp_path, monkeypatch):
     git, file = repository, tmp_path / "mine.py"
     file.write_text("a")
-    git("init", "-q")
-    git("add", "mine.py")
-    git("commit", "-q", "-m", "first")
+    committed(git)
     environment.commit_of.cache_clear()
     assert "method_checkout" in environment.commits(str(file))
     monkeypatch.setattr(consent, "RECEIVED", {file.resolve(): b"came with a run"})

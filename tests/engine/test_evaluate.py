@@ -54,7 +54,7 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
         assert loss == pytest.approx(_diagonal(diagonal)[model][2], abs=1e-12)
     for c in range(3):
         params = {n: v[c : c + 1] for n, v in models.clients.items()}
-        rows = federation.test.index[c, : federation.test.counts[c]]
+        rows = federation.test.held_by(c)
         order = torch.randperm(len(rows), generator=federation.problem.generator("evaluate", len(rows)))
         logits = loop.method.logits(params, {}, federation.pool.values[rows[order]][None])[0]
         loss = torch.nn.functional.cross_entropy(logits, federation.pool.labels[rows[order]])
@@ -73,7 +73,7 @@ def test_test_images_sorted_by_class_form_batches_as_in_fed_deap_s_code(backbone
         losses[order] = _diagonal(after_aggregation(loop, full=False))
     for c in range(3):
         params = {n: v[c : c + 1] for n, v in models.clients.items()}
-        rows = federation.test.index[c, : federation.test.counts[c]]
+        rows = federation.test.held_by(c)
         rows = torch.tensor(sorted(rows.tolist(), key=lambda r: (int(federation.pool.labels[r]), r)))
         logits = loop.method.logits(params, {}, federation.pool.values[rows][None])[0]
         loss = torch.nn.functional.cross_entropy(logits, federation.pool.labels[rows])
@@ -91,7 +91,7 @@ def test_clients_with_the_global_parameters_but_their_own_label_space_are_evalua
     assert not held.all(), "the case needs a client that lacks a class"
     for cell in loop.finished[-1].cells:
         if cell.split == 2 and 1 <= cell.model <= 3 and cell.stage == AFTER_AGGREGATION:
-            rows = federation.test.index[cell.test_set - 1, : federation.test.counts[cell.test_set - 1]]
+            rows = federation.test.held_by(cell.test_set - 1)
             possible = int(held[cell.model - 1][federation.pool.labels[rows]].sum())
             assert cell.correct <= possible
             assert (cell.loss is None) == (possible < cell.total)  # an impossible class has infinite loss

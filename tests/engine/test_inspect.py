@@ -9,14 +9,13 @@ import torch
 from PIL import Image
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.base.lazy import functional as F
 from fedcore.base.progress import result_of
 from fedcore.clip.backbone import load
 from fedcore.engine import inspect
 from fedcore.engine.inspect import RunSnapshot
 from fedcore.engine.server import Server
-from tests.support.against import build
+from tests.support.against import build, counts
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
@@ -53,21 +52,13 @@ def test_predictions_are_those_that_the_run_has_counted(name):
     at, loop = looked_at(name)
     found = result_of(inspect.predictions(at))
     right = found["label"] == found["predicted"]
-    cells = {
-        (c.model, c.test_set): c
-        for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
-    }
+    recorded = counts(loop.finished[-1])
     assert sorted(set(found["model"].tolist())) == [0, 1, 2, 3]
-    for model, test_set in {
-        (m, t) for m, t in zip(found["model"].tolist(), found["test_set"].tolist(), strict=True)
-    }:
+    for model, test_set in set(zip(found["model"].tolist(), found["test_set"].tolist(), strict=True)):
         chosen = (found["model"] == model) & (found["test_set"] == test_set)
-        cell = cells[model, test_set]
-        assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
-        assert set(found["sample"][chosen].tolist()) == set(
-            at.federation.test.index[test_set - 1, : cell.total].tolist()
-        )
+        assert (int(right[chosen].sum()), int(chosen.sum())) == recorded[model, test_set]
+        rows = at.federation.test.held_by(test_set - 1)
+        assert set(found["sample"][chosen].tolist()) == set(rows.tolist())
 
 
 @pytest.mark.parametrize("name", [*COSINE, *PRODUCT])

@@ -12,12 +12,10 @@ from fedcore.engine.federations import entities, with_transfer
 from fedcore.engine.prepare import TransferInputs
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
-from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation, LabelSpace, Rows
-from tests.methods.test_invariances import SMALL
 from tests.support import tiny
-from tests.support.against import build
+from tests.support.against import build, build_small, federation_for
 from tests.support.data.partitions import drawn
 from tests.support.own_methods import BiasConfig, BiasMethod
 
@@ -28,11 +26,10 @@ SAMPLES = 6
 
 def base_and_new(backbone, name: str = "promptfl") -> Federation:
     """The tiny federation, and a set of new classes made of its first samples."""
-    config = registry.build_config(name, SMALL.get(name, {}))
-    held = tiny.tiny_federation(backbone, registry.get(name).reads(config, backbone.spec))
+    held = federation_for(name, backbone=backbone)
     labels = torch.full_like(held.pool.labels, -1)
     labels[:SAMPLES] = torch.arange(SAMPLES) % len(NEW)
-    rows = [row.numpy() for row in held.test.flat.split(held.test.counts.tolist())]
+    rows = [held.test.held_by(i).numpy() for i in range(len(held.test.counts))]
     nothing = rows[0][:0]
     problem = replace(
         held.problem, classes=NEW, class_counts=held.problem.class_counts.new_zeros(len(rows[:3]), len(NEW))
@@ -80,7 +77,7 @@ def correct(method: Method, state, held: Federation) -> dict[int, int]:
 @pytest.mark.parametrize("name", ["promptfl", "coop", "fedot", "fedalign", "zero-shot"])
 def test_counts_on_new_classes_are_those_of_single_samples_among_their_own_names(backbone, name):
     held = base_and_new(backbone, name)
-    method = build(name, held, **SMALL.get(name, {}))
+    method = build_small(name, held)
     loop = tiny.run_rounds(method, held, 2, chunk=2)
     cells = [c for c in loop.finished[-1].cells if c.test_set == len(held.test_sets) and c.split == TEST]
     assert {c.stage for c in cells} == {AFTER_AGGREGATION} and all(c.total == SAMPLES for c in cells)
@@ -101,14 +98,7 @@ def test_other_test_sets_have_the_same_accuracy_with_and_without_new_classes(bac
 
 
 def test_training_encodes_no_name_of_a_new_class(backbone):
-    read: list[str] = []
-    tokenize = backbone.tokenizer
-
-    def spy(texts, *given, **named):
-        read.extend([texts] if isinstance(texts, str) else texts)
-        return tokenize(texts, *given, **named)
-
-    watched = replace(backbone, tokenizer=spy)
+    watched, read = tiny.watched(backbone)
     held = base_and_new(watched)
     method = build("promptfl", held, context_length=2)
     loop = Server(method, held, 1)
@@ -152,7 +142,7 @@ def test_another_data_set_is_a_label_space_of_its_own_beside_the_new_classes(bac
     assert [s.kind for s in both.test_sets[-2:]] == ["new", "transfer"]
     assert [c.problem.template for c in both.label_spaces] == [held.problem.template, "the number {}."]
 
-    method = build("promptfl", both, **SMALL["promptfl"])
+    method = build_small("promptfl", both)
     loop = tiny.run_rounds(method, both, 1)
     column = len(both.test_sets)
     found = next(c for c in loop.finished[-1].cells if (c.model, c.test_set) == (GLOBAL, column))
@@ -163,5 +153,5 @@ def test_another_data_set_is_a_label_space_of_its_own_beside_the_new_classes(bac
     right = (scores.argmax(-1)[0] == torch.as_tensor(digits.labels[test])).sum()
     assert (found.correct, found.total) == (int(right), len(test))
 
-    without = tiny.run_rounds(build("promptfl", held, **SMALL["promptfl"]), held, 1).finished[-1].cells
+    without = tiny.run_rounds(build_small("promptfl", held), held, 1).finished[-1].cells
     assert [c for c in loop.finished[-1].cells if c.test_set != column] == list(without)

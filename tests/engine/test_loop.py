@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION, Finished, RoundFinished
+from fedcore.base.events import Finished, RoundFinished
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server, traffic
 from fedcore.methods.base import Ragged
+from tests.support.against import cells, client_logits, counted, global_logits
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.tiny import drawn_backbone, finished, run_rounds, tiny_federation
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def textbook(method, federation, rounds: list[list[int]]) -> tuple[torch.Tensor,
         for c in clients:
             w, b = weight.clone().requires_grad_(), biases[c].clone().requires_grad_()
             optimiser = torch.optim.SGD([w, b], config.lr, config.momentum, weight_decay=config.weight_decay)
-            rows = federation.train.index[c, : federation.train.counts[c]]
+            rows = federation.train.held_by(c)
             for epoch in range(config.local_epochs):
                 draws = problem.generator("batches", round_, epoch, problem.clients[c])
                 for part in rows[torch.randperm(len(rows), generator=draws)].split(config.batch_size):
@@ -106,24 +107,15 @@ def test_a_share_of_the_clients_is_rounded_half_up_and_never_none(five, share, e
 def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
-    models = method.models(loop.state)
-    broadcast = {
-        (c.model, c.test_set): c
-        for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
-    }
+    ours = client_logits(method, loop.state, federation)
+    scores = [global_logits(method, loop.state, federation), *ours]
+    broadcast = cells(loop.finished[-1])
     assert set(broadcast) == {(m, t) for m in range(4) for t in range(1, 6)}
     for (model, test_set), cell in broadcast.items():
-        params = (
-            models.global_model
-            if model == 0
-            else {n: v[model - 1 : model] for n, v in models.clients.items()}
-        )
-        rows = federation.test.index[test_set - 1, : federation.test.counts[test_set - 1]]
-        logits = method.logits(params, {}, federation.pool.values[rows][None])[0]
-        labels = federation.pool.labels[rows]
-        assert (cell.correct, cell.total) == (int((logits.argmax(-1) == labels).sum()), len(rows))
-        assert cell.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-12)
+        rows = federation.test.held_by(test_set - 1)
+        assert (cell.correct, cell.total) == counted(scores[model], federation, rows)
+        loss = torch.nn.functional.cross_entropy(scores[model][rows], federation.pool.labels[rows])
+        assert cell.loss == pytest.approx(float(loss), abs=1e-12)
     validation = [(c.model, c.test_set) for c in loop.finished[-1].cells if c.split == 1]
     assert validation == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3)]
 
@@ -136,7 +128,7 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, opt
     part = run_rounds(method, federation, 3, folder=tmp_path, run_key="k", **options)
     resumed = Server(method, federation, 5, folder=tmp_path, run_key="k", **options)
     resumed.resume(part.finished[-1].checkpoint)
-    rest = [e for e in all_rounds(resumed) if isinstance(e, RoundFinished)]
+    rest = finished(all_rounds(resumed))
     assert [e.round for e in rest] == [4, 5]
     assert [e.cells for e in rest] == [e.cells for e in whole.finished[-2:]]
     assert [e.train_loss for e in rest] == [e.train_loss for e in whole.finished[-2:]]
@@ -196,19 +188,12 @@ def test_the_seconds_of_a_round_are_split_and_none_is_lost(backbone):
 
 def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
     method, federation = _method(backbone)
-    seen = []
-    loop = Server(
-        method, federation, 9, folder=tmp_path, should_stop=_after(9)
-    )  # three steps a round: in round 4
+    seen, steps = [], iter(range(9))  # three steps a round: in round 4
+    loop = Server(method, federation, 9, folder=tmp_path, should_stop=lambda: next(steps, None) is None)
     events = (seen.append(event.round) for event in all_rounds(loop))
     with pytest.raises(Stopped):
         list(events)
     assert seen == [0, 1, 2, 3] and loop.run_state.done == 3
-
-
-def _after(steps: int):
-    count = iter(range(10**6))
-    return lambda: next(count) >= steps
 
 
 def test_traffic_counts_what_crosses_and_ragged_rows_without_padding(backbone):
@@ -235,13 +220,12 @@ def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, mon
     monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
-    tests = [[c for c in e.cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)] for e in loop.finished]
+    tests = [cells(event) for event in loop.finished]
     assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
-    pairs = {(c.model, c.test_set) for c in tests[1]}
-    assert pairs == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
+    assert set(tests[1]) == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
     monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 3)
-    whole = run_rounds(method, federation, 2).finished[1].cells
-    assert set(tests[1]) <= set(whole), "what is kept is what the full matrix has there"
+    whole = cells(run_rounds(method, federation, 2).finished[1])
+    assert tests[1].items() <= whole.items(), "what is kept is what the full matrix has there"
 
 
 def test_evaluate_every_still_evaluates_the_last_round(backbone):
@@ -253,20 +237,6 @@ def test_zero_rounds_report_the_start_and_finish(backbone):
     method, federation = _method(backbone)
     events = list(all_rounds(Server(method, federation, 0)))
     assert [type(e) for e in events] == [RoundFinished, Finished]
-
-
-def test_records_stand_where_their_samples_stand(backbone):
-    method, federation = _method(backbone, local_epochs=2)
-    seen = {}
-
-    class Looking(BiasMethod):
-        def upload(self, params, record, data):
-            seen.update(row=record["row"], x=data.x, mask=data.mask)
-            return super().upload(params, record, data)
-
-    run_rounds(Looking(method.config, federation.problem), federation, 1)
-    assert torch.equal(seen["row"][seen["mask"]], seen["x"][seen["mask"]])
-    assert not seen["row"][~seen["mask"]].any()
 
 
 def test_a_checkpoint_of_another_config_and_a_damaged_one_are_refused(backbone, tmp_path):

@@ -77,6 +77,12 @@ def _with(section: str):
         ),
         (_with('[backbone]\nname = "ViT-B-33"'), "backbone.name", "did you mean"),
         (_with('[partition]\nkind = "iid"\nclients = 5000'), "partition.clients", "samples"),
+        (_with('[[transfer]]\nname = "no-such-set"'), "transfer.0", "no-such-set"),
+        (
+            _experiment(method='name = "fedot"\nlabel = "  "'),
+            "methods.0.label",
+            "a label of spaces cannot",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -272,19 +278,3 @@ def test_training_images_are_not_tested_as_those_of_another_data_set() -> None:
         plan(config.parse(given | {"transfer": [transfer]}))
     assert caught.value.field == "transfer.0"
     assert plan(config.parse(given | {"transfer": [transfer | {"split": "60/20/20"}]})).runs
-
-
-def test_a_label_that_cannot_be_seen_is_refused() -> None:
-    written = config.parse(
-        {"methods": [{"name": "zero-shot", "label": "  "}], "data": {"name": "rotated-digits"}}
-    )
-    with pytest.raises(FedLensError, match="a label of spaces cannot be seen") as caught:
-        plan(written)
-    assert caught.value.field == "methods.0.label"
-
-
-def test_an_unknown_data_set_of_a_transfer_is_named_with_its_table() -> None:
-    written = config.parse({"methods": [{"name": "zero-shot"}], "transfer": [{"name": "no-such-set"}]})
-    with pytest.raises(FedLensError, match="no-such-set") as caught:
-        plan(written)
-    assert caught.value.field == "transfer.0"

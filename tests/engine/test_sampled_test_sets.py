@@ -1,18 +1,18 @@
 """Between the first and the last round, as many samples of a test set as the run asks for are tested."""
 
-from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 import torch
 
-from fedcore.base.events import AFTER_AGGREGATION, TEST, RoundFinished
+from fedcore.base.events import RoundFinished
 from fedcore.engine.parallel import Parallel, Serving
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.methods.federation import ClassSets
+from tests.support.against import client_logits, counted, counts, global_logits
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import at_once, finished, run_rounds, tiny_federation
 
 SAMPLES = (9, 5, 7, 4, 6, 8)
 WANTED, ROUNDS, LAST_CLIENT = 5, 3, len(SAMPLES)
@@ -31,24 +31,6 @@ def federation_with(samples, classes=False, **options):
     return replace(federation, test_sample=samples)
 
 
-def counts_of(event):
-    """Model and test set -> correct and total, on test samples after aggregation."""
-    wanted = (c for c in event.cells if (c.split, c.stage) == (TEST, AFTER_AGGREGATION))
-    return {(c.model, c.test_set): (c.correct, c.total) for c in wanted}
-
-
-def by_hand(loop, model, rows):
-    """Correct predictions of one model on some samples, one sample after another."""
-    models, correct = loop.method.models(loop.state), 0
-    stacked = models.global_model if model == 0 or loop.method.clients_use_global else models.clients
-    place = 0 if stacked is models.global_model else model - 1
-    params = {n: v[place : place + 1] for n, v in stacked.items()}
-    for row in rows.tolist():
-        logits = loop.method.logits(params, {}, loop.federation.pool.values[row][None, None])
-        correct += int(logits.argmax()) == int(loop.federation.pool.labels[row])
-    return correct
-
-
 @pytest.mark.parametrize("classes", [False, True], ids=["", "with class sets"])
 @pytest.mark.parametrize("cls", [BiasMethod, Global])
 def test_counts_in_between_are_those_of_the_sample_and_all_others_are_as_without_it(
@@ -65,13 +47,16 @@ def test_counts_in_between_are_those_of_the_sample_and_all_others_are_as_without
         if event.round in (0, ROUNDS):
             assert event.cells == of_all.cells
             continue
-        found, full = counts_of(event), counts_of(of_all)
+        common = global_logits(loop.method, loop.state, sampled)
+        scores = [common, *client_logits(loop.method, loop.state, sampled)]
+        found, full = counts(event), counts(of_all)
         assert found.keys() == full.keys()
         for (model, test_set), count in found.items():
             if test_set in (LAST_CLIENT + 1, LAST_CLIENT + 2):
                 assert full[model, test_set][1] > WANTED, "the case needs larger test sets"
                 rows = sampled.in_between.test.held_by(test_set - 1)
-                assert count == (by_hand(loop, model, rows), WANTED)
+                predicted = common if cls is Global else scores[model]
+                assert count == counted(predicted, sampled, rows) and count[1] == WANTED
             else:
                 assert count == full[model, test_set], "a client's own test set, or that of its classes"
 
@@ -101,20 +86,12 @@ def test_a_resumed_run_and_other_processes_give_the_same_rows(tmp_path, monkeypa
         return Server(cls(BiasConfig(), federation.problem), federation, ROUNDS, **options)
 
     def cells(loop):
-        return [e.cells for e in all_rounds(loop) if isinstance(e, RoundFinished)]
-
-    def submit_to(serving):
-        def submit(content):
-            answer: Future[bytes] = Future()
-            answer.set_result(serving.answer(content))
-            return answer
-
-        return submit
+        return [event.cells for event in finished(all_rounds(loop))]
 
     expected = cells(new_loop(folder=tmp_path, run_key="k"))
     spread = new_loop()
     servings = [Serving(lambda: new_loop().worker) for _ in range(2)]
-    spread.executor = Parallel([submit_to(s) for s in servings], torch.device("cpu"))
+    spread.executor = Parallel([at_once(s) for s in servings], torch.device("cpu"))
     assert cells(spread) == expected
     part = new_loop(folder=tmp_path / "part", run_key="k")
     first = next(e for e in all_rounds(part) if isinstance(e, RoundFinished) and e.round == 1)

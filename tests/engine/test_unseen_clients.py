@@ -13,11 +13,9 @@ from fedcore.engine.clients.executor import Chunk, first_adapted_code
 from fedcore.engine.federations import adapted_entities, entities
 from fedcore.engine.server import Server
 from fedcore.engine.train import reason_without_adaptation
-from fedcore.methods import registry
 from fedcore.methods.federation import Federation, Rows
-from tests.methods.test_invariances import SMALL
 from tests.support import tiny
-from tests.support.against import build
+from tests.support.against import build, build_small, federation_for
 from tests.support.data.partitions import drawn, partition
 
 
@@ -27,9 +25,7 @@ def some(rows: Rows, owners: list[int]) -> list:
 
 def with_newcomer(name: str, samples: tuple[int, ...] = (9, 5, 7)) -> tuple[Federation, Federation]:
     """The tiny federation whose last client never takes part, and the whole one."""
-    config = registry.build_config(name, SMALL.get(name, {}))
-    backbone = tiny.drawn_backbone()
-    whole = tiny.tiny_federation(backbone, registry.get(name).reads(config, backbone.spec), samples)
+    whole = federation_for(name, backbone=tiny.drawn_backbone(), samples=samples)
     clients = len(samples)
 
     def problem(owners: list[int]):
@@ -68,14 +64,14 @@ def with_newcomer(name: str, samples: tuple[int, ...] = (9, 5, 7)) -> tuple[Fede
 def test_an_unseen_client_trains_as_a_participant_that_begins_now(name):
     """Its model is what a client of the whole federation becomes that begins with the same parameters."""
     held, whole = with_newcomer(name)
-    method = build(name, held, batch_size=4, local_epochs=2, **SMALL.get(name, {}))
+    method = build_small(name, held, batch_size=4, local_epochs=2)
     loop = tiny.run_rounds(method, held, 2)
     code, at = first_adapted_code(held), len(held.test_sets)
     (found,) = [c for c in loop.finished[-1].cells if c.model == code]
     assert (found.test_set, found.split, found.stage) == (at, TEST, AFTER_AGGREGATION)
     assert not any(c.model == code for event in loop.finished[:-1] for c in event.cells), "at the end only"
 
-    among_all = build(name, whole, batch_size=4, local_epochs=2, **SMALL.get(name, {}))
+    among_all = build_small(name, whole, batch_size=4, local_epochs=2)
     once = Server(among_all, whole, 1)
     start = {n: v[None] for n, v in loop.state.shared.items()}
     last = torch.tensor([len(whole.problem.clients) - 1])
@@ -101,7 +97,7 @@ def test_what_others_learn_and_score_does_not_depend_on_unseen_clients():
         test_sets=held.test_sets[:-1],
         test=Rows.of(some(held.test, list(range(len(held.test_sets) - 1)))),
     )
-    ours, theirs = (tiny.run_rounds(build("promptfl", f, **SMALL["promptfl"]), f, 2) for f in (held, alone))
+    ours, theirs = (tiny.run_rounds(build_small("promptfl", f), f, 2) for f in (held, alone))
     last_seen = len(alone.test_sets)
     for one, other in zip(ours.finished, theirs.finished, strict=True):
         assert [c for c in one.cells if max(c.model, c.test_set) <= last_seen] == list(other.cells)
@@ -144,7 +140,7 @@ def test_the_models_are_listed_behind_all_test_sets():
 )
 def test_methods_that_know_their_clients_say_why_nobody_else_can_adapt(name, says):
     held, _ = with_newcomer(name)
-    assert says in reason_without_adaptation(build(name, held, **SMALL.get(name, {})), held.newcomers)
+    assert says in reason_without_adaptation(build_small(name, held), held.newcomers)
 
 
 def test_clients_are_withheld_by_name_and_share_nothing_with_the_others():

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -64,16 +63,11 @@ def test_what_is_no_table_of_texts_is_refused_by_its_field(name, given, message)
 
 
 def test_a_class_that_the_data_set_has_not_is_refused_at_planning(tmp_path):
+    pictures, texts = image_folder(tmp_path), {"catt": ["a pet."]}
     with pytest.raises(FedLensError, match="no class 'catt'; did you mean 'cat'") as caught:
-        plan(experiment(image_folder(tmp_path), {"catt": ["a pet."]}))
+        plan(experiment(pictures, texts))
     assert caught.value.field == "methods.0.config.descriptions"
-    assert plan(experiment(_pictures_again(tmp_path), {"catt": ["a pet."]}, class_text="template")).runs, (
-        "idle there"
-    )
-
-
-def _pictures_again(root: Path) -> str:
-    return f'name = "folder"\nroot = "{root.as_posix()}"'
+    assert plan(experiment(pictures, texts, class_text="template")).runs, "idle there"
 
 
 def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_path):

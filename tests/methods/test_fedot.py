@@ -9,16 +9,18 @@ from fedcore.engine.server import Server
 from fedcore.methods.fedot import rotate
 from tests.support import device
 from tests.support.against import (
+    NEAR,
     assert_predictions,
     build,
     client_logits,
     diagnostics,
     engine_batches,
     global_logits,
+    naive_clip,
     samples,
     train_both,
 )
-from tests.support.oracles import fedavg, promptfl
+from tests.support.oracles import fedavg
 from tests.support.oracles import fedot as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_backbone, tiny_federation
 
@@ -57,6 +59,17 @@ def whole(kind, blocks):
     return torch.block_diag(*(oracle.cayley(b) if kind == "cayley" else b for b in blocks))
 
 
+def assert_clients(method, state, federation, kind, ws, params):
+    """The clients' models are the oracle's, by their parameters and their predictions."""
+    models = method.models(state).clients
+    for i, found in enumerate(client_logits(method, state, federation)):
+        torch.testing.assert_close(models["classifier"][i], ws[i], **NEAR)
+        for name, value in params[i].items():
+            torch.testing.assert_close(models[name][i], value, **NEAR)
+        scores = [oracle.logits(kind, ws[i], params[i], h, method.tau) for h in federation.pool.values]
+        torch.testing.assert_close(found, torch.stack(scores), **NEAR)
+
+
 TRANSFORMS = [("cayley", 1), ("cayley", 4), ("linear", 1), ("linear", 2), ("adapter", 1), ("none", 1)]
 SHARES = ("split", "all_global", "all_local")
 
@@ -77,19 +90,11 @@ def test_agrees_with_the_naive_implementation(federation, kind, blocks, share):
     )
     ws, params = naive(federation, method, 2, kind)
     state = run_rounds(method, federation, 2).state
-    models = method.models(state)
     shared = {"split": {"classifier"}, "all_global": {"classifier", *params[0]}, "all_local": set()}[share]
     assert set(state.shared) == shared
-    for i in range(3):
-        torch.testing.assert_close(models.clients["classifier"][i], ws[i], atol=1e-6, rtol=0)
-        for name, value in params[i].items():
-            torch.testing.assert_close(models.clients[name][i], value, atol=1e-6, rtol=0)
-        scores = torch.stack(
-            [oracle.logits(kind, ws[i], params[i], h, method.tau) for h in federation.pool.values]
-        )
-        torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
+    assert_clients(method, state, federation, kind, ws, params)
     if share == "all_local":
-        assert models.global_model is None
+        assert method.models(state).global_model is None
         assert (ws[0] - ws[1]).abs().max() > 1e-3
         return
     at_server = params[0] if share == "all_global" else {}
@@ -114,14 +119,8 @@ def test_matched_steps_agree_with_the_naive_implementation(federation, kind, con
     ws, params = naive(federation, method, 2, kind, rate)
     plain, _ = naive(federation, method, 2, name)
     state = run_rounds(method, federation, 2).state
-    torch.testing.assert_close(state.shared["classifier"], ws[0], atol=1e-6, rtol=0)
+    assert_clients(method, state, federation, kind, ws, params)
     assert (ws[0] - plain[0]).abs().max() > 1e-5  # the field does something
-    for i in range(3):
-        torch.testing.assert_close(state.local["matrix"][i], params[i]["matrix"], atol=1e-6, rtol=0)
-        scores = torch.stack(
-            [oracle.logits(kind, ws[i], params[i], h, method.tau) for h in federation.pool.values]
-        )
-        torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("divisor", "times"), [(2, 4), (4, 1)])
@@ -339,22 +338,21 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(federation):
 def test_a_prompt_behind_a_rotation_trains_as_appendix_e_3_has_it(federation, kind):
     """The oracle's logits with the unit class features of a prompt, which open_clip's text tower reads."""
     method = build("fedot", federation, **FAST, local_transform=kind, classifier="prompt")
-    clip = federation.problem
-    tower = clip.backbone.model, clip.backbone.tokenizer
+    clip = naive_clip(federation)
 
     def loss(params, x, y):
-        w = promptfl.text_features(*tower, params["prompt"], clip.classes)
+        w = clip.texts(params["prompt"])
         return oracle.loss(kind, w, {n: v for n, v in params.items() if n != "prompt"}, x, y, method.tau)
 
     loop, trained = train_both(method, federation, loss, "uniform")
     pool = federation.pool.values
     owns = []
     for params in trained:
-        w = promptfl.text_features(*tower, params.pop("prompt"), clip.classes)
+        w = clip.texts(params.pop("prompt"))
         owns.append(torch.stack([oracle.logits(kind, w, params, h, method.tau) for h in pool]))
-    w = promptfl.text_features(*tower, loop.state.shared["prompt"], clip.classes)
+    w = clip.texts(loop.state.shared["prompt"])
     common = torch.stack([oracle.logits("none", w, {}, h, method.tau) for h in pool])
     assert_predictions(loop, common, owns)
     assert diagnostics(loop.finished[-1], "gradient_conflict")
     assert not diagnostics(loop.finished[-1], "gradient_difference")
-    assert loop.finished[-1].scalars_up == 3 * method.init(clip.generator).shared["prompt"].numel()
+    assert loop.finished[-1].scalars_up == 3 * loop.state.shared["prompt"].numel()

@@ -7,60 +7,27 @@ import pytest
 import torch
 
 from fedcore.engine.clients.executor import entries_by_class
-from fedcore.methods import registry
+from fedcore.methods import registry, tensors
 from fedcore.methods.base import Method, State, overrides
 from fedcore.methods.federation import Federation, Rows
 from tests.support import tiny
-from tests.support.against import build
+from tests.support.against import build_small, federation_for
+from tests.support.method_cases import BUILT_IN, TRAINED, slow_but
+from tests.support.tiny import parts
 
-SMALL = {
-    "fedot": {"lr": 0.01},
-    "sdfed": {"global_length": 2, "local_length": "random:2-4", "lr": 0.05},
-    "fedpha": {"global_length": 6, "local_length": "random:2-4", "lr": 0.05},
-    "fedalign": {"rank": 2, "class_text": "template", "lr": 0.01, "server_lr": 0.01, "average": "factors"},
-    "feddeap": {"prompt_length": 2, "lr": 0.02},
-    "promptfl": {"context_length": 2, "lr": 0.05},
-    "coop": {"context_length": 2, "lr": 0.05},
-    "promptfolio": {"context_length": 2, "lr": 0.05},
-    "dp-fpl": {"context_length": 2, "rank": 1, "lr": 0.05},
-    "pfedmoap": {"context_length": 2, "lr": 0.05, "local_epochs": 1},
-    "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
-    "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
-    "fedotp": {"context_length": 2, "lr": 0.05},
-    "plot": {"context_length": 2, "prompts": 2, "lr": 0.05, "schedule": "constant"},
-    "proda": {"context_length": 2, "prompts": 4, "lr": 0.05},
-    "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
-    "fedapt": {"context_length": 2, "lr": 0.05},
-    "fedmgp": {"groups": 3, "lr": 0.05, "local_epochs": 1},
-    "pfedmma": {"width": 4, "alpha": 0.3},
-    "fedtpg": {"context_length": 2, "lr": 0.05},
-    "fedmvp": {"class_text": "template", "prompt_length": 3},
-    "fedavg-lora": {"rank": 2, "lr": 0.01},
-    "fedavg-vision": {"network": "vit_tiny"},
-    "fedprox-lora": {"rank": 2, "lr": 0.01},
-}
-"""Prompts and ranks that the tiny CLIP has room for; methods that are not named run as they are."""
 BY_CLIENT = {"shared.query_w", "server.prompts"}
 """Parameters of the server with a row for each client: FedAPT's query, pFedMoAP's last prompts."""
-TRAINED = [
-    name
-    for name, cls in registry.load_all().items()
-    if cls.__module__.startswith("fedcore.methods.") and cls.trains
-]
 FOUR_AND_A_BASELINE = ("fedot", "sdfed", "fedalign", "feddeap", "promptfl")
 
 
 def federation(name: str, dtype: torch.dtype = torch.float64, **options: object) -> Federation:
     """Return three clients; the second, which has another place in another order, has two batches."""
-    backbone = tiny.few_layers(dtype)
-    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
-    return tiny.tiny_federation(backbone, reads, **{"samples": (3, 6, 4), **options})
+    return federation_for(name, backbone=tiny.few_layers(dtype), **{"samples": (3, 6, 4), **options})
 
 
 def trained(name: str, held: Federation, rounds: int = 2, **options: object):
     batches = {"batch_size": 4} if registry.get(name).trains else {}
-    method = build(name, held, **batches, **SMALL.get(name, {}))
-    return tiny.run_rounds(method, held, rounds, evaluate_every=2, **options)
+    return tiny.run_rounds(build_small(name, held, **batches), held, rounds, evaluate_every=2, **options)
 
 
 @cache
@@ -69,31 +36,21 @@ def usual(name: str):
     return trained(name, federation(name))
 
 
-def parts(loop) -> dict[str, torch.Tensor]:
-    return {
-        f"{part}.{n}": v
-        for part in ("shared", "personal", "local", "server")
-        for n, v in getattr(loop.state, part).items()
-    }
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_clients_one_by_one_in_another_order_agree_with_all_at_once(name):
     together, order = usual(name), (2, 0, 1)
-    other = parts(trained(name, federation(name, order=order), chunk=1))
-    for key, value in parts(together).items():
+    other = parts(trained(name, federation(name, order=order), chunk=1).state)
+    start = parts(together.method.init(together.federation.problem.generator))
+    moved = False
+    for key, value in parts(together.state).items():
         clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
         clients = clients or key.startswith("server.serving") or key in BY_CLIENT
         expected = value[list(order)] if clients else value
         if key == "personal.chosen":  # numbers of clients, in the order of each run
             expected = torch.tensor(order).argsort()[expected]
         torch.testing.assert_close(other[key], expected, atol=1e-6, rtol=0, msg=key)
-    start = together.method.init(together.federation.problem.generator)
-    moved = [
-        not torch.equal(v, getattr(start, k.partition(".")[0])[k.partition(".")[2]])
-        for k, v in parts(together).items()
-    ]
-    assert any(moved), "it trained"
+        moved |= not torch.equal(value, start[key])
+    assert moved, "it trained"
 
 
 STEEP = dict.fromkeys(
@@ -110,8 +67,8 @@ def test_chunks_differ_by_roundings_after_twelve_rounds(name, dtype):
     found = []
     for chunk in (32, 1):
         held = federation(name, dtype, samples=(3, 6, 4, 8, 5, 7))
-        options = SMALL.get(name, {}) | ({"average": "exact", "rank": 4} if name == "fedalign" else {})
-        method = build(name, held, batch_size=4, **options)
+        options = {"average": "exact", "rank": 4} if name == "fedalign" else {}
+        method = build_small(name, held, batch_size=4, **options)
         found.append(
             scores(method, tiny.run_rounds(method, held, 12, chunk=chunk, evaluate_every=12).state, held)
         )
@@ -120,32 +77,39 @@ def test_chunks_differ_by_roundings_after_twelve_rounds(name, dtype):
     assert largest < bound, f"{name}: {largest:.1e}"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in FOUR_AND_A_BASELINE else pytest.mark.slow) for n in TRAINED]
-)
+@pytest.mark.parametrize("name", slow_but(FOUR_AND_A_BASELINE, TRAINED))
 def test_two_runs_of_one_seed_agree_exactly(name):
     """To the last bit; a method that draws otherwise in a second run fails the test above on every change."""
     one, again = usual(name), trained(name, federation(name))
-    for key, value in parts(one).items():
-        assert torch.equal(parts(again)[key], value), key
+    for key, value in parts(one.state).items():
+        assert torch.equal(parts(again.state)[key], value), key
     assert [e.cells for e in one.finished] == [e.cells for e in again.finished]
 
 
 def test_another_seed_draws_other_batches_and_first_values():
     for name in ("fedot", "promptfl"):
-        other = parts(trained(name, federation(name, seed=2)))
-        assert any(not torch.equal(other[key], value) for key, value in parts(usual(name)).items())
+        other = parts(trained(name, federation(name, seed=2)).state)
+        assert any(not torch.equal(other[key], value) for key, value in parts(usual(name).state).items())
+
+
+@pytest.mark.parametrize("name", ["cocoop", "fedapt", "fedotp", "plot", "proda"])
+def test_work_in_pieces_gives_the_same_numbers(name, monkeypatch):
+    """Training and predictions."""
+    whole = usual(name)
+    expected = scores(whole.method, whole.state, whole.federation)
+    monkeypatch.setattr(tensors, "PIECE_BYTES", {"cpu": 1})
+    parts = trained(name, whole.federation)
+    assert getattr(parts.method, "_piece", 1) == 1 < getattr(whole.method, "_piece", 2)
+    for ours, theirs in zip(scores(parts.method, parts.state, parts.federation), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
     given = federation(name)
-    local = build(name, given, **SMALL.get(name, {})).init(given.problem.generator).local
+    local = build_small(name, given).init(given.problem.generator).local
     alike = {n: v for n, v in local.items() if v.dim() > 1 and bool((v == v[:1]).all())}
     assert [n for n, value in alike.items() if value.stride(0)] == []
-
-
-OURS = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 
 
 def behind(label: int, held: Federation) -> Federation:
@@ -166,9 +130,7 @@ def behind(label: int, held: Federation) -> Federation:
     )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "fedavg-vision" else n for n in OURS]
-)
+@pytest.mark.parametrize("name", slow_but(set(BUILT_IN) - {"fedavg-vision"}, BUILT_IN))
 def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
     """Of none of the classes, of the last one, or of one that a client lacks: padding is not made of it."""
     held = federation(name)
@@ -177,7 +139,7 @@ def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
     new, *others = (trained(name, behind(label, held), rounds=1) for label in (-1, last, absent))
     for other in others:
         assert [e.cells for e in new.finished] == [e.cells for e in other.finished]
-        assert all(torch.equal(parts(other)[key], value) for key, value in parts(new).items())
+        assert all(torch.equal(parts(other.state)[key], value) for key, value in parts(new.state).items())
 
 
 @pytest.mark.parametrize("name", ["fedot", "promptfl", "tip-adapter"])
@@ -199,7 +161,7 @@ VARIANTS = {
     "taskres": {"share": "local"},
 }
 """Settings that give a method other entries by class than its defaults."""
-CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())
+CASES = [(name, {}) for name in BUILT_IN] + list(VARIANTS.items())
 NEW = ("green lamp", "dog")
 READ_ALL_NAMES = {"fedtpg", "fedmvp"}
 """Methods whose prompt depends on the set of names, so that a name scores otherwise beside others."""
@@ -209,12 +171,12 @@ def variant(name: str, options: dict[str, object]) -> tuple[Method, Federation, 
     """A trained method, its data and its state."""
     if not registry.get(name).trains:
         held = federation(name)
-        return build(name, held, **SMALL.get(name, {})), held, State()
+        return build_small(name, held), held, State()
     if not options:
         loop = usual(name)
         return loop.method, loop.federation, loop.state
     held = federation(name)
-    method = build(name, held, batch_size=4, **SMALL.get(name, {}) | options)
+    method = build_small(name, held, batch_size=4, **options)
     return method, held, tiny.run_rounds(method, held, 2).state
 
 

@@ -5,10 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.federation import Federation
-from tests.support.against import build, client_logits, global_logits
+from tests.support.against import build, client_logits, federation_for, global_logits
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 Case = tuple[str, dict[str, object]]
@@ -73,9 +72,8 @@ def scores(method: Method, federation: Federation, rounds: int) -> list[torch.Te
 def test_without_its_part_or_without_training_it_is_zero_shot_clip(case):
     name, rounds, options = ZERO_SHOT[case]
     backbone = drawn_backbone()
-    config = registry.build_config(name, options)
-    federation = tiny_federation(backbone, registry.get(name).reads(config, backbone.spec))
-    scale = {"scale": backbone.logit_scale} if "scale" in type(config).model_fields else {}
+    federation = federation_for(name, options, backbone)
+    scale = {"scale": backbone.logit_scale} if name in ("fedalign", "fedavg-lora") else {}
     plain = tiny_federation(backbone)
     (expected, *_) = scores(build("zero-shot", plain), plain, 0)
     for found in scores(build(name, federation, **options, **scale), federation, rounds):

@@ -15,9 +15,9 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
 from fedcore.methods.federation import Federation
 from fedcore.methods.fedot import FedOT
-from tests.support.against import build
-from tests.support.method_cases import CASES
-from tests.support.tiny import drawn_backbone, few_layers, tiny_cohorts, tiny_federation
+from tests.support.against import build, federation_for
+from tests.support.method_cases import CASES, slow_but
+from tests.support.tiny import drawn_backbone, tiny_cohorts
 
 ROUNDS = 2
 """What leaves a client in the second may be of what it kept from the first."""
@@ -123,7 +123,7 @@ def secrets(loop: Server, before: Params) -> Iterator[tuple[str, Tensor]]:
 
 def samples(federation: Federation) -> Iterator[tuple[str, Tensor]]:
     for i, client in enumerate(federation.problem.clients):
-        yield f"{client}'s samples", federation.pool.x(federation.train.index[i][federation.train.mask[i]])
+        yield f"{client}'s samples", federation.pool.x(federation.train.held_by(i))
 
 
 def leaks(
@@ -155,17 +155,8 @@ def leaks(
     return found, road
 
 
-def federation_for(name: str, config: dict[str, object]) -> Federation:
-    backbone = few_layers()
-    cls = registry.get(name)
-    return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
-
-
-@pytest.mark.parametrize(
-    # a whole network is sent, which takes long to look through, and nothing is kept
-    "case",
-    [pytest.param(case, marks=pytest.mark.slow) if case == "fedavg-vision" else case for case in CASES],
-)
+# a whole network is sent by fedavg-vision, which takes long to look through, and nothing is kept
+@pytest.mark.parametrize("case", slow_but(set(CASES) - {"fedavg-vision"}, CASES))
 def test_nothing_local_crosses(case):
     check(case)
 

@@ -1,5 +1,6 @@
 """Method files are held to the contract when they are loaded, not when a run has begun."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 
@@ -7,7 +8,7 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.config import Experiment
-from fedcore.engine.plan import plan
+from fedcore.engine.plan import Plan, plan
 from fedcore.methods import base, registry
 
 FILE = """
@@ -20,12 +21,31 @@ class Silent(Method):
 """
 
 
-def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> None:
-    file = tmp_path / "silent.py"
-    file.write_text(FILE)
-    with pytest.raises(FedLensError, match=r"about is 'what it does'; declare About\(title=.*\)$") as caught:
-        registry.load_file(file)
-    assert caught.value.field == "methods" and "silent" not in registry.registered()
+Load = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Load a file ``mine.py`` with this content; its methods are forgotten after the test."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
+
+    def written(content: str) -> list[str]:
+        file = tmp_path / "mine.py"
+        file.write_text(content)
+        return registry.load_file(file)
+
+    return written
+
+
+def refuse(load: Load, content: str, message: str) -> None:
+    before = set(registry.registered())
+    with pytest.raises(FedLensError, match=message) as caught:
+        load(content)
+    assert caught.value.field == "methods" and set(registry.registered()) == before
+
+
+def test_a_file_without_a_presentation_says_what_is_missing(load: Load) -> None:
+    refuse(load, FILE, r"about is 'what it does'; declare About\(title=.*\)$")
 
 
 @pytest.mark.parametrize(
@@ -37,21 +57,13 @@ def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> N
         ('name = "silent"', "title = 'Silent'"),
     ],
 )
-def test_a_decorator_on_something_else_says_where_it_belongs(
-    tmp_path: Path, written: str, instead: str
-) -> None:
-    file = tmp_path / "silent.py"
-    file.write_text(FILE.replace(written, instead))
-    with pytest.raises(FedLensError, match="@method takes no arguments and stands above") as caught:
-        registry.load_file(file)
-    assert caught.value.field == "methods"
+def test_a_decorator_on_something_else_says_where_it_belongs(load: Load, written: str, instead: str) -> None:
+    refuse(load, FILE.replace(written, instead), "@method takes no arguments and stands above")
 
 
-def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
-    file = tmp_path / "broken.py"
-    file.write_text("from fedcore.methods import Method\nraise ValueError('no such table')\n")
-    with pytest.raises(FedLensError, match=r"does not import: ValueError: no such table$"):
-        registry.load_file(file)
+def test_a_file_that_fails_says_why(load: Load) -> None:
+    content = "from fedcore.methods import Method\nraise ValueError('no such table')\n"
+    refuse(load, content, r"does not import: ValueError: no such table$")
 
 
 def test_the_table_of_the_contract_says_when_each_hook_is_called() -> None:
@@ -96,13 +108,9 @@ class Misspelt(ZeroShot, Mixin):
     ],
 )
 def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
-    tmp_path: Path, member: str, of_base: str, message: str
+    load: Load, member: str, of_base: str, message: str
 ) -> None:
-    file = tmp_path / "misspelt.py"
-    file.write_text(HOOKS.format(member=member, of_base=of_base or "..."))
-    with pytest.raises(FedLensError, match=message) as caught:
-        registry.load_file(file)
-    assert caught.value.field == "methods" and "misspelt" not in registry.registered()
+    refuse(load, HOOKS.format(member=member, of_base=of_base or "..."), message)
 
 
 @pytest.mark.parametrize(
@@ -153,15 +161,11 @@ def test_a_public_member_that_is_no_hook_or_takes_other_arguments_is_refused(
         ),
     ],
 )
-def test_a_declaration_with_a_wrong_value_is_refused(tmp_path: Path, member: str, message: str) -> None:
+def test_a_declaration_with_a_wrong_value_is_refused(load: Load, member: str, message: str) -> None:
     """``batch_order = "Sorted"`` was read as shuffled, and ``trains = "no"`` as True."""
-    file = tmp_path / "misspelt.py"
     imports = "from pydantic import Field\n"
     imports += "from fedcore.methods import About, DiagnosticChart, FieldChart, MethodConfig, hyper\n"
-    file.write_text(imports + HOOKS.format(member=member, of_base="..."))
-    with pytest.raises(FedLensError, match=message) as caught:
-        registry.load_file(file)
-    assert caught.value.field == "methods" and "misspelt" not in registry.registered()
+    refuse(load, imports + HOOKS.format(member=member, of_base="..."), message)
 
 
 FITTING_HOOKS = """
@@ -191,14 +195,9 @@ class Fitting(Replaced):
 """
 
 
-def test_a_hook_that_can_be_called_is_accepted_however_it_is_defined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_that_can_be_called_is_accepted_however_it_is_defined(load: Load) -> None:
     """Decorated, as a class method, or above one with other arguments, which is never called."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
-    file = tmp_path / "fitting.py"
-    file.write_text(FITTING_HOOKS)
-    assert registry.load_file(file) == ["fitting"]
+    assert load(FITTING_HOOKS) == ["fitting"]
 
 
 LONE_HOOKS = """
@@ -219,19 +218,15 @@ class Alone(FedCLIP):
 """
 
 
-def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def planned(**data: object) -> Plan:
+    given = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4, **data}
+    return plan(Experiment(name="Hook", data=given, methods=[{"name": "alone"}], rounds=1))
+
+
+def test_one_hook_alone_is_enough_to_be_heard(load: Load) -> None:
     """Warnings of a plan once needed three other members beside them, and were silent without."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
-    file = tmp_path / "alone.py"
-    file.write_text(LONE_HOOKS)
-    assert registry.load_file(file) == ["alone"]
-    experiment = Experiment(
-        name="One hook",
-        data={"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4},
-        methods=[{"name": "alone"}],
-        rounds=1,
-    )
-    assert "FedCLIP: 2 clients, and a helper says so" in plan(experiment).warnings
+    assert load(LONE_HOOKS) == ["alone"]
+    assert "FedCLIP: 2 clients, and a helper says so" in planned().warnings
 
 
 @pytest.mark.parametrize(
@@ -258,15 +253,10 @@ def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_a_hook_of_planning_that_returns_something_else_is_named_by_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, message: str
+    load: Load, hook: str, message: str
 ) -> None:
     """A text was shown letter by letter, a refusal by False accepted, and an error had no file."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
-    file = tmp_path / "alone.py"
     head = LONE_HOOKS.partition("    @classmethod")[0]
-    file.write_text(f"{head}    @classmethod\n    {hook}\n")
-    registry.load_file(file)
-    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4, "training_classes": "base"}
-    experiment = Experiment(name="Hook", data=data, methods=[{"name": "alone"}], rounds=1)
-    with pytest.raises(FedLensError, match=rf"alone\.py:\d+, in {message}"):
-        plan(experiment)
+    load(f"{head}    @classmethod\n    {hook}\n")
+    with pytest.raises(FedLensError, match=rf"mine\.py:\d+, in {message}"):
+        planned(training_classes="base")

@@ -5,17 +5,19 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedcore.base.events import AFTER_AGGREGATION
+from fedcore.base.events import AFTER_AGGREGATION, TEST, Cell, RoundFinished
+from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import batch_positions
 from fedcore.engine.server import Server
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
 from fedcore.methods.federation import Federation
+from tests.support.method_cases import SMALL
 from tests.support.oracles import fedavg, promptfl
-from tests.support.tiny import run_rounds
+from tests.support.oracles.fedavg import Parameters
+from tests.support.tiny import few_layers, run_rounds, tiny_federation
 
 NEAR = {"atol": 1e-6, "rtol": 0}
-Parameters = dict[str, Tensor]
 
 
 def build(name: str, federation: Federation, **config: object) -> Method:
@@ -24,6 +26,20 @@ def build(name: str, federation: Federation, **config: object) -> Method:
     checked = registry.build_config(name, config)
     cls.check(checked, run_context(federation))
     return cls(checked, federation.problem)
+
+
+def build_small(name: str, federation: Federation, **config: object) -> Method:
+    """A method with prompts and ranks that the tiny CLIP has room for."""
+    return build(name, federation, **{**SMALL.get(name, {}), **config})
+
+
+def federation_for(
+    name: str, config: dict[str, object] | None = None, backbone: Backbone | None = None, **options: object
+) -> Federation:
+    """A ``tiny_federation`` with what a method reads, by default as ``build_small`` makes it."""
+    backbone = backbone or few_layers()
+    checked = registry.build_config(name, SMALL.get(name, {}) if config is None else config)
+    return tiny_federation(backbone, registry.get(name).reads(checked, backbone.spec), **options)
 
 
 def run_context(federation: Federation) -> RunContext:
@@ -141,15 +157,21 @@ def global_logits(method: Method, state: object, federation: Federation) -> Tens
 
 
 def cells(
-    loop: object, split: int = 2, stage: int = AFTER_AGGREGATION
-) -> dict[tuple[int, int], tuple[int, int]]:
-    """Correct and total of the last round by (model, test set)."""
-    last = loop.finished[-1]
-    return {
-        (c.model, c.test_set): (c.correct, c.total)
-        for c in last.cells
-        if c.split == split and c.stage == stage
-    }
+    event: RoundFinished, split: int = TEST, stage: int = AFTER_AGGREGATION
+) -> dict[tuple[int, int], Cell]:
+    """The cells of a round by (model, test set)."""
+    return {(c.model, c.test_set): c for c in event.cells if (c.split, c.stage) == (split, stage)}
+
+
+def counts(event: RoundFinished) -> dict[tuple[int, int], tuple[int, int]]:
+    """Correct and total of a round by (model, test set), on test samples after aggregation."""
+    return {place: (cell.correct, cell.total) for place, cell in cells(event).items()}
+
+
+def counted(scores: Tensor, federation: Federation, rows: Tensor) -> tuple[int, int]:
+    """Count samples one by one: correct and total. Shape: scores of one model (samples, classes)."""
+    hits = [int(scores[row].argmax()) == int(federation.pool.labels[row]) for row in rows.tolist()]
+    return sum(hits), len(hits)
 
 
 def diagnostics(event: object, name: str) -> list[float]:

@@ -1,6 +1,10 @@
-"""One small case per method, for tests that hold for all of them."""
+"""Small settings and cases of every method, for tests that hold for all of them."""
 
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
+from typing import Any
+
+import pytest
 
 from fedcore.base.presentation import built_in
 from fedcore.methods import registry
@@ -142,3 +146,37 @@ CASES: dict[str, Case] = {
 }
 for _name in built_in().keys() - {method for method, *_ in CASES.values()}:  # both ways what it averages
     CASES[_name] = case(_name, set(registry.get(_name).shared))
+SMALL = {
+    "fedot": {"lr": 0.01},
+    "sdfed": {"global_length": 2, "local_length": "random:2-4", "lr": 0.05},
+    "fedpha": {"global_length": 6, "local_length": "random:2-4", "lr": 0.05},
+    "fedalign": {"rank": 2, "class_text": "template", "lr": 0.01, "server_lr": 0.01, "average": "factors"},
+    "feddeap": {"prompt_length": 2, "lr": 0.02},
+    "promptfl": {"context_length": 2, "lr": 0.05},
+    "coop": {"context_length": 2, "lr": 0.05},
+    "promptfolio": {"context_length": 2, "lr": 0.05},
+    "dp-fpl": {"context_length": 2, "rank": 1, "lr": 0.05},
+    "pfedmoap": {"context_length": 2, "lr": 0.05, "local_epochs": 1},
+    "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
+    "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
+    "fedotp": {"context_length": 2, "lr": 0.05},
+    "plot": {"context_length": 2, "prompts": 2, "lr": 0.05, "schedule": "constant"},
+    "proda": {"context_length": 2, "prompts": 4, "lr": 0.05},
+    "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
+    "fedapt": {"context_length": 2, "lr": 0.05},
+    "fedmgp": {"groups": 3, "lr": 0.05, "local_epochs": 1},
+    "pfedmma": {"width": 4, "alpha": 0.3},
+    "fedtpg": {"context_length": 2, "lr": 0.05},
+    "fedmvp": {"class_text": "template", "prompt_length": 3},
+    "fedavg-lora": {"rank": 2, "lr": 0.01},
+    "fedavg-vision": {"network": "vit_tiny"},
+    "fedprox-lora": {"rank": 2, "lr": 0.01},
+}
+"""Prompts and ranks that the tiny CLIP has room for; methods that are not named run as they are."""
+BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
+TRAINED = [name for name in BUILT_IN if registry.get(name).trains]
+
+
+def slow_but(quick: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """Return values as parameters of a test, which is slow for all but a few."""
+    return [pytest.param(value, marks=() if value in quick else pytest.mark.slow) for value in values]

@@ -1,7 +1,8 @@
 """A CLIP and a federation small enough for a test to check by hand: random weights, float64 by default."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
 from string import ascii_lowercase
@@ -15,9 +16,10 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
 from fedcore.engine.clients.executor import Cohort
+from fedcore.engine.parallel import Serving
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
-from fedcore.methods.base import Method
+from fedcore.methods.base import STATE_PARTS, Method, State
 from fedcore.methods.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.hyperparameters import MethodConfig
 
@@ -98,6 +100,17 @@ def drawn_backbone(
 def few_layers(dtype: torch.dtype = torch.float64) -> Backbone:
     """A ``drawn_backbone`` for tests in which towers only have to be some."""
     return drawn_backbone(dtype, vision_layers=3, text_layers=2)
+
+
+def watched(backbone: Backbone) -> tuple[Backbone, list[str]]:
+    """Return a backbone, and the texts that it will encode."""
+    read: list[str] = []
+
+    def spy(texts: str | Sequence[str], *given: object) -> torch.Tensor:
+        read.extend([texts] if isinstance(texts, str) else texts)
+        return backbone.tokenizer(texts, *given)
+
+    return replace(backbone, tokenizer=spy), read
 
 
 def tiny_federation(
@@ -184,8 +197,29 @@ def tiny_cohorts(
     return tuple(found)
 
 
+def finished(events: Iterable[object]) -> list[RoundFinished]:
+    """What is said of each round."""
+    return [event for event in events if isinstance(event, RoundFinished)]
+
+
 def run_rounds(method: Method, federation: Federation, rounds: int = 3, **options: object) -> Server:
     """Run a method; the returned loop has ``state`` and, as ``finished``, the RoundFinished events."""
     loop = Server(method, federation, rounds, **options)
-    loop.finished = [event for event in all_rounds(loop) if isinstance(event, RoundFinished)]
+    loop.finished = finished(all_rounds(loop))
     return loop
+
+
+def parts(state: State) -> dict[str, torch.Tensor]:
+    """All tensors of a state, such as "shared.weight"."""
+    return {f"{part}.{name}": v for part in STATE_PARTS for name, v in getattr(state, part).items()}
+
+
+def at_once(serving: Serving) -> Callable[[bytes], Future[bytes]]:
+    """Serve in this process, as another one would."""
+
+    def submit(content: bytes) -> Future[bytes]:
+        future: Future[bytes] = Future()
+        future.set_result(serving.answer(content))
+        return future
+
+    return submit

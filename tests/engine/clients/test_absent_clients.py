@@ -15,9 +15,8 @@ from fedcore.methods import registry
 from fedcore.methods.base import State, Uploads
 from fedcore.methods.baselines.fedclip import FedCLIP
 from fedcore.methods.baselines.prompts import pfedmoap
-from tests.methods.test_invariances import SMALL, TRAINED
-from tests.support import tiny
-from tests.support.against import build
+from tests.support.against import build_small, federation_for
+from tests.support.method_cases import TRAINED
 
 CLIENTS = 13
 """A number that no other axis has, so that an axis of this length is that of the clients."""
@@ -62,12 +61,6 @@ def rows_of_all_clients(method, federation, monkeypatch) -> set[str]:
     return made.found
 
 
-def federation_for(name: str):
-    backbone = tiny.few_layers()
-    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
-    return tiny.tiny_federation(backbone, reads, samples=(4,) * CLIENTS)
-
-
 SENT = {"fedapt": "(13, 16)"}
 """Values with a row for each client that clients send: FedAPT's query tells them apart."""
 
@@ -76,8 +69,8 @@ SENT = {"fedapt": "(13, 16)"}
 def test_a_round_makes_no_rows_of_absent_clients(name, monkeypatch):
     monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     monkeypatch.setattr(pfedmoap, "COMPARED", CLIENTS - 1)
-    federation = federation_for(name)
-    method = build(name, federation, batch_size=4, **SMALL.get(name, {}))
+    federation = federation_for(name, samples=(4,) * CLIENTS)
+    method = build_small(name, federation, batch_size=4)
     found = rows_of_all_clients(method, federation, monkeypatch)
     assert [made for made in found if SENT.get(name, "nothing") not in made] == []
 
@@ -89,6 +82,6 @@ def test_a_server_that_repeats_its_model_for_all_clients_is_found(monkeypatch):
             assert all(len(v.repeat(CLIENTS, 1, 1)) == CLIENTS for v in after.shared.values())
             return after
 
-    federation = federation_for("fedclip")
+    federation = federation_for("fedclip", samples=(4,) * CLIENTS)
     method = Repeating(registry.build_config("fedclip", {}), federation.problem)
     assert rows_of_all_clients(method, federation, monkeypatch)

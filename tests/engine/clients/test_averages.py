@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from fedcore.engine.server import RunningMean
-from fedcore.methods import registry
 from fedcore.methods.base import FedLensMethodError, Method
 from fedcore.methods.tensors import weighted_mean
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.tiny import parts, run_rounds, tiny_federation
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -70,32 +69,8 @@ def test_a_run_that_sums_its_uploads_equals_one_that_keeps_them(weighting, chunk
         run_rounds(cls(config, federation.problem), federation, 3, participation=0.6, chunk=chunk)
         for cls in (KeepsUploads, BiasMethod)
     )
-    for part in ("shared", "local"):
-        torch.testing.assert_close(
-            getattr(plain.state, part), getattr(summed.state, part), rtol=0, atol=1e-14
-        )
+    torch.testing.assert_close(parts(plain.state), parts(summed.state), rtol=0, atol=1e-14)
     assert [len(e.cells) for e in plain.finished] == [len(e.cells) for e in summed.finished]
     for one, other in zip(plain.finished[1:], summed.finished[1:], strict=True):
         assert (one.bytes_up, one.bytes_down) == (other.bytes_up, other.bytes_down)
         assert [c.train_loss for c in one.clients] == pytest.approx([c.train_loss for c in other.clients])
-
-
-@pytest.mark.parametrize("name", ["fedot", "promptfl", "sdfed"])
-def test_models_evaluated_chunk_by_chunk_are_those_evaluated_together(name):
-    federation = tiny_federation(samples=(9, 5, 7))
-    method = registry.get(name)(registry.build_config(name, {}), federation.problem)
-    chunks = run_rounds(method, federation, 2, chunk=2)
-    together = run_rounds(method, federation, 2, chunk=3)
-    for one, other in zip(chunks.finished, together.finished, strict=True):
-        assert len(one.cells) == len(other.cells)
-        for a, b in zip(*(sorted(e.cells, key=_place) for e in (one, other)), strict=True):
-            assert (_place(a), a.correct, a.total) == (_place(b), b.correct, b.total)
-            assert a.loss == pytest.approx(b.loss, rel=1e-12)
-    for part in ("shared", "local"):
-        torch.testing.assert_close(
-            getattr(chunks.state, part), getattr(together.state, part), rtol=0, atol=1e-14
-        )
-
-
-def _place(cell):
-    return cell.split, cell.stage, cell.model, cell.test_set

@@ -21,12 +21,12 @@ from fedcore.methods.baselines.prompts.fedpgp import FedPGP, FedPGPConfig
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from tests.support.method_cases import BUILT_IN
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_cohorts
 
 RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
-BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 ACROSS = [name for name in BUILT_IN if registry.get(name).backbones != "one"]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, RoundFinished, Started
+from fedcore.base.events import BEFORE_AGGREGATION, GLOBAL, Started
 from fedcore.config import loads
 from fedcore.engine.clients.executor import Cohort, after_aggregation
 from fedcore.engine.plan import plan
@@ -18,12 +18,11 @@ from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
-from tests.support.against import client_logits, engine_batches, samples
+from tests.support.against import cells, client_logits, counted, counts, engine_batches, naive_clip, samples
 from tests.support.method_cases import CASES
-from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_cohorts, tiny_federation
+from tests.support.tiny import drawn_backbone, finished, parts, run_rounds, tiny_cohorts, tiny_federation
 
 SAMPLES = (9, 5, 7, 6)
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
@@ -57,10 +56,6 @@ def run(cohorts, rounds=2, **options):
     return run_rounds(cohorts[0].method, cohorts[0].federation, rounds, cohorts=cohorts, **options)
 
 
-def cells(event, split=2, stage=AFTER_AGGREGATION):
-    return {(c.model, c.test_set): c for c in event.cells if (c.split, c.stage) == (split, stage)}
-
-
 @pytest.mark.parametrize(
     "changes",
     [{}, pytest.param({"components": "pfhf+srlp", "weighting": "uniform"}, marks=pytest.mark.slow)],
@@ -90,30 +85,26 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
     assert (g_s - first.shared["global_prompt"]).abs().max() > 1e-3  # it did train
     assert [c.steps for c in loop.finished[-1].clients] == [6, 4, 2, 2]
     for i, c in enumerate(owner):
-        length, problem = int(method.lengths[i]), c.federation.problem
+        length, clip = int(method.lengths[i]), naive_clip(c.federation)
         local = loop.state.local["local_prompt"][i]
         torch.testing.assert_close(local[:length], locals_[i], atol=1e-6, rtol=0)
         used = locals_[i] @ oracle.projector(g_s, 0.6) if config.components == "pfhf+srlp" else locals_[i]
-        text = prompts.text_features(problem.backbone.model, narrow.tokenizer, used, problem.classes)
-        expected = [prompts.scores(text, h, problem.backbone.logit_scale) for h in c.federation.pool.values]
         scores = client_logits(c.method, loop.state, c.federation)[i]
-        torch.testing.assert_close(scores, torch.stack(expected), atol=1e-6, rtol=0)
+        expected = clip.scores(clip.texts(used), c.federation.pool.values)
+        torch.testing.assert_close(scores, expected, atol=1e-6, rtol=0)
 
 
 def test_a_model_is_evaluated_through_its_own_backbone_on_every_test_set(narrow, wide):
     cohorts = mixed(narrow, wide)
     loop = run(cohorts, 1)
-    found = cells(loop.finished[-1])
+    found = counts(loop.finished[-1])
     assert set(found) == {(m, t) for m in range(1, 5) for t in range(1, 7)}
     for cohort in cohorts:
         scores = client_logits(cohort.method, loop.state, cohort.federation)
         for i in cohort.clients:
-            for j, (rows, n) in enumerate(
-                zip(cohort.federation.test.index, cohort.federation.test.counts, strict=True)
-            ):
-                hits = scores[i, rows[:n]].argmax(-1) == cohort.federation.pool.labels[rows[:n]]
-                cell = found[i + 1, j + 1]
-                assert (cell.correct, cell.total) == (int(hits.sum()), int(n))
+            for j in range(6):
+                rows = cohort.federation.test.held_by(j)
+                assert found[i + 1, j + 1] == counted(scores[i], cohort.federation, rows)
     assert set(cells(loop.finished[-1], split=1)) == {(i, i) for i in range(1, 5)}
     assert set(cells(loop.finished[-1], stage=BEFORE_AGGREGATION)) == {(i, i) for i in range(1, 5)}
 
@@ -161,10 +152,8 @@ def test_one_cohort_and_two_alike_are_as_none(narrow, cls):
     two = run_rounds(method, federation, 2, cohorts=tuple(two))
     timeless = [replace_times(e) for e in none.finished]
     assert [replace_times(e) for e in one.finished] == timeless
-    for part in ("shared", "local"):
-        for name, value in getattr(none.state, part).items():
-            assert torch.equal(value, getattr(one.state, part)[name])
-            torch.testing.assert_close(getattr(two.state, part)[name], value, atol=1e-9, rtol=0)
+    torch.testing.assert_close(parts(one.state), parts(none.state), atol=0, rtol=0)
+    torch.testing.assert_close(parts(two.state), parts(none.state), atol=1e-9, rtol=0)
     assert cells(two.finished[-1]).keys() == cells(none.finished[-1]).keys()
 
 
@@ -215,8 +204,7 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(narrow, wide, tmp_path)
         cohorts[0].method, cohorts[0].federation, 4, cohorts=cohorts, participation=0.75, run_key="k"
     )
     resumed.resume(part.finished[-1].checkpoint)
-    rest = [e for e in all_rounds(resumed) if isinstance(e, RoundFinished)]
-    assert [e.cells for e in rest] == [e.cells for e in whole.finished[-2:]]
+    assert [e.cells for e in finished(all_rounds(resumed))] == [e.cells for e in whole.finished[-2:]]
     assert torch.equal(resumed.state.local["local_prompt"], whole.state.local["local_prompt"])
 
 
@@ -243,7 +231,11 @@ def test_a_client_stops_at_its_own_step_limit(narrow):
     assert [c.steps for c in run((Cohort(short, federation, range(2), 2),), 1).finished[-1].clients] == [2, 1]
 
 
-def test_records_are_of_the_last_epoch_that_a_client_reaches(narrow):
+@pytest.mark.parametrize(("max_steps", "samples"), [(None, [9, 3]), (2, [8, 3])])
+def test_records_stand_where_samples_of_the_last_epoch_stand_that_a_client_reaches(
+    narrow, max_steps, samples
+):
+    """With two steps that is two batches of the first client's only epoch, and all of the other's."""
     federation = tiny_federation(narrow, samples=(9, 3))
     seen = {}
 
@@ -253,11 +245,9 @@ def test_records_are_of_the_last_epoch_that_a_client_reaches(narrow):
             return super().upload(params, record, data)
 
     method = Looking(BiasConfig(local_epochs=2), federation.problem)
-    run((Cohort(method, federation, range(2), max_steps=2),), 1)
+    run((Cohort(method, federation, range(2), max_steps=max_steps),), 1)
     recorded = (seen["row"] != 0).any(-1)
-    assert recorded.sum(1).tolist() == [8, 3], (
-        "two batches of the first client's only epoch, all of the other"
-    )
+    assert recorded.sum(1).tolist() == samples and not recorded[~seen["mask"]].any()
     assert torch.equal(seen["row"][recorded], seen["x"][recorded])
 
 
@@ -273,7 +263,7 @@ def test_embedded_backbones_end_to_end(tmp_path):
     )
     (planned,) = plan(experiment).runs
     events = list(train(planned, artifacts=tmp_path, folder=tmp_path / "whole"))
-    rounds = [e for e in events if isinstance(e, RoundFinished)]
+    rounds = finished(events)
     assert [c.steps for c in rounds[-1].clients] == [6, 1, 1]
     assert {m for m, _ in cells(rounds[-1])} == {1, 2, 3}
     (started,) = [e for e in events if isinstance(e, Started)]
@@ -281,8 +271,8 @@ def test_embedded_backbones_end_to_end(tmp_path):
     assert "mini-vit:" in weights and "+mini-rn:" in weights
     assert len(list((tmp_path / "encodings").glob("*.npy"))) == 2
     first = rounds[1].checkpoint
-    again = list(train(planned, artifacts=tmp_path, folder=tmp_path / "again", resume_from=first))
-    assert [e.cells for e in again if isinstance(e, RoundFinished)] == [rounds[2].cells]
+    again = train(planned, artifacts=tmp_path, folder=tmp_path / "again", resume_from=first)
+    assert [e.cells for e in finished(again)] == [rounds[2].cells]
     alone = planned.model_copy(update={"cohorts": ()})
     with pytest.raises(FedLensError, match="made with another config, other weights or other images"):
         list(train(alone, artifacts=tmp_path, folder=tmp_path / "other", resume_from=first))

@@ -8,17 +8,14 @@ from torch._dynamo.backends.registry import lookup_backend
 
 from fedcore.base.errors import is_gpu_memory
 from fedcore.engine.clients import compiled
-from fedcore.methods import registry
 from fedcore.methods.base import Batch, Step
 from tests.engine.clients.test_local import QUICK
-from tests.methods.test_invariances import SMALL, TRAINED
-from tests.support.against import build
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.against import build, build_small, federation_for
+from tests.support.method_cases import TRAINED, slow_but
+from tests.support.tiny import drawn_backbone, parts, run_rounds, tiny_federation
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, TRAINED))
 def test_compiled_steps_have_the_same_numbers_and_only_those_of_full_batches_are_compiled(name, monkeypatch):
     graphs, aot_eager = [], lookup_backend("aot_eager")
 
@@ -28,20 +25,16 @@ def test_compiled_steps_have_the_same_numbers_and_only_those_of_full_batches_are
 
     monkeypatch.setattr(compiled, "COMPILER", {"backend": compiler})
     torch.compiler.reset()
-    small = SMALL.get(name, {})
     backbone = drawn_backbone(torch.float32, vision_layers=1, text_layers=1)
-    reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
     ended, known = [], []
     # clients of 5, 4 and 4 samples: two full batches, and a sample of the first client alone
     for samples, wanted in (((5, 4, 4), False), ((5, 4, 4), True), ((3, 4, 4), True), ((1, 1, 1), True)):
-        federation = tiny_federation(backbone, reads, samples=samples)
-        method = build(name, federation, batch_size=2, compiled=wanted, **small)
+        federation = federation_for(name, backbone=backbone, samples=samples)
+        method = build_small(name, federation, batch_size=2, compiled=wanted)
         ended.append(run_rounds(method, federation, 2).state)
         known.append(len(graphs))
     assert known[0] == 0 < known[1]
-    plain, fused = ({**s.shared, **s.personal, **s.local, **s.server} for s in ended[:2])
-    for key, value in plain.items():
-        torch.testing.assert_close(fused[key], value, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(parts(ended[1]), parts(ended[0]), rtol=1e-5, atol=1e-6)
     assert known[3] == known[2], "batches of one sample are not full"
 
 
@@ -88,5 +81,4 @@ def test_torchs_own_compiler_has_the_numbers_of_plain_steps():
         run_rounds(build("fedclip", federation, batch_size=2, compiled=wanted), federation, 2).state
         for wanted in (False, True)
     )
-    for key, value in plain.shared.items():
-        torch.testing.assert_close(fused.shared[key], value, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused.shared, plain.shared, rtol=1e-4, atol=1e-5)

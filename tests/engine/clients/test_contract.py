@@ -5,9 +5,10 @@ import re
 import runpy
 import signal
 import sys
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +32,13 @@ from fedcore.methods import (
     registry,
 )
 from tests.support import own_methods
+from tests.support.against import build, federation_for
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.tiny import at_once, run_rounds, tiny_federation
 
 THIS_FILE = Path(__file__)
+BOTH = ("weight", "bias")
 
 
 def line_of(text: str) -> int:
@@ -51,12 +54,7 @@ def loss_of(method: BiasMethod, params, const, batch) -> torch.Tensor:
 
 class Scalar(BiasMethod):
     def train_step(self, params, const, batch):
-        return Step({("weight", "bias"): loss_of(self, params, const, batch).mean()})  # scalar
-
-
-class PerSample(BiasMethod):
-    def train_step(self, params, const, batch):
-        return Step({("weight", "bias"): self.logits(params, const, batch.x).sum(2)})
+        return Step({BOTH: loss_of(self, params, const, batch).mean()})  # scalar
 
 
 class LeavesOut(BiasMethod):
@@ -67,40 +65,7 @@ class LeavesOut(BiasMethod):
 class Detached(BiasMethod):
     def train_step(self, params, const, batch):
         logits = self.logits(params | {"bias": params["bias"].detach()}, const, batch.x)
-        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
-
-
-class Twice(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight", "bias"): loss, ("bias",): params["bias"].square().sum(1)})
-
-
-class Unknown(BiasMethod):
-    def train_step(self, params, const, batch):
-        return Step({("weight", "bias", "scale"): loss_of(self, params, const, batch)})
-
-
-class BareName(BiasMethod):
-    def train_step(self, params, const, batch):
-        return Step({"weight": loss_of(self, params, const, batch)})
-
-
-class BareLoss(BiasMethod):
-    def train_step(self, params, const, batch):
-        return loss_of(self, params, const, batch)
-
-
-class MovesAnotherShape(BiasMethod):
-    def train_step(self, params, const, batch):
-        losses = {("weight",): loss_of(self, params, const, batch)}
-        return Step(losses, moved={"bias": params["bias"].mean(0)})
-
-
-class ScalarTerm(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight", "bias"): loss}, terms={"ce": loss.mean()})
+        return Step({BOTH: cross_entropy(logits, batch.labels, batch.mask)})
 
 
 class NeedsItsBias(BiasMethod):
@@ -111,98 +76,11 @@ class NeedsItsBias(BiasMethod):
         return x @ params["weight"].transpose(1, 2) + params["bias"][:, None]  # missing
 
 
-class FlatLogits(BiasMethod):
-    def logits(self, params, head, x):
-        return super().logits(params, head, x).flatten(0, 1)
-
-
-class OneBias(BiasMethod):
-    def init(self, generator):
-        state = super().init(generator)
-        return replace(state, local={"bias": state.local["bias"][0]})
-
-
-class SharesMore(BiasMethod):
-    def init(self, generator):
-        state = super().init(generator)
-        return State(shared=state.shared | {"scale": torch.ones(1)}, local=state.local)
-
-
-class SendsNothing(BiasMethod):
-    def upload(self, params, record, data):
-        return {}
-
-
-class SendsItsMean(BiasMethod):
-    def upload(self, params, record, data):
-        return {"weight": params["weight"].mean(0)}
-
-
-class AggregatesNothing(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        pass
-
-
-class LosesItsWeight(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        return State(shared={})
-
-
-class StacksItsWeight(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        return State(shared={"weight": uploads.dense("weight")})
-
-
-class NoModels(BiasMethod):
-    def models(self, state):
-        super().models(state)
-
-
-class GlobalWithoutAxis(BiasMethod):
-    def models(self, state):
-        models = super().models(state)
-        return Models({name: value[0] for name, value in models.global_model.items()}, models.clients)
-
-
-class TwoModels(BiasMethod):
-    def models(self, state):
-        models = super().models(state)
-        return Models(models.global_model, {name: value[:2] for name, value in models.clients.items()})
-
-
-class NothingBefore(BiasMethod):
-    def before_aggregation(self, trained, received):
-        return {}
-
-
-class HoldsLess(BiasMethod):
-    def after_training(self, trained, received, data, round_):
-        return {"weight": trained["weight"]}
-
-
 class SharesItsBias(BiasMethod):
     def train_step(self, params, const, batch):
         everyone = params | {"bias": params["bias"].mean(0, keepdim=True).expand_as(params["bias"])}
         logits = self.logits(everyone, const, batch.x)
-        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
-
-
-class HalvedAndGuided(BiasMethod):
-    def train_step(self, params, const, batch):
-        half = loss_of(self, params, const, batch) / 2
-        return Step({("weight", "bias"): half}, guides={("weight", "bias"): half})
-
-
-class GuidesAstray(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight",): loss}, guides={("bias",): loss}, moved={"bias": params["bias"]})
-
-
-class OnlyAstray(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight",): loss}, only={("bias",): loss > 0}, moved={"bias": params["bias"]})
+        return Step({BOTH: cross_entropy(logits, batch.labels, batch.mask)})
 
 
 class SortsInCapitals(BiasMethod):
@@ -219,54 +97,15 @@ class MisspeltRows(BiasMethod):
     client_rows = ("biases",)
 
 
-class BareShared(BiasMethod):
-    def init(self, generator):
-        return State(shared=super().init(generator).shared["weight"])
-
-
-class ListOfRows(BiasMethod):
-    def init(self, generator):
-        return replace(super().init(generator), server={"rows": [1.0, 2.0]})
-
-
-class OneNameTwice(BiasMethod):
-    def init(self, generator):
-        state = super().init(generator)
-        return replace(state, personal={"bias": state.local["bias"]})
-
-
-class OnePersonal(BiasMethod):
-    def init(self, generator):
-        return replace(super().init(generator), personal={"scale": torch.ones(1)})
-
-
 class ForgetsSuper(BiasMethod):
     def __init__(self, config, problem):
         self.classes = problem.classes
-
-
-class DrawsAtRandom(BiasMethod):
-    def init(self, generator):
-        return State(shared={"weight": torch.randn(3, 192)}, local=super().init(generator).local)
-
-
-class DrawsInItsStep(BiasMethod):
-    def train_step(self, params, const, batch):
-        noisy = batch.x + torch.randn_like(batch.x)
-        return Step(
-            {("weight", "bias"): cross_entropy(self.logits(params, {}, noisy), batch.labels, batch.mask)}
-        )
 
 
 class SeedsAll(BiasMethod):
     def upload(self, params, record, data):
         torch.manual_seed(0)
         return {"weight": params["weight"]}
-
-
-class DrawsFromNumpy(BiasMethod):
-    def upload(self, params, record, data):
-        return {"weight": params["weight"] + np.random.normal(0, 0.1)}  # noqa: NPY002
 
 
 class ClipsInPlace(BiasMethod):
@@ -328,128 +167,10 @@ class CentresWhatItIsGiven(BiasMethod):
         return super().logits(*given)
 
 
-class SendsNoDict(BiasMethod):
-    def sends(self, state, clients):
-        return None
-
-
-class SendsOnlyOne(BiasMethod):
-    def sends(self, state, clients):
-        return dict(state.shared)
-
-
-class ForgetsToSend(BiasMethod):
-    def sends(self, state, clients):
-        return {}
-
-
-class ConstantOfClasses(BiasMethod):
-    def round_constants(self, params, data):
-        return {"text": self.problem.class_features[:2]}
-
-
-class FasterElsewhere(BiasMethod):
-    def lr_factors(self):
-        return {"wieght": 10.0}
-
-
-class UphillFactor(BiasMethod):
-    def lr_factors(self):
-        return {"weight": -1.0}
-
-
-class SendsNumbers(BiasMethod):
-    def upload(self, params, record, data):
-        return {"weight": params["weight"], "samples": [1, 2, 3]}
-
-
-class RaggedInOne(BiasMethod):
-    def upload(self, params, record, data):
-        return {"weight": params["weight"], "rows": Ragged(torch.ones(3), torch.ones(3))}
-
-
-class DiagnosesAllClasses(BiasMethod):
-    def diagnostics(self, before, trained, uploads, data):
-        return {"norm": trained["bias"][:2, 0]}
-
-
-class DiagnosesInWords(BiasMethod):
-    def diagnostics(self, before, trained, uploads, data):
-        return {"norm": "large"}
-
-
-class DiagnosesWords(BiasMethod):
-    def diagnostics(self, before, trained, uploads, data):
-        return {"norm": np.array(["large"] * len(data.clients))}
-
-
-class LogsOneText(BiasMethod):
-    def round_log(self, uploads):
-        return "all well"
-
-
-class CountsNothing(BiasMethod):
-    def downloads(self, state, clients, received):
-        return [*received.values()]
-
-
-class ListOfLosses(BiasMethod):
-    def train_step(self, params, const, batch):
-        return Step([loss_of(self, params, const, batch)])
-
-
-class RecordsClients(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        return Step({("weight", "bias"): loss}, record={"mean": batch.x.mean(1)})
-
-
-class OnlyMoves(BiasMethod):
-    def train_step(self, params, const, batch):
-        return Step({}, moved=dict(params))
-
-
 class HasNoPhase(BiasMethod):
     @property
     def phases(self):
         return ()
-
-
-class CombinesNothing(BiasMethod):
-    def train_step(self, params, const, batch):
-        loss = loss_of(self, params, const, batch)
-        names = ("weight", "bias")
-        return Step({names: loss}, guides={names: loss}, combine=lambda gradients, guides: None)
-
-
-class DiagnosesATerm(BiasMethod):
-    def diagnostics(self, before, trained, uploads, data):
-        return {"ce": 1.0}
-
-
-class ModelsOfNobody(BiasMethod):
-    def models(self, state):
-        return Models(None, None)
-
-
-class HeadOfNothing(BiasMethod):
-    def head(self, params, data):
-        return None
-
-
-class AggregatesWithNumpy(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        return State(shared={"weight": uploads.mean("weight", "uniform").numpy()})
-
-
-class CountsRounds(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        return replace(super().aggregate(state, uploads, generator), server={"rounds": uploads.round})
-
-
-class MovesLocalOnes(BiasMethod):
-    def aggregate(self, state, uploads, generator):
-        return replace(super().aggregate(state, uploads, generator), local={"bias": torch.zeros(3, 3)})
 
 
 class StartsWithNothing(BiasMethod):
@@ -474,29 +195,29 @@ class ReadsEachUpload(BiasMethod):
 class Transposes(BiasMethod):
     def train_step(self, params, const, batch):
         logits = self.logits(params, const, batch.x).transpose(1, 2)
-        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
+        return Step({BOTH: cross_entropy(logits, batch.labels, batch.mask)})
 
 
 class GoesBackward(BiasMethod):
     def train_step(self, params, const, batch):
         loss = loss_of(self, params, const, batch)
         loss.sum().backward()
-        return Step({("weight", "bias"): loss})
+        return Step({BOTH: loss})
 
 
 class MisspellsAName(BiasMethod):
     def train_step(self, params, const, batch):
-        return Step({("weight", "bias"): params["wieght"].sum((1, 2))})
+        return Step({BOTH: params["wieght"].sum((1, 2))})
 
 
 class MisspellsAPart(BiasMethod):
     def train_step(self, params, const, batch):
-        return Step({("weight", "bias"): cross_entropy(batch.x, batch.targets, batch.mask)})
+        return Step({BOTH: cross_entropy(batch.x, batch.targets, batch.mask)})
 
 
 class MisspellsAField(BiasMethod):
     def train_step(self, params, const, batch):
-        return Step({("weight", "bias"): self.config.strength * loss_of(self, params, const, batch)})
+        return Step({BOTH: self.config.strength * loss_of(self, params, const, batch)})
 
 
 class TrainsFaster(BiasMethod):
@@ -524,6 +245,204 @@ class OwnModelsUnused(BiasMethod):
         return Models(one, {"weight": self.repeat(state.shared)["weight"] + state.local["bias"][..., None]})
 
 
+RETURNED: dict[str, list[tuple[Callable[[Any], object], str]]] = {
+    "init": [
+        (lambda s: State(shared=s.shared["weight"]), r"State.shared is a tensor of .*, shared={...}"),
+        (
+            lambda s: replace(s, server={"rows": [1.0, 2.0]}),
+            "State.server has 'rows': a list; it takes tensors by name",
+        ),
+        (lambda s: replace(s, personal=s.local), "'bias' is in two parts of the state"),
+        (
+            lambda s: replace(s, personal={"scale": torch.ones(1)}),
+            r"the personal 'scale' has shape \(1,\), but its first axis counts the 2 clients",
+        ),
+        (
+            lambda s: replace(s, local={"bias": s.local["bias"][0]}),
+            r"the local 'bias' has shape \(3,\).*State\(local=self.repeat",
+        ),
+        (
+            lambda s: replace(s, shared=s.shared | {"scale": torch.ones(1)}),
+            "the state shares 'weight', 'scale', but Returning.shared names 'weight'",
+        ),
+        (
+            lambda s: replace(s, shared={"weight": torch.randn(3, 192)}),
+            "it draws from the global generator of torch, or seeds it, so that a repeated or",
+        ),
+    ],
+    "sends": [
+        (lambda _: None, "it returns a NoneType; return tensors by name"),
+        (lambda _: {}, r"it does not send 'weight', which clients share; send {\*\*super\(\)"),
+        (
+            lambda sent: {"weight": sent["weight"][0]},
+            r"'weight' has shape \(3, \d+\), but its first axis counts the 2 participants",
+        ),
+    ],
+    "round_constants": [
+        (
+            lambda _: {"text": torch.ones(3, 16)},
+            "'text' has shape .* but its first axis counts the 2 participants",
+        )
+    ],
+    "lr_factors": [
+        (lambda _: {"wieght": 10.0}, "it has a factor for 'wieght', but the clients hold 'weight', 'bias'"),
+        (lambda _: {"weight": -1.0}, "the factor of 'weight' is -1.0; give a number that is not negative"),
+    ],
+    "train_step": [
+        (
+            lambda s: Step({BOTH: s.record["row"].sum(2)}),
+            r".*shape \(2, 4\), not one value per client, shape \(clients,\) = \(2,\)",
+        ),
+        (lambda s: Step({BOTH: s.terms["ce"], ("bias",): s.terms["ce"]}), "'bias' is in two losses"),
+        (
+            lambda s: Step({(*BOTH, "scale"): s.terms["ce"]}),
+            ".*moves 'scale', but the clients hold 'weight', 'bias'",
+        ),
+        (
+            lambda s: Step({"weight": s.terms["ce"]}),
+            r'a loss is for .weight., which is not a tuple of names; write \("weight",\)',
+        ),
+        (lambda s: s.terms["ce"], r"it returns a tensor of shape \(2,\); return Step"),
+        (lambda s: Step([s.terms["ce"]]), "losses of the step is a list; it takes values by name"),
+        (
+            lambda s: Step({("weight",): s.terms["ce"]}, moved={"bias": torch.ones(3)}),
+            r"moved has 'bias' with shape \(3,\), the clients hold \(2, 3\)",
+        ),
+        (
+            lambda s: Step({}, moved={"bias": torch.ones(2, 3)}),
+            "the step has no loss, which would be recorded",
+        ),
+        (
+            lambda s: replace(s, terms={"ce": s.terms["ce"].mean()}),
+            r"the term 'ce' is a tensor of shape \(\), not one value per client",
+        ),
+        (
+            lambda s: replace(s, record={"mean": s.record["row"].mean(1)}),
+            r"the record 'mean' is a tensor of shape \(2, \d+\); give a value for every sample of the",
+        ),
+        (
+            lambda s: Step(
+                {("weight",): s.terms["ce"]}, {("bias",): s.terms["ce"]}, moved={"bias": torch.ones(2, 3)}
+            ),
+            "a guide, or only, is for 'bias', which no loss moves",
+        ),
+        (
+            lambda s: Step(
+                {("weight",): s.terms["ce"]},
+                only={("bias",): s.terms["ce"] > 0},
+                moved={"bias": torch.ones(2, 3)},
+            ),
+            "a guide, or only, is for 'bias', which no loss moves",
+        ),
+        (
+            lambda s: replace(s, guides=s.losses, combine=lambda gradients, guides: None),
+            "combine returns a NoneType; return the gradients by name",
+        ),
+        (
+            lambda s: Step({BOTH: s.terms["ce"] + torch.randn(2)}),
+            "it draws from the global generator of torch",
+        ),
+    ],
+    "after_training": [
+        (
+            lambda trained: {"weight": trained["weight"]},
+            "it returns {'weight'.*; return the same names and shapes",
+        )
+    ],
+    "before_aggregation": [(lambda _: {}, "it returns no parameters; return the parameters")],
+    "upload": [
+        (lambda _: {}, r"the server averages the shared 'weight', of shape .*but upload does not send it"),
+        (
+            lambda sent: {"weight": sent["weight"].mean(1)},
+            r"the server averages the shared 'weight', .*but upload sends a tensor of shape",
+        ),
+        (
+            lambda sent: sent | {"samples": [1, 2, 3]},
+            "'samples' is a list; give a tensor whose first axis counts the 2 participants",
+        ),
+        (
+            lambda sent: sent | {"rows": Ragged(torch.ones(2), torch.ones(2))},
+            r"'rows' has values of shape \(2,\) and lengths of shape \(2,\); values are",
+        ),
+        (
+            lambda sent: {"weight": sent["weight"] + np.random.normal(0, 0.1)},  # noqa: NPY002
+            "it draws from the global generator of numpy",
+        ),
+    ],
+    "aggregate": [
+        (lambda _: None, "it returns a NoneType; return replace"),
+        (lambda _: State(shared={}), "the shared 'weight' is missing after the server's step"),
+        (
+            lambda s: replace(s, shared={"weight": s.shared["weight"].repeat(2, 1, 1)}),
+            r"the shared 'weight' has shape \(2, .* but had shape",
+        ),
+        (
+            lambda s: replace(s, shared={"weight": s.shared["weight"].numpy()}),
+            "State.shared has 'weight': a ndarray; it takes tensors by name",
+        ),
+        (
+            lambda s: replace(s, server={"rounds": 1}),
+            "State.server has 'rounds': an int; it takes tensors by name",
+        ),
+        (
+            lambda s: replace(s, local={"bias": torch.zeros(2, 3)}),
+            r"it returns local parameters \('bias'\), which the server cannot change",
+        ),
+    ],
+    "diagnostics": [
+        (
+            lambda _: {"norm": torch.ones(3)},
+            r"'norm' is a tensor of shape \(3,\); return one number, or one for",
+        ),
+        (lambda _: {"norm": "large"}, "'norm' is a str; return one number"),
+        (lambda _: {"norm": np.array(["large", "small"])}, "'norm' is a ndarray; return one number"),
+        (lambda _: {"ce": 1.0}, "'ce' is a term of the steps too, of which only one would be stored"),
+    ],
+    "round_log": [(lambda _: "all well", "it returns a str; return a list of texts")],
+    "downloads": [(lambda sent: [*sent.values()], "it returns a list; return {name: value}")],
+    "models": [
+        (lambda _: None, "it returns a NoneType; return Models"),
+        (lambda _: Models(None, None), "the clients' parameters are a NoneType; give tensors by name"),
+        (
+            lambda models: Models({"weight": models.global_model["weight"][0]}, models.clients),
+            r".* of the global model has shape .* counts the 1 model; write \w+\[None\]",
+        ),
+        (
+            lambda models: Models(models.global_model, {n: v[:1] for n, v in models.clients.items()}),
+            "'.*' of the clients' models has shape .*but its first axis counts the 2 clients",
+        ),
+    ],
+    "head": [(lambda _: None, "it returns a NoneType; return tensors by name")],
+    "logits": [
+        (
+            lambda scores: scores.flatten(0, 1),
+            r"it returns a tensor of shape \(\d+, 3\), not \(models, samples, classes\)",
+        )
+    ],
+}
+"""Hook -> what it returns, made of what it should return, and what is said of it."""
+
+
+def returning(hook: str, change: Callable[[Any], object]) -> type[BiasMethod]:
+    """A method one of whose hooks returns something else, made of what it should return."""
+    right = getattr(BiasMethod, hook)
+
+    def function(self, *given):
+        return change(right(self, *given))
+
+    function.__code__ = function.__code__.replace(co_name=hook)  # which a message names
+    return type("Returning", (BiasMethod,), {hook: function})
+
+
+@pytest.mark.parametrize(
+    ("hook", "change", "message"),
+    [(hook, *row) for hook, rows in RETURNED.items() for row in rows],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_hook_may_not_return_is_refused_by_its_file_and_line(hook, change, message):
+    refuse(returning(hook, change), f"in {hook}: {message}")
+
+
 MISTAKES = [
     (
         ForgetsWhatItRemembers,
@@ -536,97 +455,41 @@ MISTAKES = [
         OwnModelsUnused,
         "models: 'weight' of a client differs from that of the global model, but OwnModelsUnused",
     ),
-    (ListOfLosses, "train_step: losses of the step is a list; it takes values by name"),
-    (
-        RecordsClients,
-        r"the record 'mean' is a tensor of shape \(3, \d+\); give a value for every sample of the",
-    ),
-    (OnlyMoves, "train_step: the step has no loss, which would be recorded"),
     (HasNoPhase, r"phases: phases is \(\); return the training phases in order"),
-    (CombinesNothing, "train_step: combine returns a NoneType; return the gradients by name"),
-    (DiagnosesATerm, "diagnostics: 'ce' is a term of the steps too, of which only one would be stored"),
-    (ModelsOfNobody, "models: the clients' parameters are a NoneType; give tensors by name"),
-    (HeadOfNothing, "head: it returns a NoneType; return tensors by name"),
-    (MovesLocalOnes, r"aggregate: it returns local parameters \('bias'\), which the server cannot change"),
     (ForgetsSuper, r"__init__: the method has no config or no problem afterwards; begin with super\(\)"),
-    (DrawsAtRandom, "init: it draws from the global generator of torch, or seeds it, so that a repeated or"),
     (SeedsAll, "upload: it draws from the global generator of torch, or seeds it, so that a repeated or"),
-    (DrawsInItsStep, "train_step: it draws from the global generator of torch"),
-    (DrawsFromNumpy, "upload: it draws from the global generator of numpy"),
     (ClipsInPlace, r"upload: it writes into params\['weight'\], which is read again; compute a new tensor"),
     (MovesTheFormerState, r"aggregate: it writes into state\.shared\['weight'\]"),
     (NormalisesTheSamples, "logits: it writes into x, which is read again"),
     (ScalesAgainAndAgain, r"logits: it writes into params\['weight'\], which is read again"),
     (TakesTheBiasAway, r"upload: it writes into params\['bias'\], which is read again; .* of a dict"),
     (ReplacesTheFormerState, r"aggregate: it writes into state\.shared\['weight'\], which is read again"),
-    (AggregatesWithNumpy, "aggregate: State.shared has 'weight': a ndarray; it takes tensors by name"),
-    (CountsRounds, "aggregate: State.server has 'rounds': an int; it takes tensors by name"),
     (CentresWhatItIsGiven, "logits: it writes into given, which is read again"),
     (ShrinksAsItPredicts, r"models: it writes into state\.shared\['weight'\]"),
     (ShiftsTheClassFeatures, r"train_step: it writes into self\.problem\.class_features"),
     (CentresTheClassFeatures, r"__init__: it writes into self\.problem\.class_features, which is read again"),
-    (SendsNoDict, "sends: it returns a NoneType; return tensors by name"),
-    (SendsOnlyOne, r"sends: 'weight' has shape \(3, \d+\), but its first axis counts the \d+ participants"),
-    (ForgetsToSend, r"sends: it does not send 'weight', which clients share; send {\*\*super\(\)"),
-    (ConstantOfClasses, "round_constants: 'text' has shape .* but its first axis counts the 3 participants"),
-    (FasterElsewhere, "lr_factors: it has a factor for 'wieght', but the clients hold 'weight', 'bias'"),
-    (UphillFactor, "lr_factors: the factor of 'weight' is -1.0; give a number that is not negative"),
-    (SendsNumbers, "upload: 'samples' is a list; give a tensor whose first axis counts the 3 participants"),
-    (RaggedInOne, r"upload: 'rows' has values of shape \(3,\) and lengths of shape \(3,\); values are"),
-    (DiagnosesAllClasses, r"diagnostics: 'norm' is a tensor of shape \(2,\); return one number, or one for"),
-    (DiagnosesInWords, "diagnostics: 'norm' is a str; return one number"),
-    (DiagnosesWords, "diagnostics: 'norm' is a ndarray; return one number"),
-    (LogsOneText, "round_log: it returns a str; return a list of texts"),
-    (CountsNothing, "downloads: it returns a list; return {name: value}"),
     (SortsInCapitals, "__init__: SortsInCapitals.batch_order is 'Sorted'; declare one of 'shuffled', 'so"),
     (
         AnotherAxis,
         r"axis -1 of 'weight' counts the classes, but it has shape \(3, \d+\) and there are 3",
     ),
     (MisspeltRows, "client_rows names 'biases', but the personal and server parts have nothing"),
-    (BareShared, r"init: State.shared is a tensor of shape .*; it takes tensors by name, shared={...}"),
-    (ListOfRows, r"init: State.server has 'rows': a list; it takes tensors by name"),
-    (OneNameTwice, "init: 'bias' is in two parts of the state"),
-    (OnePersonal, r"init: the personal 'scale' has shape \(1,\), but its first axis counts the 3 clients"),
     (Scalar, r"train_step: the loss of 'weight', 'bias' is a tensor of shape \(\), not one value per client"),
-    (PerSample, r"shape \(3, 4\), not one value per client, shape \(clients,\) = \(3,\)"),
     (LeavesOut, "train_step: no loss moves 'bias', which would stay as init made it"),
     (Detached, "the loss of 'weight', 'bias' does not depend on 'bias'"),
-    (Twice, "'bias' is in two losses"),
-    (Unknown, "moves 'scale', but the clients hold 'weight', 'bias'"),
-    (BareName, r'a loss is for .weight., which is not a tuple of names; write \("weight",\)'),
-    (BareLoss, r"it returns a tensor of shape \(3,\); return Step"),
-    (MovesAnotherShape, r"moved has 'bias' with shape \(3,\), the clients hold \(3, 3\)"),
-    (ScalarTerm, r"the term 'ce' is a tensor of shape \(\), not one value per client"),
     (NeedsItsBias, r"logits: the global model has no 'bias', only 'weight'.*Models\(None"),
-    (FlatLogits, r"logits: it returns a tensor of shape \(\d+, 3\), not \(models, samples, classes\)"),
-    (OneBias, r"init: the local 'bias' has shape \(3,\).*State\(local=self.repeat"),
-    (
-        SendsNothing,
-        r"upload: the server averages the shared 'weight', of shape .*but upload does not send it",
-    ),
-    (SendsItsMean, r"upload: the server averages the shared 'weight', .*but upload sends a tensor of shape"),
-    (AggregatesNothing, "aggregate: it returns a NoneType; return replace"),
-    (LosesItsWeight, "aggregate: the shared 'weight' is missing after the server's step"),
-    (StacksItsWeight, r"aggregate: the shared 'weight' has shape \(3, .* but had shape"),
-    (NoModels, "models: it returns a NoneType; return Models"),
-    (GlobalWithoutAxis, r"of the global model has shape .* counts the 1 model; write \w+\[None\]"),
-    (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis counts the 3 clients"),
-    (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
-    (HoldsLess, "after_training: it returns {'weight'.*; return the same names and shapes"),
     (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
-    (GuidesAstray, "a guide, or only, is for 'bias', which no loss moves"),
-    (OnlyAstray, "a guide, or only, is for 'bias', which no loss moves"),
-    (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
 ]
 
 
 @pytest.mark.parametrize(("cls", "message"), MISTAKES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, message):
-    if cls in (OneBias, SendsOnlyOne):  # as many clients as classes would hide it
-        federation = tiny_federation(samples=(9, 5))
-    else:
-        federation = tiny_federation()
+    refuse(cls, message)
+
+
+def refuse(cls: type[BiasMethod], message: str) -> None:
+    """Train two clients for a round, which fails; there are three classes, so that a message tells both."""
+    federation = tiny_federation(samples=(9, 5))
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(hooks.make(cls, cls.Config(), federation.problem), federation, 1)
     files = "|".join(re.escape(str(file)) for file in (THIS_FILE, own_methods.__file__))
@@ -667,10 +530,14 @@ def test_clients_that_hold_the_global_model_are_found_without_reading_what_is_re
 
 
 def test_the_gradients_of_guides_are_added_unless_the_step_combines_them():
+    def halved(step: Step) -> Step:
+        half = {BOTH: step.terms["ce"] / 2}
+        return Step(half, guides=half)
+
     federation = tiny_federation()
     one, other = (
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1).state
-        for cls in (BiasMethod, HalvedAndGuided)
+        for cls in (BiasMethod, returning("train_step", halved))
     )
     assert torch.equal(one.shared["weight"], other.shared["weight"])
 
@@ -777,7 +644,7 @@ def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
     federation = tiny_federation()
     method = Raises(BiasConfig(), federation.problem)
     serving = Serving(lambda: Worker([Cohort(method, federation, range(3))]))
-    parallel = Parallel([lambda content: _done(serving.answer(content))], torch.device("cpu"))
+    parallel = Parallel([at_once(serving)], torch.device("cpu"))
     loop = Server(method, federation, 1)
     loop.executor = parallel
     place = rf"test_contract\.py:{line_of('raised')}, in upload: the method 'test-bias' raised "
@@ -849,26 +716,16 @@ def test_a_slip_is_told_with_what_there_is(cls, message, monkeypatch):
         run_rounds(hooks.make(cls, cls.Config(), federation.problem), federation, 1)
 
 
-def _done(content: bytes) -> Future[bytes]:
-    future: Future[bytes] = Future()
-    future.set_result(content)
-    return future
-
-
 @pytest.mark.parametrize("case", ["fedot", "feddeap", "fedalign"])
 def test_the_contract_is_checked_once(case, monkeypatch):
     """Later steps, rounds and chunks call the method's own phases."""
     name, config, *_ = CASES[case]
-    cls = registry.get(name)
-    backbone = drawn_backbone()
-    built = registry.build_config(name, config)
-    federation = tiny_federation(backbone, cls.reads(built, backbone.spec))
-    seen = []
+    federation, seen = federation_for(name, config), []
     checked = contract.FirstStep._checked
     monkeypatch.setattr(
         contract.FirstStep, "_checked", lambda self, *given: seen.append(1) or checked(self, *given)
     )
-    method = cls(built, federation.problem)
+    method = build(name, federation, **config)
     run_rounds(method, federation, 2, chunk=2)
-    steps = -(-9 // 4) * (built.local_epochs if cls.trains else 0)
-    assert len(seen) <= len(method.phases) * max(1, steps), "only the first chunk's calls pass through it"
+    steps = -(-9 // 4) * method.config.local_epochs
+    assert 0 < len(seen) <= len(method.phases) * steps, "only the first chunk's calls pass through it"

@@ -11,12 +11,11 @@ import torch
 from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.methods import registry
 from fedcore.methods.federation import Federation
-from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support import device
-from tests.support.against import build
-from tests.support.tiny import tiny_backbone, tiny_federation
+from tests.support.against import build_small, federation_for
+from tests.support.method_cases import TRAINED, slow_but
+from tests.support.tiny import tiny_backbone
 
 ONCE = 12
 """Copies and reads of a whole round, more than any method needs."""
@@ -79,17 +78,12 @@ def small(layers: int) -> tuple[Backbone, Backbone]:
         return backbone, device.move(backbone)
 
 
-def federation_of(name: str, backbone: Backbone, samples: tuple[int, ...] = (7, 5, 6)) -> Federation:
-    reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
-    return tiny_federation(backbone, reads, samples=samples)
-
-
 def traffic(name: str, federation: Federation, moved: Backbone) -> tuple[list[dict[str, int]], int]:
     """Return what is noted of a round with one step and with two, after a first; and a step's launches."""
     everyone, noted, launches = torch.arange(len(federation.problem.clients)), [], []
     with device.CountingDevice() as counting:
         there = device.move_samples(federation, moved)
-        method = build(name, there, batch_size=2, **SMALL.get(name, {}))
+        method = build_small(name, there, batch_size=2)
         if name == "cocoop":
             method._piece = 64  # it measures memory, which the device does not have
         for steps in (1, 1, 2):
@@ -110,16 +104,15 @@ QUICK = ("fedot", "fedavg-lora", "plot")
 """A matrix, adapters of the image tower, and prompts that read in their steps."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, TRAINED))
 def test_traffic_does_not_grow_with_the_steps(name):
     backbone, moved = small(2)
-    (few, many), launches = traffic(name, federation_of(name, backbone), moved)
+    three = federation_for(name, backbone=backbone, samples=(7, 5, 6))
+    (few, many), launches = traffic(name, three, moved)
     # a GPU waits for the launches of small towers, not for their arithmetic
     assert launches <= LAUNCHES.get(name, MOST_LAUNCHES), f"a step of {name} takes {launches} operations"
     if name != "fedavg-vision":  # its networks are called client by client
-        more = federation_of(name, backbone, samples=(7, 5, 6, 7, 5))
+        more = federation_for(name, backbone=backbone, samples=(7, 5, 6, 7, 5))
         assert traffic(name, more, moved)[1] == launches, "clients are an axis, not a loop"
     check(name, few, many)
 
@@ -134,4 +127,5 @@ def check(name: str, few: dict[str, int], many: dict[str, int]) -> None:
 @pytest.mark.parametrize("name", ["feddeap", "fedavg-vision"])
 def test_nor_does_it_in_towers_of_one_layer(name):
     backbone, moved = small(1)
-    check(name, *traffic(name, federation_of(name, backbone, samples=(3, 4)), moved)[0])
+    federation = federation_for(name, backbone=backbone, samples=(3, 4))
+    check(name, *traffic(name, federation, moved)[0])

@@ -10,10 +10,9 @@ from fedcore.engine import environment
 from fedcore.engine.clients import local
 from fedcore.engine.environment import arithmetic_notices, resolve_environment
 from fedcore.engine.plan import plan
-from fedcore.methods import registry
-from tests.methods.test_invariances import SMALL, TRAINED
-from tests.support.against import build, diagnostics
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.against import build, build_small, diagnostics, federation_for
+from tests.support.method_cases import TRAINED, slow_but
+from tests.support.tiny import drawn_backbone, few_layers, parts, run_rounds, tiny_federation
 
 LOSSES = 0.05
 """Largest difference of a loss, as a share of it: a number of bf16 has 8 bits."""
@@ -23,21 +22,15 @@ QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap")
 """A matrix, a prompt, adapters of the image tower, and several losses."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, TRAINED))
 def test_every_method_has_nearly_the_same_losses_in_bf16(name):
-    small = SMALL.get(name, {})
-    backbone = drawn_backbone(torch.float32, vision_layers=3, text_layers=2)
-    reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
-    federation = tiny_federation(backbone, reads, samples=(3, 2, 3))
+    federation = federation_for(name, backbone=few_layers(torch.float32), samples=(3, 2, 3))
     exact, rounded = (
-        run_rounds(build(name, federation, batch_size=4, arithmetic=kind, **small), federation, 2)
+        run_rounds(build_small(name, federation, batch_size=4, arithmetic=kind), federation, 2)
         for kind in ("fp32", "bf16")
     )
     for state in (exact.state, rounded.state):
-        parts = (state.shared, state.personal, state.local, state.server)
-        assert {v.dtype for part in parts for v in part.values() if v.is_floating_point()} == {torch.float32}
+        assert {v.dtype for v in parts(state).values() if v.is_floating_point()} == {torch.float32}
     losses, again = ([e.train_loss for e in loop.finished[1:]] for loop in (exact, rounded))
     assert again == pytest.approx(losses, rel=LOSSES)
     assert again != losses
@@ -47,10 +40,9 @@ def test_every_method_has_nearly_the_same_losses_in_bf16(name):
 def test_fixed_class_features_have_single_precision_in_bf16_too(name):
     """Else they would depend on whether they are first read in a step, as in a resumed run, or before."""
     backbone = drawn_backbone(torch.float32, vision_layers=1, text_layers=1)
-    reads = registry.get(name).reads(registry.build_config(name, {}), backbone.spec)
     found = []
     for kind in ("fp32", "bf16"):
-        federation = tiny_federation(backbone, reads, samples=(3,))
+        federation = federation_for(name, {}, backbone, samples=(3,))
         method = build(name, federation, batch_size=4, arithmetic=kind)
         run_rounds(method, federation, 1)
         found.append(method._anchors if name == "promptsrc" else federation.problem.class_features)

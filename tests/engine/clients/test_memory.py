@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcore.base.events import Notice, RoundFinished
+from fedcore.base.events import Notice
 from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator, local
 from fedcore.engine.clients.local import bytes_of_client, clients_at_once
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.engine.train import Spread, _choose_chunk
-from fedcore.methods import registry, tensors
-from fedcore.methods.base import STATE_PARTS
+from fedcore.methods import tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
-from tests.support.against import build
+from tests.support.against import build, federation_for
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import finished, parts, run_rounds, tiny_backbone, tiny_federation
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,8 +33,7 @@ def federation():
 
 
 def loop_of(federation, name: str = "promptfl", **fields: object) -> Server:
-    method = registry.get(name)(registry.build_config(name, fields), federation.problem)
-    return Server(method, federation, 1)
+    return Server(build(name, federation, **fields), federation, 1)
 
 
 def test_as_many_clients_as_fit_and_at_least_one(federation, monkeypatch):
@@ -121,13 +119,16 @@ def run(five, folder, **options):
     return run_rounds(method, five, 3, participation=0.6, folder=folder, **options)
 
 
+def measured(loop: Server) -> list[object]:
+    return [(event.cells, event.diagnostics) for event in loop.finished]
+
+
 def test_local_parameters_on_a_file_are_those_in_memory(five, tmp_path, monkeypatch):
     inside = run(five, tmp_path / "inside")
     monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     mapped = run(five, tmp_path / "mapped")
     torch.testing.assert_close(mapped.state.local, inside.state.local, rtol=0, atol=0)
-    assert [e.cells for e in mapped.finished] == [e.cells for e in inside.finished]
-    assert [e.diagnostics for e in mapped.finished] == [e.diagnostics for e in inside.finished]
+    assert measured(mapped) == measured(inside)
     assert not list((tmp_path / "mapped").glob(".local*")), "the file has no name, so a kill leaves none"
 
 
@@ -170,9 +171,7 @@ ADAPTED = {"rank": 1, "class_text": "template", "lr": 0.01, "batch_size": 4}
 def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
     tmp_path, monkeypatch, name, fields, large
 ):
-    backbone = tiny_backbone()
-    reads = registry.get(name).reads(registry.build_config(name, fields), backbone.spec)
-    five = tiny_federation(backbone, reads, samples=(9, 5, 7, 12, 4))
+    five = federation_for(name, fields, tiny_backbone(), samples=(9, 5, 7, 12, 4))
 
     def run(folder):
         return run_rounds(build(name, five, **fields), five, 3, participation=0.6, folder=folder)
@@ -182,19 +181,16 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
     monkeypatch.setattr(checkpoint, "IN_MEMORY", 0)
     monkeypatch.setattr(checkpoint, "LARGE", large)
     mapped = run(tmp_path / "mapped")
-    assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
-        (e.cells, e.diagnostics) for e in inside.finished
-    ]
+    assert measured(mapped) == measured(inside)
     again = Server(mapped.method, five, 3, participation=0.6, folder=tmp_path / "mapped")
     again.resume(tmp_path / "mapped" / "round-2.safetensors")
-    (third,) = [event for event in all_rounds(again) if isinstance(event, RoundFinished)]
+    (third,) = finished(all_rounds(again))
     assert (third.cells, third.diagnostics) == (mapped.finished[3].cells, mapped.finished[3].diagnostics)
     taken = again.state.rounds_trained > 0
-    for part in STATE_PARTS:
-        for key, value in getattr(inside.state, part).items():
-            found = getattr(again.state, part)[key]
-            rows = taken if part == "local" or key in again.method.client_rows else ...
-            assert torch.equal(found[rows], value[rows]), key
+    for key, value in parts(inside.state).items():
+        part, _, name = key.partition(".")
+        rows = taken if part == "local" or name in again.method.client_rows else ...
+        assert torch.equal(parts(again.state)[key][rows], value[rows]), key
 
 
 def test_pairs_are_of_all_participants_up_to_a_limit():
@@ -256,7 +252,7 @@ def test_a_lack_of_a_gpus_memory_is_answered_with_less_at_once_everywhere(monkey
     assert second.message.startswith("out of memory: now 2 clients at once, and passes with 1/")
     assert second.fitted == server.at_once and first.fitted["passes_halved"] > 0 and server.chunk == 2
     found, plain = (
-        sorted((e.round, cell) for e in events if isinstance(e, RoundFinished) for cell in e.cells)
+        sorted((e.round, cell) for e in finished(events) for cell in e.cells)
         for events in (events, all_rounds(crowded(BiasMethod, federation, 2)))
     )
     assert [(r, c._replace(loss=0)) for r, c in found] == [(r, c._replace(loss=0)) for r, c in plain]

@@ -18,7 +18,7 @@ import torch
 from fedcore.base.errors import Elsewhere, FedLensError, SystemFault
 from fedcore.base.events import Notice, Started
 from fedcore.base.files import PROJECT
-from fedcore.config import parse
+from fedcore.config import RunConfig, parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
 from fedcore.engine.clients import local
@@ -30,11 +30,11 @@ from fedcore.engine.plan import plan
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.engine.train import Spread, train
-from fedcore.methods import registry
+from tests.support.against import build, federation_for
 from tests.support.encoded import DIGITS
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
-from tests.support.tiny import drawn_backbone, tiny_federation
+from tests.support.tiny import at_once, drawn_backbone, finished, parts
 
 CPU = torch.device("cpu")
 FOUR = ("fedot", "sdfed", "fedalign", "feddeap")
@@ -42,12 +42,10 @@ FOUR = ("fedot", "sdfed", "fedalign", "feddeap")
 
 def new_loop(name: str, rounds: int = 3, **fields: object) -> Server:
     """A run of three clients, two of whom take part, one in a chunk."""
-    cls = registry.get(CASES[name][0])
-    config = registry.build_config(CASES[name][0], {**CASES[name][1], **fields})
-    backbone = drawn_backbone()
-    reads = cls.reads(config, backbone.spec)
-    federation = tiny_federation(backbone, reads, samples=(9, 5, 7))
-    return Server(cls(config, federation.problem), federation, rounds, participation=0.67, chunk=1)
+    method, config, *_ = CASES[name]
+    federation = federation_for(method, config, drawn_backbone(), samples=(9, 5, 7))
+    made = build(method, federation, **config, **fields)
+    return Server(made, federation, rounds, participation=0.67, chunk=1)
 
 
 def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
@@ -59,24 +57,11 @@ def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
     return worker
 
 
-def at_once(serving: Serving) -> Callable[[bytes], Future[bytes]]:
-    """Serve in this process."""
-
-    def submit(content: bytes) -> Future[bytes]:
-        future: Future[bytes] = Future()
-        future.set_result(serving.answer(content))
-        return future
-
-    return submit
-
-
 def rows(loop: Server) -> list[object]:
     """All that the rounds measured, without the seconds."""
     found = []
-    for event in all_rounds(loop):
-        if hasattr(event, "round"):
-            found.append((event.round, event.train_loss, event.clients, event.bytes_up, event.bytes_down))
-            found.append((event.cells, event.diagnostics))
+    for e in finished(all_rounds(loop)):
+        found += [(e.round, e.train_loss, e.clients, e.bytes_up, e.bytes_down), (e.cells, e.diagnostics)]
     return found
 
 
@@ -97,8 +82,7 @@ def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, state):
     spread.executor = Parallel([at_once(s) for s in servings], CPU)
     spread.worker.evaluate = spread.worker.train = None  # the models are evaluated elsewhere too
     assert rows(spread) == rows(expected)
-    for part in ("shared", "personal", "local", "server"):
-        torch.testing.assert_close(getattr(spread.state, part), getattr(expected.state, part), rtol=0, atol=0)
+    torch.testing.assert_close(parts(spread.state), parts(expected.state), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["fedot", "fedclip", "feddeap"])
@@ -120,11 +104,11 @@ def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_
     expected, spread = new_loop(name, rounds=1), new_loop(name, rounds=1)
     spread.executor = Parallel([submit_to(0), submit_to(1)], CPU)
     assert rows(spread) == rows(expected)
-    for parts in asked:
-        passes = [p for p in parts if isinstance(p, GlobalPasses)]
+    for orders in asked:
+        passes = [p for p in orders if isinstance(p, GlobalPasses)]
         assert len(passes) == 4, "test and validation samples, before and after the round"
         assert all(len(p.passes) > 1 for p in passes)
-    sizes = [len(p.clients) for parts in asked for p in parts if isinstance(p, OwnModels)]
+    sizes = [len(p.clients) for orders in asked for p in orders if isinstance(p, OwnModels)]
     assert sizes == ([] if name == "fedclip" else [1] * 6)
 
 
@@ -200,9 +184,18 @@ def test_a_process_ends_with_its_parent_and_not_by_the_keyboard(tmp_path, parent
     wait_for(lambda: not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie")
 
 
-def test_processes_that_compute_as_the_run_does_are_not_noted():
+@pytest.fixture(scope="module")
+def planned() -> RunConfig:
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
-    recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+    return run
+
+
+@pytest.fixture
+def recorded(planned: RunConfig) -> dict[str, object]:
+    return resolve_environment(planned, "cpu", {"threads": torch.get_num_threads()})
+
+
+def test_processes_that_compute_as_the_run_does_are_not_noted(recorded):
     process = numerics(recorded)
     assert unlike_processes(recorded, [process, process | {"node": "beta"}]) == ("", [])
     what, notes = unlike_processes(recorded, [process, process | {"node": "beta", "torch": "2.0"}])
@@ -210,9 +203,7 @@ def test_processes_that_compute_as_the_run_does_are_not_noted():
     assert "beta: " in what
 
 
-def test_processes_with_other_code_train_only_with_the_users_word(monkeypatch):
-    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
-    recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+def test_processes_with_other_code_train_only_with_the_users_word(recorded, monkeypatch):
     processes = [process := numerics(recorded), process | {"node": "beta", "code": "0123"}]
     with pytest.raises(SystemFault, match=r"^beta has other code of FedLens \(0123 instead of \w+\); i"):
         unlike_processes(recorded, processes)
@@ -238,11 +229,9 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch):
     assert of_machine == [16, 8, 1]
 
 
-def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
-    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
-    now = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+def test_a_part_of_a_run_is_not_trained_by_other_versions(planned, recorded, tmp_path):
     with pytest.raises(FedLensError, match=r"torch .* instead of 1\.0; install the same"):
-        parallel.worker_of(run, tmp_path, "cpu", now | {"torch": "1.0"})
+        parallel.worker_of(planned, tmp_path, "cpu", recorded | {"torch": "1.0"})
 
 
 def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(

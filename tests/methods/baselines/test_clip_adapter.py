@@ -1,7 +1,7 @@
 import torch
 
-from tests.support.against import assert_predictions, build, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.oracles.fedavg import loss_of
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -16,21 +16,13 @@ def mixture(w1: torch.Tensor, w2: torch.Tensor, h: torch.Tensor) -> torch.Tensor
 
 
 def test_agrees_with_the_naive_implementation(federation):
-    problem, backbone = federation.problem, federation.problem.backbone
-    scale = backbone.logit_scale
-    method = build("clip-adapter", federation, **SETTINGS)
-    first = method.init(problem.generator).shared
-    d = backbone.spec.embed_dim
-    assert first["w1"].shape == (d // 4, d) and first["w2"].shape == (d, d // 4)
-    sentences = [problem.template.format(name) for name in problem.classes]
-    texts = backbone.model.encode_text(backbone.tokenizer(sentences))
+    method, clip = build("clip-adapter", federation, **SETTINGS), naive_clip(federation)
+    first = method.init(federation.problem.generator).shared
+    assert first["w1"].shape == (4, 16) and first["w2"].shape == (16, 4)
+    texts = clip.sentences(federation.problem.template)
 
     def scores(params, images):
-        mixed = [mixture(params["w1"], params["w2"], h) for h in images]
-        return [torch.stack([scale * one @ t / t.norm() for t in texts]) for one in mixed]
+        return clip.scores(texts, [mixture(params["w1"], params["w2"], h) for h in images])
 
-    def loss(params, x, y):
-        return mean_nll(scores(params, x), y)
-
-    loop, (naive, *_) = train_both(method, federation, loss, "uniform")
-    assert_predictions(loop, torch.stack(scores(naive, federation.pool.values)))
+    loop, (naive, *_) = train_both(method, federation, loss_of(scores), "uniform")
+    assert_predictions(loop, scores(naive, federation.pool.values))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.support.against import assert_predictions, build, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.fedavg import loss_of
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -28,8 +28,8 @@ def test_agrees_with_the_naive_implementation(federation, options, weighting):
     method = build("clip-fc", federation, **SETTINGS, **options)
     scale = federation.problem.backbone.logit_scale if method.config.features == "normalised" else None
 
-    def loss(params, x, y):
-        return mean_nll((naive_scores(params, h, scale) for h in x), y)
+    def scores(params, images):
+        return [naive_scores(params, h, scale) for h in images]
 
-    loop, (naive, *_) = train_both(method, federation, loss, weighting)
-    assert_predictions(loop, torch.stack([naive_scores(naive, h, scale) for h in federation.pool.values]))
+    loop, (naive, *_) = train_both(method, federation, loss_of(scores), weighting)
+    assert_predictions(loop, torch.stack(scores(naive, federation.pool.values)))

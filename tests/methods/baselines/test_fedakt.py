@@ -3,7 +3,7 @@ import torch
 
 from fedcore.base.events import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.methods.baselines.fedakt import ADAPTER, HEADER
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.against import NEAR, build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 from tests.support.tiny import run_rounds
 
@@ -27,19 +27,18 @@ def test_agrees_with_the_naive_implementation(federation, beta):
     )
 
     state = run_rounds(method, federation, 2).state
-    near = {"atol": 1e-6, "rtol": 0}
     for name, value in zip(ADAPTER, adapter, strict=True):
-        torch.testing.assert_close(state.shared[name], value, **near)
+        torch.testing.assert_close(state.shared[name], value, **NEAR)
     for i, name in enumerate(HEADER):
-        torch.testing.assert_close(state.local[name], torch.stack([h[i] for h in headers]), **near)
+        torch.testing.assert_close(state.local[name], torch.stack([h[i] for h in headers]), **NEAR)
     assert (adapter[0] - first.shared["down_w"]).abs().max() > 1e-3
     pool = federation.pool.values
     down_w, down_b, up_w, up_b = adapter
     adapted = torch.relu(pool @ down_w.T + down_b) @ up_w.T + up_b
     untrained = adapted @ first.server["head_w"].T + first.server["head_b"]
-    torch.testing.assert_close(global_logits(method, state, federation), untrained, **near)
+    torch.testing.assert_close(global_logits(method, state, federation), untrained, **NEAR)
     for (weight, bias), found in zip(headers, client_logits(method, state, federation), strict=True):
-        torch.testing.assert_close(found, pool @ weight.T + bias, **near)
+        torch.testing.assert_close(found, pool @ weight.T + bias, **NEAR)
 
 
 def test_a_client_predicts_with_its_header_before_and_after_aggregation(federation):

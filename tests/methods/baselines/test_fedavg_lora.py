@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,28 +14,51 @@ from tests.support.against import (
     diagnostics,
     engine_batches,
     global_logits,
+    naive_clip,
     samples,
 )
 from tests.support.oracles import fedalign, fedavg
-from tests.support.oracles.promptfl import mean_loss, scores
+from tests.support.oracles.promptfl import mean_loss
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
 SAMPLES = (6, 3, 4)
+FACTOR = 3 * 3 * 2 * 24
+"""Numbers of one factor of three layers; a residual has 24 / 2 times as many."""
 
 
 def federation_of(backbone, **options):
     return tiny_federation(backbone, "layer:1", **{"samples": SAMPLES, **options})  # layer 2 of 12 is 1 of 4
 
 
-def class_texts(problem) -> torch.Tensor:
-    ids = problem.backbone.tokenizer([problem.template.format(name) for name in problem.classes])
-    return torch.stack([t / t.norm() for t in problem.backbone.model.encode_text(ids)])
+SCALE = 14.3
 
 
-def product(values) -> torch.Tensor:
-    a, b = values
-    return b @ a
+def class_texts(federation) -> torch.Tensor:
+    return naive_clip(federation).sentences(federation.problem.template)
+
+
+def images(tail, factors, xs) -> torch.Tensor:
+    return torch.stack([fedalign.image_feature(tail, tuple(factors), 0.25, x) for x in xs])
+
+
+def predicted(federation, tail, factors, xs) -> torch.Tensor:
+    clip = replace(naive_clip(federation), scale=SCALE)
+    return clip.scores(class_texts(federation), images(tail, factors, xs))
+
+
+def trained_alone(federation, client, steps, start, tail, fixed=()) -> list[torch.Tensor]:
+    """The factors of one client after a round; those that are fixed stand before the others."""
+    texts, (xs, labels) = class_texts(federation), samples(federation)
+
+    def loss(values, received, x, y):
+        return mean_loss(texts, images(tail, (*fixed, *values), x), y, SCALE)
+
+    def adam(values):
+        return torch.optim.Adam(values, lr=0.01)
+
+    batches = [[steps[client]]]
+    return fedavg.run(loss, start, [xs[client]], [labels[client]], batches, adam, None)[0]
 
 
 @pytest.mark.parametrize(
@@ -51,15 +75,11 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
     problem = federation.problem
     method = build(name, federation, **{**SMALL, **options})
     first = list(method.init(problem.generator).shared.values())
-    texts, tail = class_texts(problem), fedalign.ImageTail(problem.backbone.model.visual, 1)
-
-    def image(values, x):
-        return fedalign.image_feature(tail, tuple(values), 0.25, x)
+    texts, tail = class_texts(federation), fedalign.ImageTail(problem.backbone.model.visual, 1)
 
     def loss(values, received, x, y):
-        features = torch.stack([image(values, one) for one in x])
         distance = sum(((v - w) ** 2).sum() for v, w in zip(values, received, strict=True))
-        return mean_loss(texts, features, y, 14.3) + mu / 2 * distance
+        return mean_loss(texts, images(tail, values, x), y, SCALE) + mu / 2 * distance
 
     def optimiser(values):
         return fedalign.optimiser(method.config.optimiser, values, method.config.lr)
@@ -70,9 +90,9 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
     loop = run_rounds(method, federation, 2)
     for got, value in zip(loop.state.shared.values(), expected, strict=True):
         torch.testing.assert_close(got, value, **NEAR)
-    assert product(expected).abs().max() > 1e-3  # it did train
-    predicted = torch.stack([scores(texts, image(expected, x), 14.3) for x in federation.pool.values])
-    assert_predictions(loop, predicted)
+    assert (expected[1] @ expected[0]).abs().max() > 1e-3  # it did train
+    assert loop.finished[1].scalars_up == loop.finished[1].scalars_down == 3 * 2 * FACTOR
+    assert_predictions(loop, predicted(federation, tail, expected, federation.pool.values))
 
 
 WEIGHTS = [n / sum(SAMPLES) for n in SAMPLES]
@@ -88,7 +108,6 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
     problem = federation.problem
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     drawn = build("fedavg-lora", federation, **SMALL).init(problem.generator).shared
-    texts, (xs, labels) = class_texts(problem), samples(federation)
     batches = engine_batches(federation, method, 2)
     a, b = [drawn["image_a"]] * 3, [drawn["image_b"]] * 3
     residual = torch.zeros(3, 3, 24, 24, dtype=torch.float64)
@@ -96,18 +115,10 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
     for round_, steps in enumerate(batches, 1):
         tail = tail_with(problem, residual)
         for k in range(3):
-
-            def loss(values, received, x, y, first=a[k], tail=tail):
-                factors = (first, values[0]) if aggregation == "ffa" else tuple(values)
-                features = torch.stack([fedalign.image_feature(tail, factors, 0.25, one) for one in x])
-                return mean_loss(texts, features, y, 14.3)
-
-            def optimiser(values):
-                return torch.optim.Adam(values, lr=0.01)
-
-            start = [b[k]] if aggregation == "ffa" else [a[k], b[k]]
-            (of_client,) = fedavg.run(loss, start, [xs[k]], [labels[k]], [[steps[k]]], optimiser, None)
-            a[k], b[k] = (a[k], of_client[0]) if aggregation == "ffa" else of_client
+            if aggregation == "ffa":
+                (b[k],) = trained_alone(federation, k, steps, [b[k]], tail, fixed=[a[k]])
+            else:
+                a[k], b[k] = trained_alone(federation, k, steps, [a[k], b[k]], tail)
         products = weighted([one @ other for one, other in zip(b, a, strict=True)])
         mean_a, mean_b = weighted(a), weighted(b)
         lost = (products - mean_b @ mean_a).flatten(1).norm(dim=1) / products.flatten(1).norm(dim=1)
@@ -126,11 +137,11 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
         of_client, of_client[:, :1], atol=1e-3
     )  # it did train
     for k in range(3):
-        expected = [
-            scores(texts, fedalign.image_feature(tail, (a[k], b[k]), 0.25, x), 14.3)
-            for x in federation.pool.values
-        ]
-        torch.testing.assert_close(of_client[k], torch.stack(expected), **NEAR)
+        expected = predicted(federation, tail, (a[k], b[k]), federation.pool.values)
+        torch.testing.assert_close(of_client[k], expected, **NEAR)
+    up, down = {"ffa": (1, 1), "fedsa": (1, 1), "exact": (2, 2 + 12), "stack": (2, 0)}[aggregation]
+    first = loop.finished[1]
+    assert (first.scalars_up, first.scalars_down) == (3 * FACTOR * up, 3 * FACTOR * down)
     shown = [diagnostics(event, "averaging_error")[0] for event in loop.finished[1:]]
     assert shown == pytest.approx(errors, abs=1e-6)
     if aggregation == "ffa":
@@ -211,21 +222,11 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
     a, b = first.shared["image_a"], first.shared["image_b"]
     ranks = first.local["rank"][:, 0].tolist() if aggregation == "hetero" else [2] * 3
     assert aggregation == "fair" or set(ranks) == {1, 2}
-    texts, (xs, labels) = class_texts(problem), samples(federation)
     tail, errors = fedalign.ImageTail(problem.backbone.model.visual, 1), []
     for steps in engine_batches(federation, method, 2):
         products, sent = [], []
         for k, r in enumerate(ranks):
-
-            def loss(values, received, x, y):
-                features = torch.stack([fedalign.image_feature(tail, tuple(values), 0.25, one) for one in x])
-                return mean_loss(texts, features, y, 14.3)
-
-            def adam(values):
-                return torch.optim.Adam(values, lr=0.01)
-
-            start = [a[:, :, :r], b[..., :r]]
-            ((own_a, own_b),) = fedavg.run(loss, start, [xs[k]], [labels[k]], [[steps[k]]], adam, None)
+            own_a, own_b = trained_alone(federation, k, steps, [a[:, :, :r], b[..., :r]], tail)
             products.append(own_b @ own_a)
             padded = [torch.zeros_like(a), torch.zeros_like(b)]
             padded[0][:, :, :r], padded[1][..., :r] = own_a, own_b
@@ -253,16 +254,17 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
     torch.testing.assert_close(loop.state.shared["image_b"], b, **NEAR)
     shown = [diagnostics(event, "averaging_error")[0] for event in loop.finished[1:]]
     assert shown == pytest.approx(errors, abs=1e-6) and min(shown) > 1e-4
+    sent = loop.finished[1]
+    assert sent.scalars_up == sent.scalars_down == sum(ranks) * FACTOR, (
+        "two factors, whose rows are FACTOR / 2"
+    )
+    assert [c.bytes_up for c in sent.clients] == [r * FACTOR * 8 for r in ranks]
     ours = client_logits(method, loop.state, federation)
     for k, r in enumerate(ranks):
-        factors = a[:, :, :r], b[..., :r]
-        expected = [
-            scores(texts, fedalign.image_feature(tail, factors, 0.25, x), 14.3)
-            for x in federation.pool.values[:6]
-        ]
-        torch.testing.assert_close(ours[k][:6], torch.stack(expected), **NEAR)
-    whole = scores(texts, fedalign.image_feature(tail, (a, b), 0.25, federation.pool.values[0]), 14.3)
-    torch.testing.assert_close(global_logits(method, loop.state, federation)[0], whole, **NEAR)
+        expected = predicted(federation, tail, (a[:, :, :r], b[..., :r]), federation.pool.values[:6])
+        torch.testing.assert_close(ours[k][:6], expected, **NEAR)
+    whole = predicted(federation, tail, (a, b), federation.pool.values[:1])
+    torch.testing.assert_close(global_logits(method, loop.state, federation)[:1], whole, **NEAR)
 
 
 def test_a_large_weight_refines_nothing_and_one_rank_for_all_is_the_servers():
@@ -310,25 +312,13 @@ def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
     assert not stored.pop("factors") and all(stored.values())
 
 
-@pytest.mark.parametrize(
-    ("aggregation", "up", "down"),
-    [("factors", 2, 2), ("ffa", 1, 1), ("fedsa", 1, 1), ("exact", 2, 2 + 12), ("fair", 2, 2)],
-)
-def test_a_client_sends_and_receives(aggregation, up, down):
-    """In units of one factor of three layers: 3 x 3 x 2 x 24 numbers; a residual is 24 / 2 of them."""
-    federation = federation_of(drawn_backbone())
-    method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
-    (sent,) = run_rounds(method, federation, 1).finished[1:]
-    assert (sent.scalars_up, sent.scalars_down) == (3 * 432 * up, 3 * 432 * down)
-
-
 def test_a_stack_grows_with_the_participants_and_with_the_rounds_that_a_client_has_missed():
     """Two factors of each of three participants; who was away gets the stacks of all rounds since."""
     federation = federation_of(drawn_backbone())
     method = build("fedavg-lora", federation, **SMALL, aggregation="stack")
     rounds = run_rounds(method, federation, 3).finished[1:]
-    assert [e.scalars_down for e in rounds] == [0, 3 * 3 * 2 * 432, 3 * 3 * 2 * 432]
-    assert [e.scalars_up for e in rounds] == [3 * 2 * 432] * 3
+    assert [e.scalars_down for e in rounds] == [0, 3 * 3 * 2 * FACTOR, 3 * 3 * 2 * FACTOR]
+    assert [e.scalars_up for e in rounds] == [3 * 2 * FACTOR] * 3
 
     method = build("fedavg-lora", federation, **SMALL, aggregation="stack")
     loop = run_rounds(method, federation, 4, participation=0.4)
@@ -336,17 +326,8 @@ def test_a_stack_grows_with_the_participants_and_with_the_rounds_that_a_client_h
     for number, event in enumerate(loop.finished[1:], 1):
         (client,) = loop.participants(number).tolist()
         missed = number - 1 if last[client] == 0 else number - last[client]
-        assert event.scalars_down == missed * 2 * 432
+        assert event.scalars_down == missed * 2 * FACTOR
         last[client] = number
-
-
-def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
-    federation = federation_of(drawn_backbone())
-    method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
-    ranks = method.init(federation.problem.generator).local["rank"][:, 0].tolist()
-    (sent,) = run_rounds(method, federation, 1).finished[1:]
-    assert sent.scalars_up == sent.scalars_down == sum(ranks) * 2 * 216
-    assert [c.bytes_up for c in sent.clients] == [r * 2 * 216 * 8 for r in ranks]
 
 
 def test_what_no_participant_of_a_round_has_stays_with_the_server():

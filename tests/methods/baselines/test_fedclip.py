@@ -4,7 +4,7 @@ import torch
 from fedcore.methods.baselines.fedclip import contrastive
 from fedcore.methods.registry import build_config
 from fedcore.methods.tensors import linear
-from tests.support.against import assert_predictions, build, engine_batches, train_both
+from tests.support.against import assert_predictions, build, engine_batches, naive_clip, train_both
 from tests.support.oracles import fedavg as oracle
 
 SETTINGS = {"lr": 0.01, "batch_size": 4}
@@ -15,15 +15,6 @@ def adapted(params: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     exponents = torch.exp(params["w2"] @ torch.tanh(params["w1"] @ x + params["b1"]) + params["b2"])
     h = exponents / exponents.sum() * x
     return h / h.norm()
-
-
-def class_texts(problem) -> list[torch.Tensor]:
-    """Encoded by open_clip itself, one at a time."""
-    backbone, found = problem.backbone, []
-    for name in problem.classes:
-        t = backbone.model.encode_text(backbone.tokenizer([problem.template.format(name)]))[0]
-        found.append(t / t.norm())
-    return found
 
 
 def naive_loss(kind: str, images, texts, labels, scale: float) -> torch.Tensor:
@@ -40,12 +31,11 @@ def naive_loss(kind: str, images, texts, labels, scale: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["contrastive", "ce"])
 def test_agrees_with_the_naive_implementation(federation, kind):
-    problem, scale = federation.problem, federation.problem.backbone.logit_scale
-    method = build("fedclip", federation, **SETTINGS, loss=kind)
-    texts = class_texts(problem)
+    method, clip = build("fedclip", federation, **SETTINGS, loss=kind), naive_clip(federation)
+    texts = clip.sentences(federation.problem.template)
 
     def loss(params, x, y):
-        return naive_loss(kind, [adapted(params, h) for h in x], texts, y, scale)
+        return naive_loss(kind, [adapted(params, h) for h in x], texts, y, clip.scale)
 
     def adam(values):
         return torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2)
@@ -53,8 +43,7 @@ def test_agrees_with_the_naive_implementation(federation, kind):
     (batches,) = engine_batches(federation, method, 1)
     assert [len(steps[-1]) for steps in batches] == [1, 1, 3], "two clients' last batches hold one sample"
     loop, (naive, *_) = train_both(method, federation, loss, "uniform", adam)
-    images = [adapted(naive, h) for h in federation.pool.values]
-    assert_predictions(loop, torch.stack([torch.stack([scale * h @ t for t in texts]) for h in images]))
+    assert_predictions(loop, clip.scores(texts, [adapted(naive, h) for h in federation.pool.values]))
 
 
 def test_padding_neither_counts_nor_has_a_gradient():

@@ -1,7 +1,7 @@
 import torch
 
 from fedcore.base.events import BEFORE_AGGREGATION
-from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
+from tests.support.against import NEAR, build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 from tests.support.tiny import run_rounds, tiny_federation
 
@@ -21,12 +21,11 @@ def test_agrees_with_the_naive_implementation(federation):
         weight, bias = oracle.train_header(weight, bias, means, order, lr=0.1)
 
     loop = run_rounds(method, federation, 3)
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(loop.state.shared["weight"], weight, **near)
-    torch.testing.assert_close(loop.state.shared["bias"], bias, **near)
+    torch.testing.assert_close(loop.state.shared["weight"], weight, **NEAR)
+    torch.testing.assert_close(loop.state.shared["bias"], bias, **NEAR)
     assert (weight - first["weight"]).abs().max() > 0.01  # the header is really trained
     expected = torch.stack([weight @ h + bias for h in federation.pool.values])
-    torch.testing.assert_close(global_logits(method, loop.state, federation), expected, **near)
+    torch.testing.assert_close(global_logits(method, loop.state, federation), expected, **NEAR)
     sent = [len(oracle.class_means(x, y, 3, fewest=2)) for x, y in zip(xs, labels, strict=True)]
     assert diagnostics(loop.finished[-1], "class_means") == sent
     assert [row.bytes_up for row in loop.finished[-1].clients] == [n * (16 + 1) * 8 for n in sent]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedcore.methods.baselines.pfedmma import PFedMMAConfig, adapted_layers
-from tests.support.against import assert_predictions, build, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.oracles.fedavg import loss_of
 from tests.support.tiny import drawn_backbone, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.05, "width": 4}
@@ -59,12 +59,11 @@ def test_agrees_with_the_naive_implementation():
     assert method.reads(method.config, backbone.spec) == "layer:2"  # two of the text tower's three blocks
     drawn = method.init(problem.generator).local
     assert all(torch.equal(value[0], value[1]) for value in drawn.values())
-    model, scale = backbone.model, backbone.logit_scale
-    ids = backbone.tokenizer([problem.template.format(name) for name in problem.classes])
+    model, clip = backbone.model, naive_clip(federation)
 
     def scores(params, images):
         texts = []
-        for sequence in ids:
+        for sequence in clip.ids(problem.template):
             n = int(sequence.argmax()) + 1
             x = model.token_embedding(sequence[:n]) + model.positional_embedding[:n]
             x = through(model.transformer.resblocks, x, params, "text", 0.3, model.attn_mask[:n, :n])
@@ -72,17 +71,11 @@ def test_agrees_with_the_naive_implementation():
         found = []
         for tokens in images:  # they enter the first adapted block
             x = through(model.visual.transformer.resblocks[2:], tokens, params, "image", 0.3)
-            h = model.visual.ln_post(x[0]) @ model.visual.proj
-            found.append(torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]))
-        return found
+            found.append(model.visual.ln_post(x[0]) @ model.visual.proj)
+        return clip.scores(torch.stack(texts), found)
 
-    def loss(params, x, y):
-        return mean_nll(scores(params, x), y)
-
-    loop, owns = train_both(method, federation, loss, "uniform")
-    assert_predictions(
-        loop, None, [torch.stack(scores(params, federation.pool.values[:3])) for params in owns]
-    )
+    loop, owns = train_both(method, federation, loss_of(scores), "uniform")
+    assert_predictions(loop, None, [scores(params, federation.pool.values[:3]) for params in owns])
     assert loop.finished[1].scalars_up == 3 * 2 * (4 * 4 + 4)
 
 

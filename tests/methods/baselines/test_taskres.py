@@ -11,11 +11,8 @@ SETTINGS = {"lr": 0.02, "batch_size": 4}
 
 @pytest.mark.parametrize("share", ["all", "local"])
 def test_agrees_with_the_naive_implementation(federation, share):
-    problem, backbone = federation.problem, federation.problem.backbone
-    method = build("taskres", federation, **SETTINGS, share=share)
-    sentences = [problem.template.format(name) for name in problem.classes]
-    texts = backbone.model.encode_text(backbone.tokenizer(sentences))
-    z, clip = torch.stack([t / t.norm() for t in texts]), naive_clip(federation)
+    method, clip = build("taskres", federation, **SETTINGS, share=share), naive_clip(federation)
+    z = clip.sentences(federation.problem.template)
 
     def loss(params, x, y):
         return clip.loss(z + 0.5 * params["residual"], x, y)

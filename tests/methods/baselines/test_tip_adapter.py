@@ -8,20 +8,11 @@ from fedcore.base.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.federation import Rows
 from tests.methods.test_privacy import leaks
-from tests.support.against import build, client_logits, engine_batches, samples
+from tests.support.against import build, client_logits, engine_batches, naive_clip, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.02, "batch_size": 4}
-
-
-def zero_shot_texts(problem) -> list[torch.Tensor]:
-    backbone = problem.backbone
-    texts = [
-        backbone.model.encode_text(backbone.tokenizer([problem.template.format(name)]))[0]
-        for name in problem.classes
-    ]
-    return [t / t.norm() for t in texts]
 
 
 def scores(texts, scale, keys, labels, h, alpha, beta) -> torch.Tensor:
@@ -61,9 +52,9 @@ def coarse(monkeypatch) -> None:
 def test_agrees_with_the_naive_implementation(name, monkeypatch):
     coarse(monkeypatch)
     federation = tiny_federation(drawn_backbone())
-    problem, scale = federation.problem, federation.problem.backbone.logit_scale
+    clip, scale = naive_clip(federation), federation.problem.backbone.logit_scale
     method = build(name, federation, **(SETTINGS if name == "tip-adapter-f" else {}))
-    texts, (xs, labels) = zero_shot_texts(problem), samples(federation)
+    texts, (xs, labels) = clip.sentences(federation.problem.template), samples(federation)
     caches = [torch.stack([h / h.norm() for h in x]) for x in xs]
     if name == "tip-adapter-f":
         caches = [c.requires_grad_() for c in caches]

@@ -10,7 +10,16 @@ from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality, parts_of
 from fedcore.methods.tensors import Adam
-from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.against import (
+    NEAR,
+    build,
+    client_logits,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    naive_clip,
+    samples,
+)
 from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -27,10 +36,6 @@ SMALL = {
 def federation_of(backbone, trainable="attention", **options):
     reads = "patches" if trainable == "table4" else "layer:1"  # layer 2 of 12 is layer 1 of 4
     return tiny_federation(backbone, reads, **options)
-
-
-def tokens(problem) -> torch.Tensor:
-    return problem.backbone.tokenizer([problem.template.format(name) for name in problem.classes])
 
 
 def run_oracle(federation, method, rounds, **values) -> oracle.World:
@@ -66,8 +71,8 @@ def run_oracle(federation, method, rounds, **values) -> oracle.World:
 
     xs, labels = samples(federation)
     batches = engine_batches(federation, method, rounds)
-    model = problem.backbone.model
-    return oracle.run(model, tokens(problem), xs, labels, image, text, batches, shuffles, settings)
+    model, ids = problem.backbone.model, naive_clip(federation).ids(problem.template)
+    return oracle.run(model, ids, xs, labels, image, text, batches, shuffles, settings)
 
 
 def products(a, b) -> torch.Tensor:
@@ -135,23 +140,22 @@ def test_agrees_with_the_naive_implementation(options):
     loop = run_rounds(method, federation, 2)
     state = loop.state
 
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["text"], world.features, **near)
+    torch.testing.assert_close(state.shared["text"], world.features, **NEAR)
     assert (state.shared["text"] - first.shared["text"]).abs().max() > 1e-3  # the server did train
-    torch.testing.assert_close(tower(state.server, "global"), comparable(world.common), **near)
+    torch.testing.assert_close(tower(state.server, "global"), comparable(world.common), **NEAR)
     for now, before in zip(comparable(world.common), tower(first.server, "global"), strict=True):
         assert (now - before).abs().max() > 1e-3  # and so did the clients, every part of theirs
     assert len(world.common) == (5 if table4 else 2)
     for name, value in zip([n for n in state.server if n.startswith("text_")], world.text, strict=True):
-        torch.testing.assert_close(state.server[name], value, **near)
+        torch.testing.assert_close(state.server[name], value, **NEAR)
         assert (value - first.server[name]).abs().max() > 1e-3
     for k in range(3):
-        torch.testing.assert_close(tower(state.personal, "image", k), comparable(world.personal[k]), **near)
-        torch.testing.assert_close(tower(state.server, "serving", k), comparable(world.serving[k]), **near)
+        torch.testing.assert_close(tower(state.personal, "image", k), comparable(world.personal[k]), **NEAR)
+        torch.testing.assert_close(tower(state.server, "serving", k), comparable(world.serving[k]), **NEAR)
     torch.testing.assert_close(
         torch.tensor(diagnostics(loop.finished[-1], "attention")).view(3, 3).double(),
         torch.tensor(world.attention, dtype=torch.float64),
-        **near,
+        **NEAR,
     )
     assert diagnostics(loop.finished[-1], "uploaded_features") == world.pairs
 
@@ -165,9 +169,9 @@ def test_agrees_with_the_naive_implementation(options):
         return torch.stack([oracle.scores(world.features, f, method.scale) for f in images])
 
     common = global_logits(method, state, federation)[::5]
-    torch.testing.assert_close(common, predictions(world.common), **near)
+    torch.testing.assert_close(common, predictions(world.common), **NEAR)
     for got, factors in zip(client_logits(method, state, federation), world.serving, strict=True):
-        torch.testing.assert_close(got[::5], predictions(factors), **near)
+        torch.testing.assert_close(got[::5], predictions(factors), **NEAR)
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])

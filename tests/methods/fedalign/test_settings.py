@@ -12,7 +12,8 @@ from fedcore.engine.server import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
-from tests.support.against import build, diagnostics, samples
+from fedcore.methods.federation import Federation
+from tests.support.against import build, cells, diagnostics, engine_batches, samples
 from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import run_rounds, tiny_federation
 
@@ -44,13 +45,11 @@ def test_before_aggregation_a_model_is_scored_with_the_text_it_received():
     method = build("fedalign", federation, **SMALL)
     loop = run_rounds(method, federation, 2, transport=road)
     tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
-    stored = {
-        c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.stage) == (2, BEFORE_AGGREGATION)
-    }
+    stored = cells(loop.finished[-1], stage=BEFORE_AGGREGATION)
     old, new = road.received["text"][0], loop.state.shared["text"]
     for client in range(3):
         factors = (road.sent["image_a"][client], road.sent["image_b"][client])
-        rows = federation.test.index[client][federation.test.mask[client]]
+        rows = federation.test.held_by(client)
         images = [
             oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values[rows]
         ]
@@ -59,7 +58,7 @@ def test_before_aggregation_a_model_is_scored_with_the_text_it_received():
             for text in (old, new)
         ]
         assert abs(losses[0] - losses[1]) > 1e-4
-        assert stored[client + 1] == pytest.approx(losses[0], abs=1e-9)
+        assert stored[client + 1, client + 1].loss == pytest.approx(losses[0], abs=1e-9)
 
 
 def uploaded(method: FedAlign, data, correct: torch.Tensor) -> list[list[int]]:
@@ -113,6 +112,51 @@ def test_the_share_of_the_penalty_in_the_gradient():
             sizes.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
         assert 0 < shares[client] < 1
         assert shares[client] == pytest.approx(sizes[0] / sum(sizes), abs=1e-8)
+
+
+def first_features(method: FedAlign, federation: Federation) -> list[torch.Tensor]:
+    """Each client's features by a naive tower with the first factors; with lr = 0 they stay so."""
+    state = method.init(federation.problem.generator)
+    factors = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    tail, gamma = oracle.ImageTail(federation.problem.backbone.model.visual, 1), method.config.gamma
+    xs, _ = samples(federation)
+    return [torch.stack([oracle.image_feature(tail, factors, gamma, x) for x in of_one]) for of_one in xs]
+
+
+def test_terms_prototypes_and_uploaded_features():
+    federation = tiny_federation(reads="layer:1", samples=(12, 5, 7))
+    method = build("fedalign", federation, **{**SMALL, "lr": 0.0, "batch_size": 64})
+    event = run_rounds(method, federation, 1).finished[-1]
+    text, seen = method.init(federation.problem.generator).shared["text"], []
+    _, labels = samples(federation)
+    for client, (features, y) in enumerate(zip(first_features(method, federation), labels, strict=True)):
+        said = [int(oracle.scores(text, f, method.scale).argmax()) for f in features]
+        hits = [label for label, k in zip(y.tolist(), said, strict=True) if label == k]
+        seen.append((len(set(hits)), len(hits)))
+        norm = method.config.orthogonality_norm
+        expected = {
+            "cross_entropy": oracle.mean_loss(text, features, y, method.scale),
+            "orthogonality": oracle.orthogonality(list(features), y.tolist(), True, norm),
+            "prototypes": len(set(hits)),
+            "uploaded_features": len(hits),
+        }
+        for name, value in expected.items():
+            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
+    assert any(classes < found for classes, found in seen), "the case tells classes from features"
+
+
+def test_terms_are_means_over_a_client_s_own_steps():
+    """Two epochs of three, two and two batches, the last of them short: every step weighs the same."""
+    federation = tiny_federation(reads="layer:1")
+    method = build("fedalign", federation, **{**SMALL, "lr": 0.0, "local_epochs": 2})
+    event = run_rounds(method, federation, 1).finished[-1]
+    assert [c.steps for c in event.clients] == [6, 4, 4]
+    text = method.init(federation.problem.generator).shared["text"]
+    (drawn,), (_, labels) = engine_batches(federation, method, 1), samples(federation)
+    for client, (features, y) in enumerate(zip(first_features(method, federation), labels, strict=True)):
+        steps = [oracle.mean_loss(text, features[i], y[i], method.scale) for i in drawn[client]]
+        expected = float(sum(steps)) / len(steps)
+        assert diagnostics(event, "cross_entropy")[client] == pytest.approx(expected, abs=1e-8)
 
 
 def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt():

@@ -4,12 +4,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.base.events import AFTER_AGGREGATION
 from fedcore.base.seeds import torch_generator
 from fedcore.clip.prompts import class_suffix
 from fedcore.methods.base import Batch
 from fedcore.methods.feddeap import LAYERS, FedDEAP, FedDEAPConfig, PromptedTexts, simplex_etf
-from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from fedcore.methods.federation import LocalData
+from tests.support.against import (
+    NEAR,
+    build,
+    client_logits,
+    counts,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    samples,
+)
 from tests.support.oracles import feddeap as oracle
 from tests.support.tiny import CLASSES, drawn_backbone, run_rounds, tiny_federation
 
@@ -86,12 +95,11 @@ def test_agrees_with_the_naive_implementation(options, domains):
     world = run_oracle(federation, method, 2, domains)
     state = run_rounds(method, federation, 2).state
 
-    near = {"atol": 1e-6, "rtol": 0}
-    torch.testing.assert_close(state.shared["p_s"], world.p_s, **near)
-    torch.testing.assert_close(state.local["p_d"], torch.stack(world.p_d), **near)
+    torch.testing.assert_close(state.shared["p_s"], world.p_s, **NEAR)
+    torch.testing.assert_close(state.local["p_d"], torch.stack(world.p_d), **NEAR)
     for net, expected in (("phi_s", world.phi_s), ("phi_d", world.phi_d)):
         for got, value in zip(phi(state, net), expected, strict=True):
-            torch.testing.assert_close(got, value, **near)
+            torch.testing.assert_close(got, value, **NEAR)
     for name in ("p_s", "phi_s_w1", "phi_d_w2"):
         assert (state.shared[name] - first.shared[name]).abs().max() > 1e-3  # they did train
     assert (state.local["p_d"] - first.local["p_d"]).abs().max() > 1e-3
@@ -117,9 +125,9 @@ def test_agrees_with_the_naive_implementation(options, domains):
     xs, _ = samples(federation)
     for k, got in enumerate(client_logits(method, state, federation)):
         expected = per_batch(world.p_d[k]) if by_batch else predictions(world.p_d[k], xs[k].mean(0))
-        torch.testing.assert_close(got, expected, **near)
+        torch.testing.assert_close(got, expected, **NEAR)
     expected = per_batch(None) if method.config.unseen == "mean_image" else predictions(None, None)
-    torch.testing.assert_close(global_logits(method, state, federation), expected, **near)
+    torch.testing.assert_close(global_logits(method, state, federation), expected, **NEAR)
 
 
 @pytest.mark.parametrize("columns", [2, 3, 7, 16])
@@ -129,14 +137,18 @@ def test_etf_vectors_are_unit_and_equiangular(columns):
     torch.testing.assert_close(frame @ frame.T, expected, atol=1e-12, rtol=0)
 
 
+def before_a_step(method, federation) -> tuple[dict[str, torch.Tensor], LocalData]:
+    """The clients' first parameters, with gradients, and their data."""
+    state = method.init(federation.problem.generator)
+    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
+    return {n: v.clone().requires_grad_() for n, v in params.items()}, federation.local_data(torch.arange(3))
+
+
 def prompt_gradients(**options) -> dict[str, torch.Tensor]:
     """Gradients that the prompt phase takes in its first step."""
     federation = tiny_federation()
     method = build("feddeap", federation, **SMALL, **options)
-    state = method.init(federation.problem.generator)
-    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
-    params = {n: v.clone().requires_grad_() for n, v in params.items()}
-    data = federation.local_data(torch.arange(3))
+    params, data = before_a_step(method, federation)
     step = method.phases[1](params, {}, Batch.whole(data))
     assert set(step.losses) == {("p_s",), ("p_d",)}  # the networks are frozen
     found = {}
@@ -158,10 +170,7 @@ def test_each_prompt_hears_its_own_alignment_only():
 def test_gradients_are_finite_for_one_class_and_one_sample():
     federation = tiny_federation(classes=("cat",))
     method = build("feddeap", federation, **SMALL, semantic_alignment=False)
-    state = method.init(federation.problem.generator)
-    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
-    params = {n: v.clone().requires_grad_() for n, v in params.items()}
-    data = federation.local_data(torch.arange(3))
+    params, data = before_a_step(method, federation)
     mask = data.mask & (torch.arange(data.mask.shape[1]) < 1)
     for phase in method.phases:
         step = phase(params, {}, replace(Batch.whole(data), mask=mask))
@@ -175,24 +184,18 @@ def test_prompts_of_one_domain_meet_the_images_of_another():
     federation = tiny_federation(samples=(9, 5))
     method = build("feddeap", federation, **SMALL)
     loop = run_rounds(method, federation, 1)
-    cells = {
-        (c.model, c.test_set): c
-        for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
-    }
+    found = counts(loop.finished[-1])
     for i in range(2):
-        train = federation.train.index[i][federation.train.mask[i]]
-        mean = federation.pool.values[train].mean(0)
+        mean = federation.pool.values[federation.train.held_by(i)].mean(0)
         p_s, p_d = loop.state.shared["p_s"], loop.state.local["p_d"][i]
         model, tokenizer = federation.problem.backbone.model, federation.problem.backbone.tokenizer
         text = oracle.texts(model, tokenizer, federation.problem.classes, p_s, p_d, mean)
         for j in range(2):
-            rows = federation.test.index[2 + j][federation.test.mask[2 + j]]
+            rows = federation.test.held_by(2 + j)
             images = torch.nn.functional.normalize(federation.pool.values[rows], dim=-1)
             hits = ((images @ text.T).argmax(1) == federation.pool.labels[rows]).sum()
-            cell = cells[i + 1, 3 + j]
-            assert (cell.correct, cell.total) == (int(hits), len(rows))
-    assert len(cells) == 3 * 4
+            assert found[i + 1, 3 + j] == (int(hits), len(rows))
+    assert len(found) == 3 * 4
 
 
 def test_everything_starts_identical_and_repeats(federation):

@@ -7,14 +7,14 @@ from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.two_prompts import projectors, removed_directions, subspace_overlap
 from tests.support.against import (
     build,
-    cells,
     client_logits,
+    counts,
     diagnostics,
     engine_batches,
     global_logits,
+    naive_clip,
     samples,
 )
-from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -42,11 +42,8 @@ def naive(federation, method, rounds):
 
 
 def naive_scores(federation, prompt):
-    problem = federation.problem
-    text = prompts.text_features(problem.backbone.model, problem.backbone.tokenizer, prompt, problem.classes)
-    return torch.stack(
-        [prompts.scores(text, h, problem.backbone.logit_scale) for h in federation.pool.values]
-    )
+    clip = naive_clip(federation)
+    return clip.scores(clip.texts(prompt), federation.pool.values)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ def test_without_components_it_is_promptfl(federation):
     ours, theirs = (run_rounds(m, federation, 2) for m in (method, plain))
     context = theirs.state.shared["context"]
     torch.testing.assert_close(ours.state.shared["global_prompt"], context, atol=1e-9, rtol=0)
-    assert cells(ours) == cells(theirs)
+    assert counts(ours.finished[-1]) == counts(theirs.finished[-1])
 
 
 @pytest.mark.parametrize("basis", ["svd", "seeded"])
@@ -242,7 +239,7 @@ def test_before_aggregation_a_client_refines_as_it_trained(refine_every):
     sent = method.init(federation.problem.generator).shared["global_prompt"]
     loop = run_rounds(method, federation, 1)
     trained = loop.state.shared["global_prompt"]  # of one client: what it trained is what is averaged
-    rows = federation.test.index[0][federation.test.mask[0]]
+    rows = federation.test.held_by(0)
     losses = []
     for g_s in (sent, trained):
         prompt = loop.state.local["local_prompt"][0] @ oracle.projector(g_s, method.config.truncation)
@@ -307,9 +304,9 @@ def test_theorems_1_and_2_are_measured_at_the_start_of_each_round(config):
     """Against sums over clients, classes and coordinates of what the oracle has at the start of round 2."""
     federation = tiny_federation(samples=(6, 3, 4))
     method = build("sdfed", federation, **FAST, **config)
-    problem, options = federation.problem, method.config.model_dump()
+    clip, options = naive_clip(federation), method.config.model_dump()
     events = run_rounds(method, federation, 2).finished
-    first = method.init(problem.generator)
+    first = method.init(federation.problem.generator)
     at_first = (
         first.shared["global_prompt"],
         [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)],
@@ -319,12 +316,8 @@ def test_theorems_1_and_2_are_measured_at_the_start_of_each_round(config):
         r = oracle.projector(g_s, method.config.truncation)
         total = 0.0
         for g_c, x, y, count in zip(locals_, *samples(federation), (6, 3, 4), strict=True):
-            refined = prompts.text_features(
-                problem.backbone.model, problem.backbone.tokenizer, (g_c @ r).detach(), problem.classes
-            )
-            scale = problem.backbone.logit_scale
-            given = problem.backbone.model, problem.backbone.tokenizer, problem.classes
-            loss = oracle.client_loss(*given, g_s, g_c, refined, r, x, y, scale, options)
+            refined, given = clip.texts((g_c @ r).detach()), (clip.model, clip.tokenizer, clip.classes)
+            loss = oracle.client_loss(*given, g_s, g_c, refined, r, x, y, clip.scale, options)
             total = total + count / 13 * loss
         return total
 

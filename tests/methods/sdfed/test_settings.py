@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.against import build, client_logits, diagnostics, global_logits, samples
-from tests.support.oracles import promptfl as prompts
+from tests.support.against import build, client_logits, diagnostics, global_logits, naive_clip, samples
 from tests.support.oracles import sdfed as oracle
 from tests.support.tiny import run_rounds, tiny_federation
 
@@ -34,7 +33,7 @@ def test_a_client_s_label_space_bounds_all_its_losses_and_predictions():
     federation = tiny_federation()
     held = [[0, 1, 2], [0, 2], [0, 1, 2]]
     labels = federation.pool.labels.clone()
-    labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
+    labels[federation.train.held_by(1)] = torch.tensor([0, 2, 0, 2, 2])
     counts = federation.problem.class_counts.clone()
     counts[1] = torch.tensor([2, 0, 3])
     assert (counts[[0, 2]] > 0).all()
@@ -51,22 +50,19 @@ def test_a_client_s_label_space_bounds_all_its_losses_and_predictions():
     predicted = client_logits(method, loop.state, federation)
     assert predicted[1, :, 1].isneginf().all() and predicted[1, :, held[1]].isfinite().all()
     assert global_logits(method, loop.state, federation).isfinite().all()
-    problem, state = federation.problem, method.init(federation.problem.generator)
-    model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
+    state, clip = method.init(federation.problem.generator), naive_clip(federation)
     g_s = state.shared["global_prompt"]
     r = oracle.projector(g_s, method.config.truncation)
     for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
-        names = tuple(problem.classes[k] for k in held[client])
+        mine = replace(clip, classes=[clip.classes[k] for k in held[client]])
         positions = torch.tensor([held[client].index(int(label)) for label in y])
         g_c = state.local["local_prompt"][client, : method.lengths[client]]
-        local, common, refined = (
-            prompts.text_features(model, tokenizer, g, names) for g in (g_c, g_s, g_c @ r)
-        )
+        local, common, refined = (mine.texts(g) for g in (g_c, g_s, g_c @ r))
         gaps = [float((a - b).norm()) for a, b in zip(local, common, strict=True)]
         expected = {
-            "ce_local": prompts.mean_loss(local, x, positions, scale),
-            "ce_global": prompts.mean_loss(common, x, positions, scale),
-            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(names),
+            "ce_local": mine.loss(local, x, positions),
+            "ce_global": mine.loss(common, x, positions),
+            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(gaps),
             "separate": sum(max(0.0, 1.5 - gap) for gap in gaps) / len(gaps),
         }
         for name, value in expected.items():

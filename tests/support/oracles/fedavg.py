@@ -11,6 +11,7 @@ from torch import Tensor
 from tests.support.oracles.promptfl import Batches, weighted
 
 Values = list[Tensor]
+Parameters = dict[str, Tensor]
 Loss = Callable[[Values, Values, Tensor, Tensor], Tensor]
 """(values, what the client received, images, labels) -> the loss of a batch."""
 
@@ -62,3 +63,8 @@ def nll(scores: Tensor, y: Tensor) -> Tensor:
 def mean_nll(scores: Iterable[Tensor], labels: Tensor) -> Tensor:
     """Shape: scores one (K,) per sample, labels (n,) -> ()."""
     return sum(nll(one, y) for one, y in zip(scores, labels, strict=True)) / len(labels)
+
+
+def loss_of(scores: Callable[[Parameters, Tensor], Iterable[Tensor]]) -> Callable[..., Tensor]:
+    """The loss of (parameters, images, labels) of a method that trains its class scores for images."""
+    return lambda params, x, y: mean_nll(scores(params, x), y)

@@ -58,6 +58,14 @@ class Clip:
     classes: Sequence[str]
     scale: float
 
+    def ids(self, template: str) -> Tensor:
+        """The tokens of a sentence for each class."""
+        return self.tokenizer([template.format(name) for name in self.classes])
+
+    def sentences(self, template: str) -> Tensor:
+        """Normalised features of these sentences by open_clip itself. Shape: -> (K, d)."""
+        return torch.stack([text / text.norm() for text in self.model.encode_text(self.ids(template))])
+
     def texts(self, context: Tensor) -> Tensor:
         return text_features(self.model, self.tokenizer, context, self.classes)
 

@@ -1,10 +1,9 @@
 import pytest
 import torch
 
-from fedcore.methods import tensors
 from fedcore.methods.baselines.prompts.cocoop import NETWORK
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.fedavg import loss_of
 from tests.support.oracles.promptfl import scores as scores_of
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -30,10 +29,7 @@ def test_agrees_with_the_naive_implementation(share):
     def scores(params, images):
         return [scores_of(clip.texts(shifted(params, h)), h, clip.scale) for h in images]
 
-    def loss(params, x, y):
-        return mean_nll(scores(params, x), y)
-
-    loop, owns = train_both(method, federation, loss, "uniform")
+    loop, owns = train_both(method, federation, loss_of(scores), "uniform")
     shown = federation.pool.values[:6]
     network = {
         "server_coop": None,
@@ -74,20 +70,6 @@ def test_the_first_context_is_the_words_of_the_paper():
     assert torch.equal(first, backbone.model.token_embedding.weight[ids])
     drawn = build("cocoop", federation, init="random", context_length=6).init(federation.problem.generator)
     assert drawn.shared["context"].shape == (6, 16)
-
-
-def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
-    federation = tiny_federation(samples=(5, 2, 3))
-    whole = run_rounds(build("cocoop", federation, **SETTINGS), federation, 1)
-    method = build("cocoop", federation, **SETTINGS)
-    assert method._piece > 12  # a tiny batch is one piece
-    monkeypatch.setattr(tensors, "PIECE_BYTES", {"cpu": 1})
-    method = build("cocoop", federation, **SETTINGS)
-    assert method._piece == 1
-    parts = run_rounds(method, federation, 1)
-    for part in ("shared", "local"):
-        for name, value in getattr(whole.state, part).items():
-            torch.testing.assert_close(getattr(parts.state, part)[name], value, atol=1e-9, rtol=0)
 
 
 def test_memory_of_a_piece_is_measured_and_grows_with_the_classes():

@@ -3,12 +3,11 @@ import torch
 
 from fedcore.methods.base import State
 from fedcore.methods.baselines.prompts.dp_fpl import DPFPL
-from tests.support.against import build, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
+from tests.support.against import NEAR, assert_predictions, build, engine_batches, naive_clip, samples
+from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 def orthonormal(columns: torch.Tensor) -> torch.Tensor:
@@ -27,12 +26,9 @@ def orthonormal(columns: torch.Tensor) -> torch.Tensor:
 def test_agrees_with_the_naive_implementation(rank, gradient):
     """U, V and R as they are written; with rank M the gradient is that of an own prompt without factors."""
     federation = tiny_federation(samples=(5, 4, 6))
-    problem, backbone = federation.problem, federation.problem.backbone
+    problem, clip = federation.problem, naive_clip(federation)
     method = build("dp-fpl", federation, **SETTINGS, rank=rank, gradient=gradient)
     first = method.init(problem.generator)
-
-    def text(prompt):
-        return text_features(backbone.model, backbone.tokenizer, prompt, problem.classes)
 
     common, owns = first.shared["context"], list(first.local["own"])
     done = [0] * 3
@@ -51,9 +47,7 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
                 rest = local - u @ v
                 leaves = [t.clone().requires_grad_() for t in (shared, u, v, rest)]
                 p_g, left, right, r = leaves
-                loss = mean_loss(
-                    text(p_g + left @ right + r), xs[k][chosen], labels[k][chosen], backbone.logit_scale
-                )
+                loss = clip.loss(clip.texts(p_g + left @ right + r), xs[k][chosen], labels[k][chosen])
                 of_shared, of_u, of_v, of_own = torch.autograd.grad(loss, leaves)
                 if rank < 3:
                     last = u @ u.T @ of_u @ v
@@ -66,18 +60,17 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
             sent.append(values[0].detach())
             owns[k] = values[1].detach()
         common = weighted(sent, [5.0, 4.0, 6.0])
-    state = run_rounds(method, federation, 2).state
+    loop = run_rounds(method, federation, 2)
+    state = loop.state
     torch.testing.assert_close(state.shared["context"], common, **NEAR)
     torch.testing.assert_close(state.local["own"], torch.stack(owns), **NEAR)
     assert state.local["steps"].tolist() == done and len(set(done)) > 1
     assert (state.local["own"] - first.local["own"]).abs().max() > 1e-3  # it did train
-    for prompts, ours in (
-        ([common], global_logits(method, state, federation)[None]),
-        ([common + local for local in owns], client_logits(method, state, federation)),
-    ):
-        for prompt, found in zip(prompts, ours, strict=True):
-            expected = [scores(text(prompt), h, backbone.logit_scale) for h in federation.pool.values[:6]]
-            torch.testing.assert_close(found[:6], torch.stack(expected), **NEAR)
+    shown = [
+        clip.scores(clip.texts(prompt), federation.pool.values[:6])
+        for prompt in (common, *(common + local for local in owns))
+    ]
+    assert_predictions(loop, shown[0], shown[1:])
 
 
 class Without(DPFPL):

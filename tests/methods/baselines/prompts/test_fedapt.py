@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from fedcore.base.events import BEFORE_AGGREGATION
-from fedcore.methods import tensors
-from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
@@ -94,17 +92,6 @@ def test_the_query_finds_the_client_of_an_image():
     shares = [method._weights(params, pool.x(rows)[None])[0] for rows in tests]
     found = [int((share.argmax(-1) == client).sum()) for client, share in enumerate(shares)]
     assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
-
-
-def test_predicting_in_pieces_gives_the_same_numbers(federation, monkeypatch):
-    method = build("fedapt", federation, **SMALL)
-    loop = run_rounds(method, federation, 1)
-    whole = global_logits(method, loop.state, federation)
-    monkeypatch.setattr(tensors, "PIECE_BYTES", {"cpu": 1})
-    parts = build("fedapt", federation, **SMALL)
-    assert (parts._piece, method._piece > 1) == (1, True)
-    torch.testing.assert_close(global_logits(parts, loop.state, federation), whole)
-    assert cells(loop, stage=BEFORE_AGGREGATION)
 
 
 def test_a_client_that_sits_out_keeps_its_trained_key(federation):

@@ -2,40 +2,31 @@ import pytest
 import torch
 
 from fedcore.clip.prompts import class_suffix
-from tests.support.against import assert_predictions, build, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.against import assert_predictions, build, naive_clip, train_both
+from tests.support.oracles.fedavg import loss_of
 from tests.support.oracles.vision import embedding, text_feature
 from tests.support.tiny import drawn_backbone, tiny_federation
 
-SMALL = {"batch_size": 3, "lr": 0.02}
+SMALL = {"batch_size": 3, "lr": 0.05}
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, 1), (9, 2)], ids=["shallow", "deep"])
 def test_agrees_with_the_naive_implementation(depth, layers):
     federation = tiny_federation(reads="layer:0", samples=(4, 3, 2))
-    problem = federation.problem
-    method = build("fedmaple", federation, **SMALL, depth=depth)
+    method, clip = build("fedmaple", federation, **SMALL, depth=depth), naive_clip(federation)
     assert method.layers == layers  # 9 of 12 layers are 2 of the text tower's 3
-    model, scale = problem.backbone.model, problem.backbone.logit_scale
-    ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
+    model, ids = clip.model, clip.ids("a photo of a {}.")
 
     def scores(params, images):
         contexts = [params["context"], *params.get("deep", ())]
         maps = zip(params["w"], params["b"], contexts, strict=True)
         visual = [torch.stack([w @ v + b for v in context]) for w, b, context in maps]
         visual[0] = model.visual.ln_pre(visual[0])
-        texts = [text_feature(model, one, contexts) for one in ids]
-        embeddings = [embedding(model.visual, tokens, visual) for tokens in images]
-        return [torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts]) for h in embeddings]
+        texts = torch.stack([text_feature(model, one, contexts) for one in ids])
+        return clip.scores(texts, [embedding(model.visual, tokens, visual) for tokens in images])
 
-    def loss(params, x, y):
-        return mean_nll(scores(params, x), y)
-
-    def optimiser(values):
-        return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)
-
-    loop, (naive, *_) = train_both(method, federation, loss, "uniform", optimiser)
-    assert_predictions(loop, torch.stack(scores(naive, federation.pool.values[:4])))
+    loop, (naive, *_) = train_both(method, federation, loss_of(scores), "uniform")
+    assert_predictions(loop, scores(naive, federation.pool.values[:4]))
 
 
 def test_the_context_takes_the_place_of_the_first_words():

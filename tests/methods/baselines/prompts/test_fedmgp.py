@@ -4,14 +4,22 @@ import torch
 from fedcore.base.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import State
-from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.against import (
+    NEAR,
+    build,
+    client_logits,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    naive_clip,
+    samples,
+)
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd
 from tests.support.oracles.vision import prompted_embedding, prompted_texts
 from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.05, "groups": 3, "local_epochs": 1}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 def test_agrees_with_the_naive_implementation():
@@ -21,7 +29,7 @@ def test_agrees_with_the_naive_implementation():
     first = method.init(problem.generator)
     start = {k: [*first.shared[k], *first.local[f"own_{k}"][0]] for k in ("text", "visual")}
     model, scale = problem.backbone.model, problem.backbone.logit_scale
-    ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
+    ids = naive_clip(federation).ids("a photo of a {}.")
 
     def features(groups, images):
         found = []

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from fedcore.base.errors import FedLensError
-from tests.methods.baselines.prompts.test_fedtpg import layer_norm
+from tests.methods.baselines.prompts.test_fedtpg import attended, layer, norm
 from tests.support.against import assert_predictions, build, train_both
 from tests.support.oracles.fedavg import mean_nll
 from tests.support.oracles.vision import embedding
@@ -19,26 +19,10 @@ STILL = ("k_b", "norm_names_b")
 
 
 def prompts_of(values: dict[str, torch.Tensor], z: torch.Tensor, e: torch.Tensor, p: int) -> torch.Tensor:
-    """V of one image, one patch and one head at a time. Shape: z (patches, width), e (t, d) -> (p, width)."""
-
-    def norm(name, x):
-        return layer_norm(x, values[f"{name}_w"], values[f"{name}_b"])
-
-    def layer(name, x):
-        return values[f"{name}_w"] @ x + values[f"{name}_b"]
-
-    asked = [layer("text", one) for one in e]
-    rows = []
-    for patch in z:
-        q, heads = layer("q", norm("norm_query", patch)), []
-        keys, given = [layer("k", norm("norm_names", c)) for c in asked], [layer("v", c) for c in asked]
-        width = len(q) // 4
-        for part in (slice(i * width, (i + 1) * width) for i in range(4)):
-            share = torch.softmax(torch.stack([q[part] @ k[part] for k in keys]) / width**0.5, 0)
-            heads.append(sum(w * v[part] for w, v in zip(share, given, strict=True)))
-        a = layer("out", torch.cat(heads))
-        plain, gate = layer("up", norm("norm_feed", a)).chunk(2)
-        rows.append(a + layer("down", plain * 0.5 * gate * (1 + torch.erf(gate / 2**0.5))))
+    """V of one image, one patch at a time. Shape: z (patches, width), e (t, d) -> (p, width)."""
+    given = [layer(values, "text", one) for one in e]
+    asked = [norm(values, "norm_names", one) for one in given]
+    rows = [attended(values, patch, asked, given) for patch in z]
     return F.adaptive_avg_pool1d(torch.stack(rows).T[None], p)[0].T
 
 

@@ -2,11 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.methods import tensors
 from fedcore.methods.baselines.prompts.transport import transport
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.oracles.fedavg import mean_nll
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.oracles.fedavg import loss_of
+from tests.support.tiny import tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
@@ -45,19 +44,15 @@ def test_agrees_with_the_naive_implementation(solved):
     method = build("fedotp", federation, **SETTINGS, **solved, iterations=20)
     c = method.config
 
-    def scores(contexts, images):
-        texts = [clip.texts(context) for context in contexts]
+    def scores(prompts, images):
+        texts = [clip.texts(context) for context in prompts.values()]
         solved = c.mass, c.regularisation, 20, c.tolerance
         return [image_scores(texts, x, clip.scale, *solved) for x in images]
 
-    def loss(params, x, y):
-        return mean_nll(scores([params["context"], params["own"]], x), y)
-
-    loop, owns = train_both(method, federation, loss, "samples")
+    loop, owns = train_both(method, federation, loss_of(scores), "samples")
     shown = federation.pool.values[:4]
-    common = torch.stack(scores([owns[0]["context"]], shown))
-    personal = [torch.stack(scores([params["context"], params["own"]], shown)) for params in owns]
-    assert_predictions(loop, common, personal)
+    common = torch.stack(scores({"context": owns[0]["context"]}, shown))
+    assert_predictions(loop, common, [torch.stack(scores(params, shown)) for params in owns])
 
 
 def test_local_prompts_start_from_one_draw_unless_each_has_its_own():
@@ -110,14 +105,3 @@ def test_no_gradient_goes_through_the_plan():
         torch.autograd.grad(s[..., 0].sum(), params["own"], retain_graph=True)[0] for s in (expected, logits)
     )
     torch.testing.assert_close(found, wanted)
-
-
-def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
-    federation = tiny_federation(reads="regions")
-    states = []
-    for most in (tensors.PIECE_BYTES, {"cpu": 1}):
-        monkeypatch.setattr(tensors, "PIECE_BYTES", most)
-        states.append(run_rounds(build("fedotp", federation, **SETTINGS), federation, 1).state)
-    one, other = states
-    torch.testing.assert_close(one.shared["context"], other.shared["context"], atol=1e-9, rtol=0)
-    torch.testing.assert_close(one.local["own"], other.local["own"], atol=1e-9, rtol=0)

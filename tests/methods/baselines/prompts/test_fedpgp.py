@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tests.support.against import assert_predictions, build, naive_clip, train_both
 
@@ -20,11 +19,9 @@ def contrast(shared: Tensor, local: Tensor, anchor: Tensor, temperature: float) 
 @pytest.mark.parametrize("anchor", ["untrained", "prompt"])
 def test_agrees_with_the_naive_implementation(federation, anchor):
     """Cui et al., 2024, Equations 6 to 9."""
-    problem, clip = federation.problem, naive_clip(federation)
+    clip = naive_clip(federation)
     method = build("fedpgp", federation, **SETTINGS, anchor=anchor, contrastive_weight=2.0)
-    template = problem.template if anchor == "prompt" else "X X X {}."
-    sentences = [template.format(name) for name in problem.classes]
-    fixed = F.normalize(clip.model.encode_text(clip.tokenizer(sentences)), dim=-1)
+    fixed = clip.sentences(federation.problem.template if anchor == "prompt" else "X X X {}.")
 
     def personal(params):
         return clip.texts(params["context"] + params["u"] @ params["v"])

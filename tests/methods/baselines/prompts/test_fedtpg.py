@@ -9,37 +9,33 @@ STILL = ("k_b",)
 """A softmax over names does not hear what is added to all of them."""
 
 
-def layer_norm(x, weight, bias):
+def norm(values, name, x):
     centred = x - x.mean()
-    return centred / torch.sqrt((centred**2).mean() + 1e-5) * weight + bias
+    unit = centred / torch.sqrt((centred**2).mean() + 1e-5)
+    return unit * values[f"{name}_w"] + values[f"{name}_b"]
+
+
+def layer(values, name, x):
+    return values[f"{name}_w"] @ x + values[f"{name}_b"]
+
+
+def attended(values: dict[str, torch.Tensor], query, asked, given) -> torch.Tensor:
+    """What one query reads, one head at a time, behind the feed-forward layer. Shape: query (m,) -> (m,)."""
+    q, heads = layer(values, "q", norm(values, "norm_query", query)), []
+    keys, given = [layer(values, "k", e) for e in asked], [layer(values, "v", e) for e in given]
+    width = len(q) // 4
+    for part in (slice(i * width, (i + 1) * width) for i in range(4)):
+        share = torch.softmax(torch.stack([q[part] @ k[part] for k in keys]) / width**0.5, 0)
+        heads.append(sum(p * v[part] for p, v in zip(share, given, strict=True)))
+    a = layer(values, "out", torch.cat(heads))
+    plain, gate = layer(values, "up", norm(values, "norm_feed", a)).chunk(2)
+    return a + layer(values, "down", plain * 0.5 * gate * (1 + torch.erf(gate / 2**0.5)))
 
 
 def context_of(values: dict[str, torch.Tensor], names: torch.Tensor) -> torch.Tensor:
-    """P, one query and one head at a time. Shape: names (K, d) -> (M, m)."""
-
-    def norm(name, x):
-        return layer_norm(x, values[f"{name}_w"], values[f"{name}_b"])
-
-    def layer(name, x):
-        return values[f"{name}_w"] @ x + values[f"{name}_b"]
-
-    read = [norm("norm_names", e) for e in names]
-    rows = []
-    for query in values["queries"]:
-        q = layer("q", norm("norm_query", query))
-        keys, given = [layer("k", e) for e in read], [layer("v", e) for e in read]
-        width = len(q) // 4
-        heads = []
-        for part in (slice(i * width, (i + 1) * width) for i in range(4)):
-            share = torch.softmax(torch.stack([q[part] @ k[part] for k in keys]) / width**0.5, 0)
-            heads.append(sum(p * v[part] for p, v in zip(share, given, strict=True)))
-        a = layer("out", torch.cat(heads))
-        hidden = layer("up", norm("norm_feed", a))
-        half = len(hidden) // 2
-        gated = hidden[half:]
-        gated = gated * 0.5 * (1 + torch.erf(gated / 2**0.5))
-        rows.append(a + layer("down", hidden[:half] * gated))
-    return torch.stack(rows)
+    """P, one query at a time. Shape: names (K, d) -> (M, m)."""
+    read = [norm(values, "norm_names", e) for e in names]
+    return torch.stack([attended(values, query, read, read) for query in values["queries"]])
 
 
 def test_agrees_with_the_naive_implementation(federation):

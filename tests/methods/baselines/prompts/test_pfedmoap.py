@@ -8,13 +8,20 @@ from torch.utils._pytree import tree_leaves
 from fedcore.base.errors import FedLensError
 from fedcore.methods.base import Uploads
 from fedcore.methods.baselines.prompts import pfedmoap
-from tests.support.against import build, client_logits, engine_batches, samples
-from tests.support.oracles.fedavg import nll
-from tests.support.oracles.promptfl import sgd, text_features, weighted
+from tests.support.against import (
+    NEAR,
+    assert_predictions,
+    build,
+    client_logits,
+    engine_batches,
+    naive_clip,
+    samples,
+)
+from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "gate_lr": 0.5, "gate_width": 8, "batch_size": 4}
-NEAR = {"atol": 1e-6, "rtol": 0}
 FOUR = (5, 4, 3, 4)
 GATE = [f"gate_{layer}_{part}" for layer in "qkvo" for part in "wb"]
 
@@ -54,26 +61,22 @@ def nearest(prompts, i, count) -> list[torch.Tensor]:
 def test_agrees_with_the_naive_implementation():
     """Four clients with three experts each, its own one included."""
     federation = tiny_federation(samples=FOUR)
-    problem, backbone = federation.problem, federation.problem.backbone
+    clip = naive_clip(federation)
     method = build("pfedmoap", federation, **SETTINGS, experts=3, local_epochs=1, schedule="constant")
-    first = method.init(problem.generator)
-
-    def text(prompt):
-        return text_features(backbone.model, backbone.tokenizer, prompt, problem.classes)
-
+    first = method.init(federation.problem.generator)
     mean, gates = first.shared["context"], [[first.local[n][i] for n in GATE] for i in range(4)]
     xs, labels = samples(federation)
     given: list[list[torch.Tensor]] = [[]] * 4
     for steps_of in engine_batches(federation, method, 2):
         sent = []
         for i, steps in enumerate(steps_of):
-            texts = [text(p) for p in given[i]]
+            texts = [clip.texts(p) for p in given[i]]
             values = [v.clone().requires_grad_() for v in (mean, *gates[i])]
             momenta: list[torch.Tensor | None] = [None] * 9
             for chosen in steps:
                 params, *gate = values
-                found = scores(text(params), texts, gate, backbone.logit_scale, xs[i][chosen])
-                loss = sum(nll(s, y) for s, y in zip(found, labels[i][chosen], strict=True)) / len(found)
+                found = scores(clip.texts(params), texts, gate, clip.scale, xs[i][chosen])
+                loss = mean_nll(found, labels[i][chosen])
                 moving = values if texts else values[:1]
                 gradients = torch.autograd.grad(loss, moving)
                 moved = [
@@ -87,19 +90,19 @@ def test_agrees_with_the_naive_implementation():
             gates[i] = [v.detach() for v in values[1:]]
         mean = weighted(sent, [float(n) for n in FOUR])
         given = [nearest(sent, i, 2) for i in range(4)]
-    state = run_rounds(method, federation, 2).state
+    loop = run_rounds(method, federation, 2)
+    state = loop.state
     torch.testing.assert_close(state.shared["context"], mean, **NEAR)
     torch.testing.assert_close(state.server["prompts"], torch.stack(sent), **NEAR)
     for n, name in enumerate(GATE):
         torch.testing.assert_close(state.local[name], torch.stack([g[n] for g in gates]), **NEAR)
     for part in ("gate_q_w", "gate_o_w"):
         assert (state.local[part] - first.local[part]).abs().max() > 1e-4  # it did train
-    ours = client_logits(method, state, federation)
-    for i in range(4):
-        texts = [text(p) for p in given[i]]
-        expected = scores(text(sent[i]), texts, gates[i], backbone.logit_scale, federation.pool.values[:6])
-        torch.testing.assert_close(ours[i][:6], torch.stack(expected), **NEAR)
-    assert method.models(state).global_model is None
+    shown = []
+    for local, experts, gate in zip(sent, given, gates, strict=True):
+        texts = [clip.texts(p) for p in experts]
+        shown.append(scores(clip.texts(local), texts, gate, clip.scale, federation.pool.values[:6]))
+    assert_predictions(loop, None, [torch.stack(one) for one in shown])
 
 
 def slots(momenta: list) -> list:
@@ -110,7 +113,7 @@ def slots(momenta: list) -> list:
 
 
 @pytest.mark.parametrize("selection", ["nearest", "random", "one_order"])
-def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
+def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection, monkeypatch):
     """Five of ten clients a round; experts are last prompts that were sent, of others, without repetition."""
     federation = tiny_federation(samples=(4,) * 10)
     method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection=selection)
@@ -137,6 +140,10 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
         assert event.scalars_down == len(participants) * prompt + int(seen[participants].sum()) * 3 * prompt
         assert event.scalars_up == len(participants) * prompt
         seen[participants] = True
+    monkeypatch.setattr(pfedmoap, "COMPARED", 3)
+    in_pieces = run_rounds(method, federation, 3, participation=0.5)
+    assert torch.equal(state.personal["chosen"], in_pieces.state.personal["chosen"])
+    assert [event.cells for event in loop.finished] == [event.cells for event in in_pieces.finished]
 
 
 def test_of_one_order_everybody_gets_the_first_in_every_round():
@@ -186,17 +193,6 @@ def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_to
     everyone = torch.arange(3)
     assert method.sends(loop.state, everyone)["experts"][one].any() and loop.state.rounds_trained[one] == 2
     assert not method.models(loop.state).of(everyone)["experts"].any()
-
-
-@pytest.mark.parametrize("selection", ["nearest", "random", "one_order"])
-def test_the_prompts_that_are_compared_in_pieces_are_the_same_experts(selection, monkeypatch):
-    federation = tiny_federation(samples=(4,) * 10)
-    method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection=selection)
-    at_once = run_rounds(method, federation, 3, participation=0.5)
-    monkeypatch.setattr(pfedmoap, "COMPARED", 3)
-    in_pieces = run_rounds(method, federation, 3, participation=0.5)
-    assert torch.equal(at_once.state.personal["chosen"], in_pieces.state.personal["chosen"])
-    assert [event.cells for event in at_once.finished] == [event.cells for event in in_pieces.finished]
 
 
 class Largest(TorchDispatchMode):

@@ -4,7 +4,7 @@ import torch
 
 from fedcore.methods.baselines.prompts.transport import transport
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.fedavg import loss_of
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4, "schedule": "constant"}
@@ -39,15 +39,12 @@ def test_agrees_with_the_naive_implementation():
     method = build("plot", federation, **SETTINGS, prompts=3)
     assert len(method.init(federation.problem.generator).shared["context"].unique(dim=0)) == 3
 
-    def scores(contexts, images):
-        texts = [clip.texts(context) for context in contexts]
+    def scores(params, images):
+        texts = [clip.texts(context) for context in params["context"]]
         return [image_scores(texts, x, clip.scale) for x in images]
 
-    def loss(params, x, y):
-        return mean_nll(scores(params["context"], x), y)
-
-    loop, (naive, *_) = train_both(method, federation, loss, "samples")
-    assert_predictions(loop, torch.stack(scores(naive["context"], federation.pool.values[:4])))
+    loop, (naive, *_) = train_both(method, federation, loss_of(scores), "samples")
+    assert_predictions(loop, torch.stack(scores(naive, federation.pool.values[:4])))
 
 
 def test_one_prompt_on_equal_regions_is_promptfl():

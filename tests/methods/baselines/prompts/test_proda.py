@@ -3,13 +3,12 @@ import torch
 
 from fedcore.base.errors import FedLensError
 from fedcore.methods.baselines.prompts.proda import ProDA, ProDAConfig, places
-from tests.support.against import build, engine_batches, global_logits, samples
+from tests.support.against import NEAR, build, engine_batches, global_logits, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
-NEAR = {"atol": 1e-6, "rtol": 0}
 
 
 def features(model, tokenizer, prompts: list[tuple[torch.Tensor, str, int]]) -> torch.Tensor:

@@ -2,59 +2,49 @@ import pytest
 import torch
 
 from fedcore.methods.baselines.prompts.prograd import without_conflict
-from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
-from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
+from tests.support.against import (
+    assert_predictions,
+    build,
+    diagnostics,
+    engine_batches,
+    naive_clip,
+    train_both,
+)
 from tests.support.tiny import few_layers, run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "init": "random", "lr": 0.05, "batch_size": 4, "schedule": "constant"}
 
 
 def test_agrees_with_the_naive_implementation(federation):
-    problem, backbone = federation.problem, federation.problem.backbone
-    model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
     method = build("prograd", federation, **SETTINGS, conflict_weight=0.7, temperature=2)
-    first = context = method.init(problem.generator).shared["context"]
-    prompts = model.encode_text(tokenizer([problem.template.format(n) for n in problem.classes]))
+    clip, steps = naive_clip(federation), []
+    prompts = clip.sentences(federation.problem.template)
 
     def general_loss(text, xs):
         total = 0.0
-        for x in xs:
-            q = torch.softmax(scores(prompts, x, scale) / 2, 0)
-            total = total - (q * torch.log_softmax(scores(text, x, scale) / 2, 0)).sum()
+        for theirs, ours in zip(clip.scores(prompts, xs), clip.scores(text, xs), strict=True):
+            total = total - (torch.softmax(theirs / 2, 0) * torch.log_softmax(ours / 2, 0)).sum()
         return 4 * total / len(xs)
 
-    xs, labels = samples(federation)
-    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    conflicts = []
-    for steps_of in engine_batches(federation, method, 2):
-        sent, general = [], []
-        for client, steps in enumerate(steps_of):
-            values, momenta = [context.clone().requires_grad_()], [None]
-            general.append(0.0)
-            for chosen in steps:
-                x, y = xs[client][chosen], labels[client][chosen]
-                text = text_features(model, tokenizer, values[0], problem.classes)
-                g_d = torch.autograd.grad(mean_loss(text, x, y, scale), values, retain_graph=True)[0]
-                apart = general_loss(text, x)
-                general[-1] += float(apart.detach()) / len(steps)
-                g_g = torch.autograd.grad(apart, values)[0]
-                inner = sum(float(a @ b) for a, b in zip(g_d, g_g, strict=True))
-                conflicts.append(inner < 0)
-                if inner < 0:
-                    g_d = g_d - 0.7 * inner / (g_g**2).sum() * g_g
-                values = sgd(values, [g_d], momenta, config)
-            sent.append(values[0])
-        context = weighted(sent, [float(len(y)) for y in labels])
-    assert set(conflicts) == {True, False}  # both cases are compared
+    def loss(params, x, y):
+        """Its gradient is the one that ProGrad takes."""
+        context, text = params["context"], clip.texts(params["context"])
+        (g_d,) = torch.autograd.grad(clip.loss(text, x, y), context, retain_graph=True)
+        apart = general_loss(text, x)
+        (g_g,) = torch.autograd.grad(apart, context)
+        inner = sum(float(a @ b) for a, b in zip(g_d, g_g, strict=True))
+        steps.append((inner < 0, float(apart.detach())))
+        if inner < 0:
+            g_d = g_d - 0.7 * inner / (g_g**2).sum() * g_g
+        return (g_d * context).sum()
 
-    loop = run_rounds(method, federation, 2)
-    state = loop.state
-    assert diagnostics(loop.finished[-1], "to_zero_shot") == pytest.approx(general, abs=1e-6)
-    torch.testing.assert_close(state.shared["context"], context, atol=1e-6, rtol=0)
-    assert (context - first).abs().max() > 1e-3  # it did train
-    text = text_features(model, tokenizer, context, problem.classes)
-    expected = torch.stack([scores(text, h, scale) for h in federation.pool.values])
-    torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-6, rtol=0)
+    loop, (naive, *_) = train_both(method, federation, loss, "samples")
+    assert {conflict for conflict, _ in steps} == {True, False}  # both cases are compared
+    counts = [len(of_client) for of_client in engine_batches(federation, method, 2)[-1]]
+    in_round_2 = torch.tensor([apart for _, apart in steps[-sum(counts) :]])
+    means = [float(part.mean()) for part in in_round_2.split(counts)]
+    assert diagnostics(loop.finished[-1], "to_zero_shot") == pytest.approx(means, abs=1e-6)
+    assert_predictions(loop, clip.scores(clip.texts(naive["context"]), federation.pool.values))
 
 
 def test_a_conflict_is_removed_for_each_client_by_itself():

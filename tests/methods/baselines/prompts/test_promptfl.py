@@ -10,7 +10,7 @@ from fedcore.methods import registry
 from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
-from tests.support.against import assert_predictions, build, cells, naive_clip, train_both
+from tests.support.against import assert_predictions, build, counts, naive_clip, train_both
 from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
@@ -54,7 +54,7 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts(federation):
     ours.init = lambda generator: State(shared={"context": first})
     one, other = (run_rounds(method, federation, 2) for method in (ours, theirs))
     torch.testing.assert_close(one.state.shared["context"], other.state.shared["p_s"], atol=1e-12, rtol=0)
-    assert cells(one) == cells(other)
+    assert counts(one.finished[-1]) == counts(other.finished[-1])
     assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
 
 

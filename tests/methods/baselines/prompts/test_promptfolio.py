@@ -2,7 +2,7 @@ import torch
 
 from fedcore.methods.base import State
 from tests.support.against import assert_predictions, build, naive_clip, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.fedavg import loss_of
 from tests.support.tiny import run_rounds
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
@@ -17,10 +17,7 @@ def test_agrees_with_the_naive_implementation(federation):
         parts = [clip.texts(params[name]) for name in ("context", "own")]
         return [clip.scale * (0.6 * parts[0] + 0.4 * parts[1]) @ (h / h.norm()) for h in images]
 
-    def loss(params, x, y):
-        return mean_nll(scores(params, x), y)
-
-    loop, owns = train_both(method, federation, loss, "samples")
+    loop, owns = train_both(method, federation, loss_of(scores), "samples")
     pool = federation.pool.values
     common = clip.scores(clip.texts(owns[0]["context"]), pool)
     assert_predictions(loop, common, [torch.stack(scores(params, pool)) for params in owns])

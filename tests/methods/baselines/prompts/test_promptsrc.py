@@ -5,7 +5,7 @@ import torch
 
 from fedcore.base.files import ASSETS
 from fedcore.methods import tensors
-from tests.support.against import NEAR, assert_predictions, build, engine_batches, samples
+from tests.support.against import NEAR, assert_predictions, build, engine_batches, naive_clip, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts
 from tests.support.tiny import run_rounds, tiny_federation
@@ -24,7 +24,7 @@ def test_agrees_with_the_naive_implementation():
     method = build("promptsrc", federation, **SMALL)
     first = method.init(problem.generator).shared
     model, scale = problem.backbone.model, problem.backbone.logit_scale
-    ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
+    ids = naive_clip(federation).ids("a photo of a {}.")
     anchors = []
     for name in problem.classes:
         texts = model.encode_text(problem.backbone.tokenizer([t.replace("{}", name) for t in TEMPLATES]))

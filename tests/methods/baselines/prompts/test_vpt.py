@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.support.against import assert_predictions, build, global_logits, train_both
-from tests.support.oracles.fedavg import mean_nll
+from tests.support.oracles.fedavg import loss_of
 from tests.support.oracles.vision import embedding
 from tests.support.tiny import drawn_backbone, tiny_federation
 
@@ -21,12 +21,12 @@ def test_agrees_with_the_naive_implementation(depth, layers):
         embeddings = [embedding(visual, tokens, list(prompts)) for tokens in images]
         return [scale * classifier @ (h / h.norm()) for h in embeddings]
 
-    def loss(params, x, y):
-        return mean_nll(scores(params["classifier"], params["prompts"], x), y)
+    def of_client(params, images):
+        return scores(params["classifier"], params["prompts"], images)
 
-    loop, owns = train_both(method, federation, loss, "uniform")
+    loop, owns = train_both(method, federation, loss_of(of_client), "uniform")
     classifier, shown = owns[0]["classifier"], federation.pool.values[:5]
-    prompted = [torch.stack(scores(classifier, params["prompts"], shown)) for params in owns]
+    prompted = [torch.stack(of_client(params, shown)) for params in owns]
     assert_predictions(loop, torch.stack(scores(classifier, [], shown)), prompted)
 
 
