@@ -161,13 +161,16 @@ def test_a_caveat_counts_classes_that_took_the_prompt():
 def test_zero_shot_and_fedalign_draw_the_same_texts():
     written = {"cat": ["a pet.", "a tiger."], "snow owl": ["a bird."]}
     federation = tiny_federation(descriptions=written)
-    aligned = build("fedalign", tiny_federation(reads="layer:1", descriptions=written))
-    described, plain_text = (
-        build("zero-shot", federation, class_text="description"),
-        build("zero-shot", federation),
+    aligned_federation = tiny_federation(reads="layer:1", descriptions=written)
+    aligned = build("fedalign", aligned_federation)
+    described = build("zero-shot", federation, class_text="description")
+    plain_text = build("zero-shot", federation)
+    assert described.texts == aligned.texts == build("fedalign", aligned_federation).texts
+    assert described.texts[1:] == ["a bird.", "a photo of a fire engine."], (
+        "the prompt where nothing is written"
     )
-    assert described.texts == aligned.texts
-    assert described.texts[federation.problem.classes.index("fire engine")] == "a photo of a fire engine."
+    problems = [replace(federation.problem, seed=seed) for seed in range(20)]
+    assert {type(described)(described.config, p).texts[0] for p in problems} == set(written["cat"])
     plain = build("zero-shot", tiny_federation())
     assert (described.text[2] == plain.text[2]).all() and not (described.text[1] == plain.text[1]).all()
     assert (plain_text.text == plain.text).all()

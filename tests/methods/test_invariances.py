@@ -92,7 +92,7 @@ def test_another_seed_draws_other_batches_and_first_values():
         assert any(not torch.equal(other[key], value) for key, value in parts(usual(name).state).items())
 
 
-@pytest.mark.parametrize("name", ["cocoop", "fedapt", "fedotp", "plot", "proda"])
+@pytest.mark.parametrize("name", ["cocoop", "fedapt", "fedotp", "proda"])
 def test_work_in_pieces_gives_the_same_numbers(name, monkeypatch):
     """Training and predictions."""
     whole = usual(name)

@@ -159,18 +159,6 @@ def test_terms_are_means_over_a_client_s_own_steps():
         assert diagnostics(event, "cross_entropy")[client] == pytest.approx(expected, abs=1e-8)
 
 
-def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt():
-    written = {"cat": ["a small furry animal.", "a pet that purrs."], "snow owl": ["a white bird of prey."]}
-    federation = tiny_federation(reads="layer:1", descriptions=written)
-    gt = build("fedalign", federation)
-    assert gt.texts == build("fedalign", federation).texts
-    assert gt.texts[0] in written["cat"]
-    assert gt.texts[1:] == ["a white bird of prey.", "a photo of a fire engine."]
-    assert build("fedalign", federation, class_text="template").texts[0] == "a photo of a cat."
-    problems = [replace(federation.problem, seed=s) for s in range(20)]
-    assert {FedAlign(gt.config, p).texts[0] for p in problems} == set(written["cat"])
-
-
 def test_layers_scale_with_the_depth():
     config = FedAlignConfig()
     assert [first_adapted_layer(config.start_layer, n) for n in (4, 12, 24)] == [1, 2, 4]

@@ -62,13 +62,13 @@ def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(federati
             assert all(torch.equal(value, drawn) for value in states[share].local[name])
 
 
-def test_the_first_context_is_the_words_of_the_paper():
-    backbone = drawn_backbone()
-    federation = tiny_federation(backbone)
-    first = build("cocoop", federation).init(federation.problem.generator).shared["context"]
+@pytest.mark.parametrize("name", ["cocoop", "kgcoop"])
+def test_the_first_context_is_the_words_of_the_paper(federation, name):
+    backbone, generator = federation.problem.backbone, federation.problem.generator
     ids = backbone.tokenizer.encode("a photo of a")
+    first = build(name, federation).init(generator).shared["context"]
     assert torch.equal(first, backbone.model.token_embedding.weight[ids])
-    drawn = build("cocoop", federation, init="random", context_length=6).init(federation.problem.generator)
+    drawn = build(name, federation, init="random", context_length=6).init(generator)
     assert drawn.shared["context"].shape == (6, 16)
 
 

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from fedcore.base.errors import FedLensError
 from tests.support.against import assert_predictions, build, naive_clip, train_both
 from tests.support.tiny import run_rounds
 
@@ -34,14 +33,3 @@ def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts(federa
         return float((1 - (unit * federation.problem.class_features).sum(-1)).mean())
 
     assert apart(50) < apart(0)
-
-
-def test_words_start_it_and_a_length_that_they_do_not_have_is_refused(federation):
-    method = build("kgcoop", federation)
-    backbone = federation.problem.backbone
-    words = backbone.model.token_embedding(backbone.tokenizer(["a photo of a"])[0, 1:5])
-    assert torch.equal(method.init(federation.problem.generator).shared["context"], words)
-    with pytest.raises(
-        FedLensError, match="has 4 tokens, not 16; choose context_length = 4, or init = random"
-    ):
-        build("kgcoop", federation, context_length=16)
