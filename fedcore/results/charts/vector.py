@@ -197,13 +197,9 @@ def _paint(what: str, colour: str) -> str:
 
 
 def solid_colour(colour: str) -> tuple[str, float]:
-    """Return a colour of CSS (``#rrggbb``, ``rgb()``, ``rgba()``, a name) as ``#rrggbb`` and its opacity."""
+    """Return a colour of CSS (``#rrggbb``, ``rgb()``, ``rgba()``) as ``#rrggbb`` and its opacity."""
     if colour.startswith("#"):
         return colour, 1.0
-    if colour.isalpha():
-        from PIL import ImageColor
-
-        return "#{:02x}{:02x}{:02x}".format(*ImageColor.getrgb(colour)), 1.0
     red, green, blue, *opacity = (float(part) for part in re.findall(r"[\d.]+", colour))
     return f"#{round(red):02x}{round(green):02x}{round(blue):02x}", opacity[0] if opacity else 1.0
 
