@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from fedcore.base.events import NO_VALUE, Entity, RoundFinished, Started
+from fedcore.base.events import NO_VALUE
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
@@ -58,16 +58,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     methods = ("zero-shot", "promptfl", "clip-fc", "coop")
     _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1, 2), rounds=1))
     for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
-        writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
         if method == "clip-fc":
             writer.notice(REASON, True)
         counts = COUNTS[method, seed]
         diagonal = [fill.cell(i, i, 3, 4) for i in (1, 2)]
         start = [fill.cell(*at, total // 2, total) for at, (_, total) in counts.items()]
-        writer.write_round(RoundFinished(round=0, cells=(*diagonal, *start)))
         after = [fill.cell(*at, *right) for at, right in counts.items()]
-        writer.write_round(RoundFinished(round=1, cells=(*diagonal, *after)))
-        writer.claim.finish("done")
+        fill.record(writer, NAMES, {0: (*diagonal, *start), 1: (*diagonal, *after)})
     return Store(db)
 
 

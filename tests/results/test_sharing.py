@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.events import Entity
 from fedcore.base.progress import result_of
 from fedcore.papers.experiments import DEMO, followed_by, names, preset
 from fedcore.papers.reproductions import printed_values
@@ -51,19 +51,13 @@ def test_a_leaderboard_has_no_counts_of_sampled_domains(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, test_sample=10)
     _, (writer,) = fill.start(path, experiment)
     entities = (Entity(0, "global", "global"), Entity(1, "client", "a", domain="d", samples=9))
-    writer.started(
-        Started(
-            entities=(*entities, Entity(2, "domain", "d", domain="d", samples=60)),
-            rounds_total=2,
-            environment={},
-        )
-    )
+    entities += (Entity(2, "domain", "d", domain="d", samples=60),)
+    rounds = {}
     for round_, total in ((1, 10), (2, 60)):
-        cells = (fill.cell(1, 1, 5, 9), fill.cell(0, 1, 4, 9), fill.cell(0, 2, 8, total))
-        writer.write_round(
-            RoundFinished(round=round_, cells=(*cells, fill.cell(1, 1, 9 - round_, 9, split=1)))
-        )
-    writer.claim.finish("done")
+        validated = fill.cell(1, 1, 9 - round_, 9, split=1)
+        tested = fill.cell(1, 1, 5, 9), fill.cell(0, 1, 4, 9), fill.cell(0, 2, 8, total)
+        rounds[round_] = (*tested, validated)
+    fill.record(writer, entities, rounds)
     for rule, domains in (("best", []), ("last", ["8,60,d"])):
         lines = leaderboard_csv(Store(path), compare(Store(path), [1], rule), PrintedValues()).splitlines()[
             1:

@@ -2,10 +2,11 @@
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -195,6 +196,27 @@ def train(
         writer.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))
     if until is None:
         writer.claim.finish("done")
+
+
+def record(
+    writer: RunWriter,
+    listed: Iterable[Entity | tuple[Any, ...]],
+    rounds: Mapping[int, Iterable[Cell]],
+    total: int = 0,
+    **measured: Any,
+) -> None:
+    """Write the rounds of a claimed run cell by cell, and end it as done.
+
+    Args:
+        total: its number of rounds; default: the last of ``rounds``.
+        measured: times and traffic of each round but 0.
+    """
+    described = tuple(e if isinstance(e, Entity) else Entity(*e) for e in listed)
+    writer.started(Started(entities=described, rounds_total=total or max(rounds), environment={}))
+    for round_, cells in rounds.items():
+        costs = measured if round_ else {}
+        writer.write_round(RoundFinished(round=round_, cells=tuple(cells), **costs))
+    writer.claim.finish("done")
 
 
 def done(db: Path, experiment: Experiment | None = None) -> int:
