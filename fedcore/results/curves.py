@@ -17,7 +17,7 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
-from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
+from fedcore.results.metrics import SCORE_COLUMNS, Metric, score_frame
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.settings import config_for_display, distinguishing_texts
 from fedcore.results.statistics import group_by, mean_or_none, spread
@@ -186,7 +186,7 @@ def mean_lines(
     costs = cumulative_cost(store, ids, axis)
     lines = []
     for row in comparison.rows_in(setting):
-        runs = [r.run for r in complete_seeds(row.runs)]
+        runs = [r.run for r in row.runs]
         seeds = group_by(runs, lambda r: r.seed)
         rounds = [set(values.get(r.id, {})) & set(costs[r.id]) for r in runs]
         points: list[tuple[float, float, float | None]] = []

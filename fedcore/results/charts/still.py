@@ -36,7 +36,6 @@ HALO = 9.0  # pixels of paper behind the labels of parallel coordinates
 MAX_ASPECT = 0.6  # height of a line chart in units of its width
 MAX_HEIGHT = 900.0  # pixels of a row of matrices, which fits onto a page of A4
 MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only every n-th
-PLOTLY: dict[str, Any] = {"height": 450, "margin": {}}  # what plotly takes where a layout is silent
 
 
 def still(
@@ -48,7 +47,7 @@ def still(
 ) -> Picture:
     """Lay out a figure for a width in pixels; an error names it."""
     theme = theme or Theme()
-    layout = PLOTLY | figure.layout.to_plotly_json()
+    layout = figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
     unknown = {t["type"] for t in traces} - set(KINDS)
     if unknown:
@@ -109,8 +108,8 @@ def _place_axes(
         axis.fit(left, right)
         axis.thin_out()
     below = max(a.room_below for a in across)
-    top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
-    under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * rows)
+    top = max(14.0, layout["margin"]["t"] - TOOLBAR + 4)
+    under = max(layout["margin"]["b"], below + LEGEND_ROW * rows)
     height = layout["height"] - TOOLBAR - top - under
     if bar is None:
         height = min(max(160.0, height), aspect * width)

@@ -96,7 +96,7 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
     finite = [i for i, (u, v) in enumerate(points) if isfinite(u) and isfinite(v)]
     if not finite:
         return []
-    mode, opacity = trace.get("mode", "lines"), trace.get("opacity") or 1.0
+    mode = trace.get("mode", "lines")
     shapes: list[Shape] = []
     if trace.get("fill") == "toself":
         return [Path(points, fill=trace["fillcolor"], closed=True, line=line)]
@@ -105,7 +105,7 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
         shape = points
         if pen.get("shape") == "hv":
             shape = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
-        shapes.append(drawn_line(shape, pen, line, opacity))
+        shapes.append(drawn_line(shape, pen, line))
     spread = trace.get("error_y") or {}
     if spread.get("array") is not None:
         bars: list[Point] = []
@@ -126,12 +126,10 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
     return shapes
 
 
-def drawn_line(
-    points: Sequence[Point], pen: Mapping[str, Any], line: int | None, opacity: float = 1.0
-) -> Path:
+def drawn_line(points: Sequence[Point], pen: Mapping[str, Any], line: int | None) -> Path:
     """Return a line as plotly describes its pen."""
     width, dashes = pen.get("width", 2), DASHES[pen.get("dash") or "solid"]
-    return Path(points, pen["color"], width=width, dashes=dashes, opacity=opacity, line=line)
+    return Path(points, pen["color"], width=width, dashes=dashes, line=line)
 
 
 def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[int]) -> list[Shape]:
@@ -224,13 +222,12 @@ class Axis:
     """One axis of a panel, which places values between two pixels.
 
     Attributes:
-        ends: its values at the first and last pixel, logarithms on a logarithmic axis.
+        ends: its values at the first and last pixel; their logarithms if ``log``.
         pixels: left and right, or bottom and top.
         names: values of an axis of names, in order.
     """
 
     layout: Mapping[str, Any]
-    log: bool = False
     ends: tuple[float, float] = (0.0, 1.0)
     pixels: tuple[float, float] = (0.0, 1.0)
     ticks: list[tuple[float, str]] = field(default_factory=list)
@@ -239,6 +236,10 @@ class Axis:
     @property
     def title(self) -> str:
         return plain((self.layout.get("title") or {}).get("text") or "")
+
+    @property
+    def log(self) -> bool:
+        return self.layout.get("type") == "log"
 
     @property
     def domain(self) -> tuple[float, float]:
@@ -326,7 +327,6 @@ def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> d
 def _scale(axis: Axis, values: Sequence[Any]) -> None:
     """Give an axis its ends and ticks, as plotly chooses them."""
     given = axis.layout
-    axis.log = given.get("type") == "log"
     if any(isinstance(v, str) for v in values):
         axis.names = list(dict.fromkeys(str(v) for v in values))
     numbers = [n for v in values if isfinite(n := axis.number(v))]
@@ -349,17 +349,12 @@ def _scale(axis: Axis, values: Sequence[Any]) -> None:
     elif axis.names:
         axis.ticks = [(float(i), plain(name)) for i, name in enumerate(axis.names)]
     else:
-        axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, axis.log, given.get("dtick"))]
+        assert not axis.log, "a logarithmic axis names its ticks"
+        axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, given.get("dtick"))]
 
 
-def round_ticks(
-    low: float, high: float, log: bool = False, step: float | None = None
-) -> list[tuple[float, str]]:
+def round_ticks(low: float, high: float, step: float | None = None) -> list[tuple[float, str]]:
     """Return places and texts of round numbers between two ends."""
-    if log:
-        digits = (1, 2, 5) if high - low < 3 else (1,)
-        numbers = [d * 10.0**e for e in range(floor(low), ceil(high) + 1) for d in digits]
-        return [(log10(v), f"{v:g}") for v in numbers if low <= log10(v) <= high]
     if step is None:
         unit = 10.0 ** floor(log10((high - low) / 7))
         step = unit * next(m for m in (1, 2, 5, 10) if (high - low) / (unit * m) <= 7)
