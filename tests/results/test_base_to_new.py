@@ -1,7 +1,5 @@
 """Base and new classes in tables, curves, heatmaps and exports, from recorded counts."""
 
-import csv
-import io
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +28,7 @@ from fedcore.share.views.cost import cost_figure
 from fedcore.store import NamedCell, Store
 from pages.compare_view.summary import columns_of
 from tests.support import fill
+from tests.support.exported import table_of
 
 NAMES = (
     (0, "global", "global"),
@@ -112,9 +111,7 @@ def test_a_method_without_a_value_is_empty_and_says_why_everywhere(store: Store,
     assert "base" in row.stats and not {"new", "harmonic", "new_gain"} & set(row.stats)
     assert row.remark == REASON and any(REASON in note for note in comparison.notes)
     summary = summarise(comparison)
-    written = [
-        r for r in csv.DictReader(io.StringIO(rows_csv(summary_rows(summary)))) if r["method"] == "clip-fc"
-    ]
+    written = [r for r in table_of(rows_csv(summary_rows(summary))) if r["method"] == "clip-fc"]
     empty = [r for r in written if r["metric"] in ("new", "harmonic")]
     assert len(empty) == 2 and all(r["mean"] == "" and r["remark"] == REASON for r in empty)
     assert REASON in summary_latex(summary)

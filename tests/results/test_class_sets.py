@@ -1,7 +1,5 @@
 """Accuracy on the classes of a client, and on the label spaces of several data sets."""
 
-import csv
-import io
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from fedcore.results.metrics import METRICS
 from fedcore.results.settings import setting_key, setting_title
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.exported import exported
+from tests.support.exported import exported, table_of
 
 NAMES = (
     *((0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")),
@@ -25,19 +23,18 @@ NAMES = (
 
 
 @pytest.fixture
-def recorded(db: Path) -> tuple[Path, int]:
+def recorded(db: Path) -> Store:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
-    created, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     diagonal = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
     rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in diagonal}
     cells = [fill.cell(*at, *counts) for at, counts in {**diagonal, **rest}.items()]
     fill.record(writer, NAMES, {0: cells, 1: cells})
-    return db, created.experiment_id
+    return Store(db)
 
 
-def test_the_table_has_it_beside_personal_accuracy(recorded):
-    db, experiment = recorded
-    comparison = compare(Store(db), [experiment])
+def test_the_table_has_it_beside_personal_accuracy(recorded: Store):
+    comparison = compare(recorded, [1])
     (group,) = comparison.rows
     assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"].title == "Own classes"
     assert group.stats["personal"].mean == pytest.approx(75)
@@ -46,20 +43,18 @@ def test_the_table_has_it_beside_personal_accuracy(recorded):
     assert "classes" in comparison.metrics
 
 
-def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
-    db, experiment = recorded
-    (run,) = Store(db).runs.of_experiments([experiment])
-    comparison = compare(Store(db), [experiment])
-    (mean,) = row_panels(Store(db), comparison, comparison.rows[0].setting).values()
-    for panel in (run_panel(Store(db), run), mean):
+def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded: Store):
+    (run,) = recorded.runs.of_experiments([1])
+    comparison = compare(recorded, [1])
+    (mean,) = row_panels(recorded, comparison, comparison.rows[0].setting).values()
+    for panel in (run_panel(recorded, run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7
-    assert run_panel(Store(db), run, "clients").rows == ("a", "b")
+    assert run_panel(recorded, run, "clients").rows == ("a", "b")
 
 
-def test_the_export_of_rounds_names_it(recorded):
-    db, experiment = recorded
-    rows = list(csv.DictReader(io.StringIO(exported(Store(db), [experiment], "rounds"))))
+def test_the_export_of_rounds_names_it(recorded: Store):
+    rows = table_of(exported(recorded, [1], "rounds"))
     sets = {
         (r["model"], r["test_set"], r["correct"], r["total"])
         for r in rows

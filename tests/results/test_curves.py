@@ -49,40 +49,36 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
     assert drawn == {"measured": (1.0, 2.0)}
 
 
-def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
-    """The rounds that were measured are less than the whole run, and than the way to a target."""
+@pytest.mark.parametrize(
+    ("recorded", "unmeasured", "seconds", "late"),
+    [
+        # the rounds that were measured are less than the whole run, and than the way to a target; the time
+        # is with that of round 0, which the script gave
+        ({0: 10, 1: 20, 2: 30, 3: 60, 4: 60}, (0, 2), 7.5, (3, None, 6.0)),
+        # a script that records the rounds in which it evaluates gives the traffic of these alone
+        ({0: 10, 1: 20, 3: 40, 5: 60}, (0,), None, (5, None, None)),
+    ],
+)
+def test_a_cost_without_some_round_is_unknown(
+    db: Path, recorded: dict[int, int], unmeasured: tuple[int, ...], seconds: float | None, late: tuple
+) -> None:
     with Recorder(db, method="gap", seed=1, dataset="rotated-digits", experiment="x") as run:
-        for round_, correct in ((0, 10), (1, 20), (2, 30), (3, 60), (4, 60)):
-            sent = None if round_ in (0, 2) else 1_000_000
-            sizes = {"bytes_up": sent, "bytes_down": None if sent is None else 2 * sent}
-            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sizes)
-    found = compare(Store(db), [1])
-    (setting,) = found.settings
-    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
-    (cost,) = row_costs(Store(db), found, setting)
-    assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
-    assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
-    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
-    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
-    assert [(seed.rounds, seed.megabytes) for seed in late.rows[0].seeds] == [(3, None)]
-    assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
-
-
-def test_a_cost_without_the_rounds_that_a_script_left_out_is_unknown(db: Path) -> None:
-    """A script that records the rounds in which it evaluates gives the traffic of these alone."""
-    with Recorder(db, method="every second", seed=1, dataset="rotated-digits", experiment="x") as run:
-        for round_, correct in ((0, 10), (1, 20), (3, 40), (5, 60)):
-            sent = {"bytes_up": 1_000_000, "bytes_down": 2_000_000} if round_ else {}
+        for round_, correct in recorded.items():
+            sent = {} if round_ in unmeasured else {"bytes_up": 1_000_000, "bytes_down": 2_000_000}
             run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sent)
     found = compare(Store(db), [1])
     (setting,) = found.settings
     assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
     (cost,) = row_costs(Store(db), found, setting)
-    assert (cost.megabytes, cost.seconds) == (None, None)
-    assert Store(db).rounds.traffic([1]) == {1: (None, None)}
-    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
+    assert (cost.megabytes_up, cost.megabytes, cost.seconds_train, cost.seconds) == (
+        None,
+        None,
+        *2 * [seconds],
+    )
+    assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
+    early, at_end = reaching(Store(db), found, setting, "personal", (33, 99))
     assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
-    assert [(seed.rounds, seed.megabytes, seed.seconds) for seed in late.rows[0].seeds] == [(5, None, None)]
+    assert [(seed.rounds, seed.megabytes, seed.seconds) for seed in at_end.rows[0].seeds] == [late]
 
 
 def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_down(db: Path) -> None:

@@ -1,7 +1,5 @@
 """Rounds: when a target is reached at which cost, and the accuracy of single clients round by round."""
 
-import csv
-import io
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +20,7 @@ from fedcore.share.views import ViewSource
 from fedcore.share.views.cost import figures
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.exported import table_of
 
 PERSONAL = {  # correct of 20 by round, of both clients alike
     ("fedot", 1): (8, 10, 16, 18),
@@ -99,7 +98,7 @@ def test_report_and_export_have_the_costs(store: Store, comparison: Comparison):
     titles = [title for figure in drawn for title, _ in figure.numbers()]
     assert len([t for t in titles if t.startswith("Cost to reach 95 % of the best")]) == 1
     with checked_comparison(store, [1], ComparisonChoices(metric="personal")) as checked:
-        rows = list(csv.DictReader(io.StringIO("".join(WRITERS["costs", "csv"](checked)))))
+        rows = table_of("".join(WRITERS["costs", "csv"](checked)))
     assert len(rows) == 3 * 2 * 4
     of = {(r["method"], r["seed"], r["share"]): r for r in rows}
     assert of["promptfl", "2", "80"]["reached"] == "false" and of["promptfl", "2", "80"]["seconds"] == ""

@@ -21,7 +21,7 @@ from fedcore.base.events import (
     Started,
 )
 from fedcore.base.seeds import numpy_generator
-from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig
 from fedcore.methods import registry
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
@@ -44,20 +44,22 @@ BYTES = {
 
 def an_experiment(
     name: str = "Rotated digits, made up",
-    methods: Sequence[str] = ("zero-shot", "fedot", "promptfl", "sdfed", "fedalign"),
+    methods: Sequence[str | MethodEntry] = ("zero-shot", "fedot", "promptfl", "sdfed", "fedalign"),
     seeds: Sequence[int] = (1, 2, 3),
     rounds: int = 10,
-    data: str = "rotated-digits",
+    data: str | DataConfig = "rotated-digits",
     **changes: object,
 ) -> Experiment:
-    """An experiment of registered methods with their papers' defaults."""
+    """An experiment of registered methods with their papers' defaults, or as their entries say."""
     return Experiment(
         name=name,
-        data={"name": data},
-        methods=tuple(MethodEntry(name=m, label=registry.get(m).about.title) for m in methods),
+        data=DataConfig(name=data) if isinstance(data, str) else data,
+        methods=tuple(
+            MethodEntry(name=m, label=registry.get(m).about.title) if isinstance(m, str) else m
+            for m in methods
+        ),
         seeds=tuple(seeds),
         rounds=rounds,
-        partition=PartitionConfig(),
         **changes,
     )
 
