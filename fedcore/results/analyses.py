@@ -10,7 +10,7 @@ from fedcore.config import RunConfig
 from fedcore.results.comparison import Comparison
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
-from fedcore.results.statistics import Stat, paired_test
+from fedcore.results.statistics import Stat, paired_test, rounded
 from fedcore.store import RunRow, Store
 
 GLOBAL = 0  # entity code of the global model
@@ -65,8 +65,8 @@ class Confusion:
             "class": list(self.classes),
             "test samples": self.counts.sum(1).tolist(),
             "correct": np.diag(self.counts).tolist(),
-            "accuracy, %": [_rounded(v) for v in self.recall],
-            "precision, %": [_rounded(v) for v in self.precision],
+            "accuracy, %": [rounded(v, 1) for v in self.recall.tolist()],
+            "precision, %": [rounded(v, 1) for v in self.precision.tolist()],
         }
 
 
@@ -94,10 +94,6 @@ def _places_of(arrays: Mapping[str, np.ndarray], model: int | None) -> np.ndarra
 def percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Return part of whole in per cent, NaN where whole is 0. Shape: any -> the same."""
     return np.where(whole > 0, 100.0 * part / np.maximum(whole, 1), np.nan)
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 1)
 
 
 def space_table(
@@ -165,9 +161,9 @@ def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[o
         f"{chart.over} {chart.symbol}": [f.setting for f in rows],
         chart.title.lower(): [f.recorded for f in rows],
         "personal accuracy, %": [round(f.accuracy.mean, 2) for f in rows],
-        "std": [None if f.accuracy.std is None else round(f.accuracy.std, 2) for f in rows],
+        "std": [rounded(f.accuracy.std, 2) for f in rows],
         "n": [f.accuracy.n for f in rows],
-        "change against the first, points": [None if c is None else round(c, 2) for c in changes],
+        "change against the first, points": [rounded(c, 2) for c in changes],
     }
 
 

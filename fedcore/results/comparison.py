@@ -195,12 +195,11 @@ def _with_gains(
 
 def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
     """Average each domain and client over a seed's runs that have it, then over seeds."""
-    complete = complete_seeds(results)
-    seeds = group_by(complete, lambda r: r.run.seed).values()
+    seeds = group_by(results, lambda r: r.run.seed).values()
     position = {d: i for i, d in enumerate(dict.fromkeys(d for r in results for d in r.domains))}
     stats: dict[Breakdown, dict[str, Stat]] = {}
     for breakdown in BREAKDOWNS:
-        names = dict.fromkeys(name for r in complete for name in r.breakdowns.get(breakdown, {}))
+        names = dict.fromkeys(name for r in results for name in r.breakdowns.get(breakdown, {}))
         # a run that holds out the first domain names it last; a table has the data set's order
         for name in sorted(names, key=lambda name: position.get(name, len(position))):
             stat = spread(

@@ -8,7 +8,7 @@ from typing import Literal
 from fedcore.config import Tuned
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import cumulative_cost, sum_or_none, values_by_round
-from fedcore.results.metrics import METRICS, Metric, complete_seeds
+from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import Stat, group_by, mean_or_none, spread
@@ -94,11 +94,8 @@ def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
 
     Equal rows all belong to the front; rows without accuracy or cost and incomparable rows do not.
     """
-    points: list[tuple[float, float, Cost]] = []
-    for cost in costs:
-        x = cost.megabytes if against == "megabytes" else cost.seconds
-        if x is not None and cost.accuracy is not None and cost.comparable:
-            points.append((x, cost.accuracy, cost))
+    known = ((getattr(c, against), c.accuracy, c) for c in costs if c.comparable)
+    points = [(x, y, cost) for x, y, cost in known if x is not None and y is not None]
 
     def beaten(x: float, y: float) -> bool:
         return any(v >= y and u <= x and (v > y or u < x) for u, v, _ in points)
@@ -191,7 +188,7 @@ def reaching(
     spent = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
 
     def reach(row: ComparisonRow, target: float) -> Reach:
-        seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
+        seeds = group_by((result.run for result in row.runs), lambda run: run.seed)
         found = []
         for seed, runs in sorted(seeds.items()):
             common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))

@@ -17,7 +17,7 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.results.comparison import Comparison
 from fedcore.results.frames import FURTHER, cell_frame, round_metrics, with_harmonic_means
-from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds, score_frame
+from fedcore.results.metrics import SCORE_COLUMNS, Metric, score_frame
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.settings import config_for_display, distinguishing_texts
 from fedcore.results.statistics import group_by, mean_or_none, spread
@@ -168,14 +168,10 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
             means += of_label
             continue
         points = (point for s in of_label for point in zip(s.x, s.y, strict=True))
-        values = group_by(points, lambda point: point[0])
-        found = [(x, stat) for x in sorted(values) if (stat := spread(y for _, y in values[x])) is not None]
-        x, y, std = (
-            tuple(x for x, _ in found),
-            tuple(s.mean for _, s in found),
-            tuple(s.std for _, s in found),
-        )
-        counts = tuple(stat.n for _, stat in found)
+        values = sorted(group_by(points, lambda point: point[0]).items())
+        stats = [(x, spread(y for _, y in of_x)) for x, of_x in values]
+        found = [(x, stat.mean, stat.std, stat.n) for x, stat in stats if stat is not None]
+        x, y, std, counts = zip(*found, strict=True)
         everywhere = set(counts) == {len(of_label)}
         means.append(Series(label, method, x, y, std, len(of_label), counts=() if everywhere else counts))
     return means
@@ -190,7 +186,7 @@ def mean_lines(
     costs = cumulative_cost(store, ids, axis)
     lines = []
     for row in comparison.rows_in(setting):
-        runs = [r.run for r in complete_seeds(row.runs)]
+        runs = [r.run for r in row.runs]
         seeds = group_by(runs, lambda r: r.seed)
         rounds = [set(values.get(r.id, {})) & set(costs[r.id]) for r in runs]
         points: list[tuple[float, float, float | None]] = []

@@ -32,11 +32,8 @@ from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.progress import SEARCH_COLUMNS, search_costs
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.statistics import Stat, group_by
-from fedcore.results.summary import (
-    DifferenceCell,
-    Summary,
-)
+from fedcore.results.statistics import Stat, group_by, rounded
+from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
 from fedcore.store.rounds import RecordedCell
 
@@ -79,7 +76,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "seeds": " ".join(map(str, cell.by_seed)),
                     "runs": " ".join(str(result.run.id) for result in row.row.runs),
                     "baseline": baseline,
-                    "difference": _rounded(difference.points),
+                    "difference": rounded(difference.points, DIGITS),
                     "remark": "; ".join(row.remarks) or None,
                     "preset": "; ".join(summary.printed.presets_of(row.row)) or None,
                     **search_costs(row.row.config),
@@ -131,7 +128,7 @@ def domain_rows(comparison: Comparison) -> list[TidyRow]:
             "rule": comparison.rule,
             "breakdown": part,
             **{name: round(stat.mean, DIGITS) for name, stat in stats.items()},
-            **{f"{name}_std": _rounded(stat.std) for name, stat in stats.items()},
+            **{f"{name}_std": rounded(stat.std, DIGITS) for name, stat in stats.items()},
             "remark": row.remark or None,
         }
         for row in comparison.rows
@@ -156,8 +153,8 @@ def costs_csv(store: Store, comparison: Comparison, metric: Metric) -> str:
             "runs": " ".join(map(str, seed.runs)),
             "reached": seed.rounds is not None,
             "rounds": seed.rounds,
-            "megabytes": _rounded(seed.megabytes),
-            "seconds": _rounded(seed.seconds),
+            "megabytes": rounded(seed.megabytes, DIGITS),
+            "seconds": rounded(seed.seconds, DIGITS),
             **search_costs(reach.row.config),
             "remark": reach.row.remark or None,
         }
@@ -209,11 +206,7 @@ def _clients(row: ComparisonRow) -> int | None:
 
 
 def _numbers(stat: Stat) -> TidyRow:
-    return {"mean": round(stat.mean, DIGITS), "std": _rounded(stat.std), "n": stat.n}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, DIGITS)
+    return {"mean": round(stat.mean, DIGITS), "std": rounded(stat.std, DIGITS), "n": stat.n}
 
 
 RUN_FIELDS = ("experiment", "run", "method", "label", "seed", "held_out")

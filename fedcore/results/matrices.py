@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import AFTER_AGGREGATION, TEST
 from fedcore.base.presentation import MatrixChart
+from fedcore.results.comparison import Comparison, reason_not_comparable
 from fedcore.results.curves import matrix_charts, recording_methods, run_labels
 from fedcore.results.frames import cell_frame
+from fedcore.results.metrics import BREAKDOWNS
 from fedcore.results.panels import (
     NAMELESS,
     Panel,
@@ -25,19 +27,15 @@ from fedcore.results.panels import (
     gains_panel,
     panel_of_cells,
 )
+from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, RunRow, Store
-from fedcore.store.rounds import OwnAccuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-from typing import Literal
-
-from fedcore.results.comparison import Comparison, reason_not_comparable
-from fedcore.results.metrics import BREAKDOWNS
-from fedcore.results.rows import ComparisonRow
-
+PlacedCell = tuple[int, str, str, float, int, int]
+"""Run, row, column, share, correct and total."""
 PanelView = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``matrix_charts``)."""
 VIEWS: dict[PanelView, str] = {
@@ -85,7 +83,8 @@ class Recorded:
             return self._clients_panel(title, method)
         if view == "domains":
             names = self.domains if len(self._domain_cells) else []
-            panel = panel_of_cells(title, method, names, names, self._domain_cells)
+            titles = "domain of the model", "domain of the images"
+            panel = panel_of_cells(title, method, names, names, self._domain_cells, *titles)
             recorded = any(self.rounds.values())
             return replace(panel, empty_text="no domains recorded") if recorded else panel
         if view == "held_out":
@@ -93,8 +92,7 @@ class Recorded:
             # model on it (G), elsewhere each other domain's own models on that domain (P).
             cells, held_out = self.held_out_cells, {run.held_out for run in self.runs}
             rows = [name for name in self.domains if name in held_out] if len(cells) else []
-            panel = panel_of_cells(title, method, rows, self.domains, cells)
-            return replace(panel, row_title="held out", column_title="domain")
+            return panel_of_cells(title, method, rows, self.domains, cells, "held out", "domain")
         coded = self.store.cells.coded(self.rounds, self.split, self.stage)
         evaluated = np.union1d(coded.model, coded.test_set).tolist()
         entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
@@ -131,43 +129,33 @@ class Recorded:
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        import pandas as pd
-
         columns = binned_rounds(sorted({r for of_run in self.rounds.values() for r in of_run}))
-        clients: list[str] = []
-        parts = []
+        clients: dict[str, None] = {}
+        cells: list[PlacedCell] = []
         for run in self.runs:
-            of_run = self.store.cells.own_accuracy(run.id, self.split, self.stage, participants=True)
-            cells = pd.DataFrame(of_run, columns=OwnAccuracy._fields)
-            cells = cells[cells["round"].isin(self.rounds.get(run.id, ()))]
-            entities = self.store.cells.entities(run.id, cells.client.unique())
-            clients += client_names(entities)
-            if len(cells):
-                parts.append(
-                    cells.assign(
-                        run_id=run.id,
-                        seed=run.seed,
-                        row=cells.client.map(_Names(entities).__getitem__),
-                        column=cells["round"].map(columns),
-                        share=(cells.correct / cells.total).astype(float),
-                    )
-                )
-        clients, places = list(dict.fromkeys(clients)), list(dict.fromkeys(columns.values()))
-        shown = pd.concat(parts) if parts else self._placed([])
-        panel = panel_of_cells(title, method, clients, places, shown)
-        own_columns = (len(places) - 1,) * len(clients)
-        return replace(panel, row_title="client", column_title="round", own_columns=own_columns)
+            rounds = set(self.rounds.get(run.id, ()))
+            own = self.store.cells.own_accuracy(run.id, self.split, self.stage, participants=True)
+            own = [o for o in own if o.round in rounds]
+            entities = self.store.cells.entities(run.id, {o.client for o in own})
+            clients |= dict.fromkeys(client_names(entities))
+            names = _Names(entities)
+            cells += [
+                (run.id, names[o.client], columns[o.round], o.correct / o.total, o.correct, o.total)
+                for o in own
+            ]
+        places = list(dict.fromkeys(columns.values()))
+        panel = panel_of_cells(title, method, list(clients), places, self._placed(cells), "client", "round")
+        return replace(panel, own_columns=(len(places) - 1,) * len(clients))
 
-    def _placed(self, cells: Iterable[tuple[int, str, str, float, int, int]]) -> pd.DataFrame:
-        """Return the frame of cells that are given as run, row, column, share, correct and total."""
+    def _placed(self, cells: Sequence[PlacedCell]) -> pd.DataFrame:
         import pandas as pd
 
-        frame = pd.DataFrame(list(cells), columns=["run_id", "row", "column", "share", "correct", "total"])
+        frame = pd.DataFrame(cells, columns=["run_id", "row", "column", "share", "correct", "total"])
         return frame.assign(seed=frame.run_id.map({run.id: run.seed for run in self.runs}))
 
     def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
         """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""
-        cells: list[tuple[int, str, str, float, int, int]] = []
+        cells: list[PlacedCell] = []
         last: dict[int, int] = {}
         for run_id, rounds in self.rounds.items():
             values = self.store.diagnostics.at_round(run_id, matrix.name, rounds[-1]) if rounds else []
@@ -180,15 +168,10 @@ class Recorded:
                     if d.value is not None
                 ]
         clients = client_names(e for of_run in self.entities.values() for e in of_run) if last else []
-        panel = panel_of_cells(title, method, clients, clients, self._placed(cells))
-        panel = replace(
-            panel,
-            values=panel.values / 100,  # values, not percentages
-            matrix=matrix,
-            row_title=matrix.rows,
-            column_title=matrix.columns,
-            last_rounds=last,
-        )
+        placed, titles = self._placed(cells), (matrix.rows, matrix.columns)
+        panel = panel_of_cells(title, method, clients, clients, placed, *titles)
+        # values, not percentages
+        panel = replace(panel, values=panel.values / 100, matrix=matrix, last_rounds=last)
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
             return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
         return panel
@@ -312,8 +295,9 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     columns = [d for d in recorded.domains if d in set(cells.column)]
     title = BREAKDOWNS["held_out" if held_out else "domain"]
     shown = cells.assign(row=cells.run_id.map(labels))
-    panel = panel_of_cells(title, "", [g.drawn_label for g in members], columns, shown)
-    return replace(panel, row_title="method", column_title="domain", own_columns=())
+    labels_in_order = [row.drawn_label for row in members]
+    panel = panel_of_cells(title, "", labels_in_order, columns, shown, "method", "domain")
+    return replace(panel, own_columns=())
 
 
 def difference_panel(panel: Panel, baseline: Panel, shown: Panel | None = None) -> Panel:

@@ -74,7 +74,13 @@ class Panel:
 
 
 def panel_of_cells(
-    title: str, method: str, rows: Sequence[str], columns: Sequence[str], cells: pd.DataFrame
+    title: str,
+    method: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: pd.DataFrame,
+    row_title: str,
+    column_title: str,
 ) -> Panel:
     """Return a panel of named rows and columns; a row's own column is that of the same name.
 
@@ -82,8 +88,8 @@ def panel_of_cells(
         cells: seed, run_id, row, column, share, correct and total of each cell of a run's round.
     """
     own_columns = tuple(columns.index(r) if r in columns else -1 for r in rows)
-    panel = Panel(title, method, tuple(rows), tuple(columns), *_grids(cells, rows, columns), own_columns)
-    return replace(panel, row_title="domain of the model", column_title="domain of the images")
+    grids = _grids(cells, rows, columns)
+    return Panel(title, method, tuple(rows), tuple(columns), *grids, own_columns, row_title, column_title)
 
 
 def _grids(

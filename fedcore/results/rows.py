@@ -39,6 +39,7 @@ class ComparisonRow:
     Attributes:
         label: unique within the setting; names what differs where one method appears twice.
         setting: key of the data, partition and backbone that all rows of one table share.
+        runs: of seeds that have every held-out domain, see ``complete_seeds``.
         stats: mean and spread over seeds, per cent.
         other_tests: how its test sets differ from those of the setting's other rows; empty if they agree.
         members: of a mean over data sets (``averages``), the row of each; ``runs`` then has one per seed.

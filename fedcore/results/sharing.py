@@ -212,13 +212,13 @@ def slug(title: str) -> str:
 def _mean(cell: MeanCell | None, digits: int) -> str:
     if cell is None:
         return "--"
-    text = f"{cell.stat.mean:.{digits}f}"
-    if cell.mark == "best":
-        text = rf"\textbf{{{text}}}"
-    elif cell.mark == "second":
-        text = rf"\underline{{{text}}}"
-    std = cell.stat.std
-    return text if std is None else rf"{text} {{\scriptsize $\pm$ {std:.{digits}f}}}"
+    macro = {"": "", "best": r"\textbf", "second": r"\underline"}[cell.mark]
+    mean = f"{cell.stat.mean:.{digits}f}"
+    return _with_spread(f"{macro}{{{mean}}}" if macro else mean, cell.stat.std, digits)
+
+
+def _with_spread(mean: str, std: float | None, digits: int = 2) -> str:
+    return mean if std is None else rf"{mean} {{\scriptsize $\pm$ {std:.{digits}f}}}"
 
 
 def _difference(cell: DifferenceCell, digits: int) -> list[str]:
@@ -243,12 +243,7 @@ def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:
 
 
 def _printed(values: Sequence[PrintedValue]) -> str:
-    texts = [
-        f"{v.value:.2f}"
-        + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}")
-        + _TEX_MARKS[v.comparability.mark]
-        for v in values
-    ]
+    texts = [_with_spread(f"{v.value:.2f}", v.std) + _TEX_MARKS[v.comparability.mark] for v in values]
     return " / ".join(dict.fromkeys(texts)) or "--"
 
 

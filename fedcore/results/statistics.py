@@ -60,6 +60,11 @@ def spread(values: Iterable[float | None]) -> Stat | None:
     return Stat(float(present.mean()), std, int(present.size))
 
 
+def rounded(value: float | None, digits: int) -> float | None:
+    """Round a value of a table, which is None where there is none, or NaN."""
+    return None if value is None or math.isnan(value) else round(value, digits)
+
+
 def mean_interval(stat: Stat) -> float | None:
     """Return half the width of the mean's 95 % confidence interval (Student's t); None for a single seed."""
     if stat.std is None:

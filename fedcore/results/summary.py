@@ -14,7 +14,7 @@ from fedcore.base.progress import counted
 from fedcore.results.comparison import Comparison, RowKey, reason_not_comparable, significance
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow
-from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
+from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, group_by, signed
 
 RankMark = Literal["", "best", "second"]
 MARKS_NOTE = "Bold: best; underlined: second best. Only means over three or more seeds are marked."
@@ -262,10 +262,8 @@ def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int =
     means = {key: round(stat.mean, digits) for key, stat in stats.items() if stat.n >= MIN_PAIRS}
     if len(means) < 2:
         return {}
-    highest, *lower = sorted(set(means.values()), reverse=True)
-    levels: dict[float, RankMark] = {highest: "best"}
-    if lower:
-        levels[lower[0]] = "second"
+    marks: tuple[RankMark, RankMark] = ("best", "second")
+    levels = dict(zip(sorted(set(means.values()), reverse=True), marks, strict=False))
     return {key: levels[mean] for key, mean in means.items() if mean in levels}
 
 
@@ -365,15 +363,11 @@ class PrintedValues:
 
     def presets_text(self, groups: Sequence[ComparisonRow]) -> str:
         """Return which rows follow which preset, in sentences; empty if none does."""
-        labels: dict[tuple[str, ...], list[str]] = {}
-        for group in groups:
-            labels.setdefault(self.presets_of(group), []).append(group.label)
-        return " ".join(
-            f"Preset {' and '.join(names)}: "
-            f"{'all rows' if len(following) == len(groups) else ', '.join(following)}."
-            for names, following in labels.items()
-            if names
-        )
+        said = []
+        for names, following in group_by(groups, self.presets_of).items():
+            who = "all rows" if len(following) == len(groups) else ", ".join(g.label for g in following)
+            said += [f"Preset {' and '.join(names)}: {who}."] if names else []
+        return " ".join(said)
 
     @property
     def all(self) -> list[PrintedValue]:

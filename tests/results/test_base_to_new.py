@@ -1,7 +1,5 @@
 """Base and new classes in tables, curves, heatmaps and exports, from recorded counts."""
 
-import csv
-import io
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from fedcore.base.events import NO_VALUE, Entity, RoundFinished, Started
+from fedcore.base.events import NO_VALUE
 from fedcore.results.charts.ranks import rank_chart, rank_table
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
@@ -30,6 +28,7 @@ from fedcore.share.views.cost import cost_figure
 from fedcore.store import NamedCell, Store
 from pages.compare_view.summary import columns_of
 from tests.support import fill
+from tests.support.exported import table_of
 
 NAMES = (
     (0, "global", "global"),
@@ -58,16 +57,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     methods = ("zero-shot", "promptfl", "clip-fc", "coop")
     _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1, 2), rounds=1))
     for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
-        writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
         if method == "clip-fc":
             writer.notice(REASON, True)
         counts = COUNTS[method, seed]
         diagonal = [fill.cell(i, i, 3, 4) for i in (1, 2)]
         start = [fill.cell(*at, total // 2, total) for at, (_, total) in counts.items()]
-        writer.write_round(RoundFinished(round=0, cells=(*diagonal, *start)))
         after = [fill.cell(*at, *right) for at, right in counts.items()]
-        writer.write_round(RoundFinished(round=1, cells=(*diagonal, *after)))
-        writer.claim.finish("done")
+        fill.record(writer, NAMES, {0: (*diagonal, *start), 1: (*diagonal, *after)})
     return Store(db)
 
 
@@ -115,9 +111,7 @@ def test_a_method_without_a_value_is_empty_and_says_why_everywhere(store: Store,
     assert "base" in row.stats and not {"new", "harmonic", "new_gain"} & set(row.stats)
     assert row.remark == REASON and any(REASON in note for note in comparison.notes)
     summary = summarise(comparison)
-    written = [
-        r for r in csv.DictReader(io.StringIO(rows_csv(summary_rows(summary)))) if r["method"] == "clip-fc"
-    ]
+    written = [r for r in table_of(rows_csv(summary_rows(summary))) if r["method"] == "clip-fc"]
     empty = [r for r in written if r["metric"] in ("new", "harmonic")]
     assert len(empty) == 2 and all(r["mean"] == "" and r["remark"] == REASON for r in empty)
     assert REASON in summary_latex(summary)

@@ -1,7 +1,5 @@
 """Searches and their budgets beside results."""
 
-import csv
-import io
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from fedcore.results.progress import methods_of
 from fedcore.results.summary import summarise
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.exported import table_of
 
 SEARCH = {"search": "5" * 32, "sampler": "random", "draw": 2, "validation": 0.8, "rounds": 40}
 
@@ -71,7 +70,7 @@ def test_the_search_is_charged_to_its_row_beside_the_cost_of_a_run(db):
         exports.rows_csv(exports.summary_rows(summarise(compared))),
         exports.costs_csv(store, compared, "personal"),
     ):
-        rows = {row["method"]: row for row in csv.DictReader(io.StringIO(text))}
+        rows = {row["method"]: row for row in table_of(text)}
         assert [rows["fedot"][name] for name in exports.SEARCH_COLUMNS] == ["8", "40", "30.0", "120.0"]
         assert not any(rows["promptfl"][name] for name in exports.SEARCH_COLUMNS)
 

@@ -1,13 +1,11 @@
 """Accuracy on the classes of a client, and on the label spaces of several data sets."""
 
-import csv
-import io
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.events import Entity
 from fedcore.config import Experiment, dumps, expand, loads
 from fedcore.results.comparison import compare
 from fedcore.results.curves import run_lines
@@ -16,7 +14,7 @@ from fedcore.results.metrics import METRICS
 from fedcore.results.settings import setting_key, setting_title
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.exported import exported
+from tests.support.exported import exported, table_of
 
 NAMES = (
     *((0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")),
@@ -25,22 +23,18 @@ NAMES = (
 
 
 @pytest.fixture
-def recorded(db: Path) -> tuple[Path, int]:
+def recorded(db: Path) -> Store:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
-    created, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-    writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     diagonal = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
     rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in diagonal}
-    cells = tuple(fill.cell(*at, *counts) for at, counts in {**diagonal, **rest}.items())
-    for round_ in (0, 1):
-        writer.write_round(RoundFinished(round=round_, cells=cells))
-    writer.claim.finish("done")
-    return db, created.experiment_id
+    cells = [fill.cell(*at, *counts) for at, counts in {**diagonal, **rest}.items()]
+    fill.record(writer, NAMES, {0: cells, 1: cells})
+    return Store(db)
 
 
-def test_the_table_has_it_beside_personal_accuracy(recorded):
-    db, experiment = recorded
-    comparison = compare(Store(db), [experiment])
+def test_the_table_has_it_beside_personal_accuracy(recorded: Store):
+    comparison = compare(recorded, [1])
     (group,) = comparison.rows
     assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"].title == "Own classes"
     assert group.stats["personal"].mean == pytest.approx(75)
@@ -49,20 +43,18 @@ def test_the_table_has_it_beside_personal_accuracy(recorded):
     assert "classes" in comparison.metrics
 
 
-def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
-    db, experiment = recorded
-    (run,) = Store(db).runs.of_experiments([experiment])
-    comparison = compare(Store(db), [experiment])
-    (mean,) = row_panels(Store(db), comparison, comparison.rows[0].setting).values()
-    for panel in (run_panel(Store(db), run), mean):
+def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded: Store):
+    (run,) = recorded.runs.of_experiments([1])
+    comparison = compare(recorded, [1])
+    (mean,) = row_panels(recorded, comparison, comparison.rows[0].setting).values()
+    for panel in (run_panel(recorded, run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7
-    assert run_panel(Store(db), run, "clients").rows == ("a", "b")
+    assert run_panel(recorded, run, "clients").rows == ("a", "b")
 
 
-def test_the_export_of_rounds_names_it(recorded):
-    db, experiment = recorded
-    rows = list(csv.DictReader(io.StringIO(exported(Store(db), [experiment], "rounds"))))
+def test_the_export_of_rounds_names_it(recorded: Store):
+    rows = table_of(exported(recorded, [1], "rounds"))
     sets = {
         (r["model"], r["test_set"], r["correct"], r["total"])
         for r in rows
@@ -89,13 +81,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     db = tmp_path_factory.mktemp("runs") / "runs.db"
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("promptfl",), seeds=(1,), rounds=1))
     listed = [Entity(i, kind, name, domain=of) for i, (kind, name, of, _) in enumerate(COLUMNS, start=1)]
-    entities = (Entity(0, "global", "global"), *listed)
-    writer.started(Started(entities=entities, rounds_total=1, environment={}))
-    for round_ in (0, 1):
-        cells = [fill.cell(0, at, *counts) for at, (*_, counts) in enumerate(COLUMNS, start=1)]
-        diagonal = [fill.cell(at, at, *COLUMNS[at - 1][3]) for at in (1, 2, 3)]
-        writer.write_round(RoundFinished(round=round_, cells=(*cells, *diagonal)))
-    writer.claim.finish("done")
+    cells = [fill.cell(0, at, *counts) for at, (*_, counts) in enumerate(COLUMNS, start=1)]
+    cells += [fill.cell(at, at, *COLUMNS[at - 1][3]) for at in (1, 2, 3)]
+    fill.record(writer, [(0, "global", "global"), *listed], {0: cells, 1: cells})
     return Store(db)
 
 
@@ -123,10 +111,8 @@ def test_a_heatmap_has_columns_for_each_data_set(store: Store):
 def test_local_is_no_metric_of_other_protocols(store: Store, db: Path):
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("promptfl",), seeds=(1,), rounds=1))
     names = [("global", "global"), ("client", "a"), ("base", "base classes"), ("new", "new classes")]
-    entities = tuple(Entity(i, kind, name) for i, (kind, name) in enumerate(names))
-    writer.started(Started(entities=entities, rounds_total=1, environment={}))
-    writer.write_round(RoundFinished(round=1, cells=tuple(fill.cell(0, at, 1, 2) for at in (1, 2, 3))))
-    writer.claim.finish("done")
+    listed = [(i, kind, name) for i, (kind, name) in enumerate(names)]
+    fill.record(writer, listed, {1: [fill.cell(0, at, 1, 2) for at in (1, 2, 3)]})
     (row,) = compare(Store(db), [1]).rows
     assert "harmonic" in row.stats and not {"local", "harmonic_local"} & row.stats.keys()
 

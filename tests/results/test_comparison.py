@@ -1,5 +1,6 @@
 """The statistics of comparisons, against numpy on the very rows that were recorded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fedcore.results.comparison import (
     reason_not_comparable,
     significance,
 )
-from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_per_seed
+from fedcore.results.metrics import METRICS, Rule, RunResult, selected_rounds, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import best_and_second
 from fedcore.store import Recorder, RunRow, Store
@@ -81,14 +82,18 @@ def test_the_untrained_round_is_never_the_best_on_validation(db: Path) -> None:
     assert found.rows[0].runs[0].rounds == (1,) and not found.notes
 
 
-def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1], "last").rows if g.label == "FedOT")
-    per_seed = [shares(filled, v.run.id, 10).mean() for v in group.runs]
-    assert len(per_seed) == 3
-    assert group.stats["personal"].mean == pytest.approx(np.mean(per_seed))
-    assert group.stats["personal"].std == pytest.approx(np.std(per_seed, ddof=1))
-    worst = [shares(filled, v.run.id, 10).min() for v in group.runs]
-    assert group.stats["worst"].mean == pytest.approx(np.mean(worst))
+@pytest.mark.parametrize(
+    ("label", "rule", "rounds"), [("FedOT", "last", [10]), ("SDFed", "mean10", range(1, 11))]
+)
+def test_a_mean_is_over_clients_then_rounds_then_seeds(
+    filled: Path, label: str, rule: Rule, rounds: Sequence[int]
+) -> None:
+    group = next(g for g in compare(Store(filled), [1], rule).rows if g.label == label)
+    assert len(group.runs) == 3
+    for metric, of_clients in (("personal", np.mean), ("worst", np.min)):
+        per_seed = [np.mean([of_clients(shares(filled, v.run.id, r)) for r in rounds]) for v in group.runs]
+        assert group.stats[metric].mean == pytest.approx(np.mean(per_seed))
+        assert group.stats[metric].std == pytest.approx(np.std(per_seed, ddof=1))
 
 
 def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> None:
@@ -103,13 +108,6 @@ def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> N
         assert value.rounds == (best,)
         expected.append(shares(filled, value.run.id, best).mean())
     assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
-
-
-def test_mean_of_last_ten(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1], "mean10").rows if g.label == "SDFed")
-    expected = [np.mean([shares(filled, v.run.id, r).mean() for r in range(1, 11)]) for v in group.runs]
-    assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
-    assert group.stats["personal"].std == pytest.approx(np.std(expected, ddof=1))
 
 
 def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
@@ -170,8 +168,7 @@ def test_lists_are_values_and_cohorts_are_numbered() -> None:
 def test_no_difference_across_rounds_or_participation(db: Path) -> None:
     for i, (rounds, participation) in enumerate(((2, 1.0), (3, 1.0), (2, 0.5))):
         methods = ("fedot", "zero-shot") if not i else (("sdfed", "promptfl")[i - 1],)
-        experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
-        fill.done(db, experiment.model_copy(update={"participation": participation}))
+        fill.done(db, fill.an_experiment(methods=methods, rounds=rounds, participation=participation))
     found = compare(Store(db), [1, 2, 3])
     rows = {g.method: g for g in found.rows}
     base = rows["fedot"]
@@ -293,8 +290,8 @@ def test_a_note_names_the_seeds_that_failed_unless_they_were_repeated(db: Path) 
 
 
 def test_a_note_names_the_held_out_domain_of_a_run_that_failed(db: Path) -> None:
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    _, writers = fill.start(db, experiment.model_copy(update={"held_out": fill.CLIENTS[:2]}))
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=fill.CLIENTS[:2])
+    _, writers = fill.start(db, experiment)
     for writer in writers:
         if fill.config_of(writer).held_out == "0°":
             writer.claim.finish("failed", "the loss is not finite")
@@ -306,21 +303,6 @@ def test_a_note_names_the_held_out_domain_of_a_run_that_failed(db: Path) -> None
     )
 
 
-def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
-    found = compare(Store(filled), [1])
-    by_label = {g.label: g for g in found.rows}
-    baseline = by_label["PromptFL"]
-    tested = significance(found.rows, baseline, "personal")
-    expected = by_label["FedOT"].stats["personal"].mean - baseline.stats["personal"].mean
-    assert tested[by_label["FedOT"].key].difference == pytest.approx(expected)
-    assert baseline.key not in tested
-    other = tmp_path / "runs.db"
-    shapes = compare(
-        Store(other), [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
-    )
-    assert significance(found.rows, shapes.rows[0], "personal") == {}
-
-
 def test_best_and_second_as_printed(filled: Path) -> None:
     found = compare(Store(filled), [1])
     names = {g.key: g.label for g in found.rows}
@@ -329,7 +311,7 @@ def test_best_and_second_as_printed(filled: Path) -> None:
     assert best_and_second(found.rows[:1], "personal") == {}, "alone"
 
 
-def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
+def test_significance_pairs_seeds_within_a_setting(tmp_path: Path, filled: Path) -> None:
     groups = {g.label: g for g in compare(Store(filled), [1]).rows}
     baseline = groups["PromptFL"]
     found = significance(list(groups.values()), baseline, "personal")
@@ -346,3 +328,7 @@ def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
     assert found[min((groups[k].key for k in raw), key=lambda key: found[key].p)].adjusted == pytest.approx(
         min(1.0, 4 * min(raw.values()))
     )
+    other = tmp_path / "runs.db"
+    fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))
+    (shapes,) = compare(Store(other), [1]).rows
+    assert significance(list(groups.values()), shapes, "personal") == {}

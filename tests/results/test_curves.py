@@ -20,7 +20,7 @@ from fedcore.results.charts.cost import (
     cost_scale,
 )
 from fedcore.results.charts.lines import line_chart, series_table
-from fedcore.results.charts.theme import TOOLBAR, Theme
+from fedcore.results.charts.theme import TOOLBAR, Chart, Theme
 from fedcore.results.comparison import compare
 from fedcore.results.costs import Cost, pareto_front, reaching, row_costs
 from fedcore.results.curves import Series, smoothed, with_band
@@ -49,40 +49,36 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(db):
     assert drawn == {"measured": (1.0, 2.0)}
 
 
-def test_a_cost_with_a_round_that_was_not_measured_is_unknown(db: Path) -> None:
-    """The rounds that were measured are less than the whole run, and than the way to a target."""
+@pytest.mark.parametrize(
+    ("recorded", "unmeasured", "seconds", "late"),
+    [
+        # the rounds that were measured are less than the whole run, and than the way to a target; the time
+        # is with that of round 0, which the script gave
+        ({0: 10, 1: 20, 2: 30, 3: 60, 4: 60}, (0, 2), 7.5, (3, None, 6.0)),
+        # a script that records the rounds in which it evaluates gives the traffic of these alone
+        ({0: 10, 1: 20, 3: 40, 5: 60}, (0,), None, (5, None, None)),
+    ],
+)
+def test_a_cost_without_some_round_is_unknown(
+    db: Path, recorded: dict[int, int], unmeasured: tuple[int, ...], seconds: float | None, late: tuple
+) -> None:
     with Recorder(db, method="gap", seed=1, dataset="rotated-digits", experiment="x") as run:
-        for round_, correct in ((0, 10), (1, 20), (2, 30), (3, 60), (4, 60)):
-            sent = None if round_ in (0, 2) else 1_000_000
-            sizes = {"bytes_up": sent, "bytes_down": None if sent is None else 2 * sent}
-            run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sizes)
-    found = compare(Store(db), [1])
-    (setting,) = found.settings
-    assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
-    (cost,) = row_costs(Store(db), found, setting)
-    assert (cost.megabytes_up, cost.seconds_train) == (None, 7.5)
-    assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
-    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
-    assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
-    assert [(seed.rounds, seed.megabytes) for seed in late.rows[0].seeds] == [(3, None)]
-    assert late.rows[0].seeds[0].seconds == 6.0, "with round 0, for which the script gave a time"
-
-
-def test_a_cost_without_the_rounds_that_a_script_left_out_is_unknown(db: Path) -> None:
-    """A script that records the rounds in which it evaluates gives the traffic of these alone."""
-    with Recorder(db, method="every second", seed=1, dataset="rotated-digits", experiment="x") as run:
-        for round_, correct in ((0, 10), (1, 20), (3, 40), (5, 60)):
-            sent = {"bytes_up": 1_000_000, "bytes_down": 2_000_000} if round_ else {}
+        for round_, correct in recorded.items():
+            sent = {} if round_ in unmeasured else {"bytes_up": 1_000_000, "bytes_down": 2_000_000}
             run.round(round_, accuracy={("a", "a"): (correct, 100)}, seconds=1.5, **sent)
     found = compare(Store(db), [1])
     (setting,) = found.settings
     assert curves.cumulative_cost(Store(db), [1], "megabytes") == {1: {1: 3.0}}
     (cost,) = row_costs(Store(db), found, setting)
-    assert (cost.megabytes, cost.seconds) == (None, None)
-    assert Store(db).rounds.traffic([1]) == {1: (None, None)}
-    early, late = reaching(Store(db), found, setting, "personal", (33, 99))
+    assert (cost.megabytes_up, cost.megabytes, cost.seconds_train, cost.seconds) == (
+        None,
+        None,
+        *2 * [seconds],
+    )
+    assert Store(db).rounds.traffic([1]) == {1: (None, None)}, "Live says what the costs say"
+    early, at_end = reaching(Store(db), found, setting, "personal", (33, 99))
     assert [(seed.rounds, seed.megabytes) for seed in early.rows[0].seeds] == [(1, 3.0)]
-    assert [(seed.rounds, seed.megabytes, seed.seconds) for seed in late.rows[0].seeds] == [(5, None, None)]
+    assert [(seed.rounds, seed.megabytes, seed.seconds) for seed in at_end.rows[0].seeds] == [late]
 
 
 def test_traffic_that_was_recorded_in_one_direction_is_not_the_traffic_up_and_down(db: Path) -> None:
@@ -119,6 +115,14 @@ def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float 
     return Cost(label, "fedot", accuracy, up, up, seconds, None, None)
 
 
+def drawn(
+    costs: list[Cost], widths: tuple[float, ...] = WIDE_COST_PLOTS, scale: Scale = "automatic"
+) -> Chart:
+    """Accuracy against traffic."""
+    front = pareto_front(costs, "megabytes")
+    return cost_chart(costs, front, Theme(), "megabytes", "Personal accuracy", "%", widths, scale)
+
+
 def test_the_front_by_hand():
     """b costs more than a and does worse; d equals c; e has no accuracy; f costs nothing known."""
     found = [
@@ -138,9 +142,7 @@ def test_the_front_by_hand():
 
 def test_the_front_is_drawn_cheapest_first():
     found = [a_cost("dear", 80.0, 10.0), a_cost("cheap <b>", 70.0, 1.0), a_cost("poor", 60.0, 5.0)]
-    chart = cost_chart(
-        found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Personal accuracy, %", "%"
-    )
+    chart = drawn(found)
     line, *points = chart.figure.data
     assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
     assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
@@ -155,9 +157,7 @@ def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
         "PromptFL",
     )
     found = [a_cost(label, 70.0 + i, 1.0 + i, 1.0) for i, label in enumerate(labels)]
-    figure = cost_chart(
-        found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Personal accuracy, %", "%"
-    ).figure
+    figure = drawn(found).figure
     marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
     assert [markup.text(marks[label]) for label in labels[:2]] == ["1", "2"], "their numbers in the table"
     assert "PromptFL" in marks["PromptFL"]
@@ -198,9 +198,7 @@ def test_names_of_marks_that_lie_close_do_not_cover_each_other(
         a_cost("SDFed", 85.7, 1.01),
         a_cost("PromptFL", 66.0, 0.4),
     ]
-    figure = cost_chart(
-        found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Personal accuracy", "%", widths, scale
-    ).figure
+    figure = drawn(found, widths, scale).figure
     assert not any(covered(figure, width) for width in widths), "a window of any size shows this chart"
     named = [t.text[0] for t in figure.data if t.text and t.text[0]]
     assert "<b>FedOT</b>" in named and len(named) >= (4 if widths == WIDE_COST_PLOTS else 3)
@@ -218,16 +216,14 @@ def test_every_method_of_the_demonstration_has_its_name(widths: tuple[float, ...
         a_cost("SDFed", 84.3, 0.74),
         a_cost("FedAlign", 89.4, 6.05),
     ]
-    figure = cost_chart(
-        found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Personal accuracy", "%", widths
-    ).figure
+    figure = drawn(found, widths).figure
     named = {markup.text(t.text[0]) for t in figure.data if t.text}
     assert named == {c.label for c in found}
 
 
 def test_costs_that_span_a_factor_of_ten_have_a_logarithmic_axis_with_a_place_for_zero() -> None:
     found = [a_cost("free", 50.0, 0.0), a_cost("cheap", 60.0, 0.5), a_cost("dear", 80.0, 40.0)]
-    figure = cost_chart(found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Accuracy", "%").figure
+    figure = drawn(found).figure
     axis, marks = figure.layout.xaxis, {t.name: t for t in figure.data if t.customdata}
     assert axis.type == "log"
     at = {name: trace.x[0] for name, trace in marks.items()}
@@ -236,20 +232,13 @@ def test_costs_that_span_a_factor_of_ten_have_a_logarithmic_axis_with_a_place_fo
     assert [marks[n].customdata[0] for n in ("free", "cheap", "dear")] == [0.0, 1.0, 80.0]
     assert axis.range[0] < math.log10(at["free"]) and math.log10(80.0) < axis.range[1]
     near = [a_cost("a", 60.0, 1.0), a_cost("b", 70.0, 4.0)]
-    assert (
-        cost_chart(
-            near, pareto_front(near, "megabytes"), Theme(), "megabytes", "Accuracy", "%"
-        ).figure.layout.xaxis.type
-        == "linear"
-    )
+    assert drawn(near).figure.layout.xaxis.type == "linear"
     assert not cost_scale([0.0], "log").log, "nothing but zeros has no logarithm"
 
 
 def test_a_name_without_room_is_under_the_pointer_alone() -> None:
     found = [a_cost(f"{i} of a dozen marks", 70.0, 1.0) for i in range(12)]
-    figure = cost_chart(
-        found, pareto_front(found, "megabytes"), Theme(), "megabytes", "Personal accuracy", "%"
-    ).figure
+    figure = drawn(found).figure
     marks = [t for t in figure.data if t.mode == "markers+text"]
     assert len(marks) == 12 and 0 < sum(bool(t.text[0]) for t in marks) < 12
     assert not any(covered(figure, width) for width in WIDE_COST_PLOTS)

@@ -1,7 +1,5 @@
 """Rows from elsewhere that measure something else are shown with a remark, and compared with nothing."""
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,7 +24,7 @@ from fedcore.share.views.matrices import Heatmaps
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill
-from tests.support.exported import exported
+from tests.support.exported import exported, table_of
 
 ROUNDS = 2
 TWO = fill.CLIENTS[:2]
@@ -100,7 +98,7 @@ def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
         for line in latex.splitlines()
         if line.startswith(("    {two}", "    {foo}", "    {hundred}"))
     )
-    rows = list(csv.DictReader(io.StringIO(exported(store, [1], baseline="PromptFL"))))
+    rows = table_of(exported(store, [1], baseline="PromptFL"))
     content = json.loads(exported(store, [1], "summary", "json"))["summary"]
     for name, (_, text) in FOREIGN.items():
         assert rf"{{{name}}}$^\ddagger$" in latex and f"$^\\ddagger$ {name}: {text[:20]}" in latex
@@ -109,9 +107,7 @@ def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
         assert {r[c] for r in of_method for c in ("difference", "p", "p_holm", "pairs", "test")} == {""}
         assert all(text in r["remark"] for r in content if r["label"] == name)
         for table in ("breakdowns", "domains"):
-            lines = [
-                r for r in csv.DictReader(io.StringIO(exported(store, [1], table))) if r["label"] == name
-            ]
+            lines = [r for r in table_of(exported(store, [1], table)) if r["label"] == name]
             assert all(text in r["remark"] for r in lines) and (lines or table == "domains")
     assert all(not r["remark"] for r in content if r["label"] == "FedOT")
 
@@ -185,8 +181,9 @@ def test_totals_that_are_drawn_with_the_seed_are_compared_seed_by_seed(tmp_path:
     """FedLens' clients of a Dirichlet partition have 60 + seed test samples here."""
     store = Store(tmp_path / "runs.db")
     partition = PartitionConfig(kind="dirichlet", clients=2, alpha=0.5)
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=ROUNDS)
-    fill.done(store.path, experiment.model_copy(update={"partition": partition}))
+    fill.done(
+        store.path, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=ROUNDS, partition=partition)
+    )
     with writing(store.path) as database:
         database.execute("UPDATE accuracy SET total = total + (SELECT seed FROM runs WHERE id = run_id)")
     for method, seeds, extra in (("same", (1, 2, 3), 0), ("more", (1, 2), 1), ("unknown", (8,), 0)):

@@ -1,6 +1,5 @@
 """Files hold the numbers of the screen and of the database."""
 
-import csv
 import io
 import json
 import sqlite3
@@ -13,7 +12,7 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import MAX_EVALUATED_CLIENTS
-from fedcore.config import PartitionConfig
+from fedcore.config import DataConfig, MethodEntry, PartitionConfig
 from fedcore.results import exports as tables
 from fedcore.results import sharing
 from fedcore.results.comparison import compare, significance
@@ -24,11 +23,7 @@ from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
 from fedcore.share.checked import checked_comparison
 from fedcore.store import Recorder, Store, rounds
 from tests.support import fill
-from tests.support.exported import exported
-
-
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
+from tests.support.exported import exported, table_of
 
 
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
@@ -101,7 +96,7 @@ def test_rounds_of_a_damaged_store_are_refused(db: Path) -> None:
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
-    table = rows(exported(Store(filled), [2], "rounds"))
+    table = table_of(exported(Store(filled), [2], "rounds"))
     runs = {r.id: r for r in Store(filled).runs.of_experiments([2])}
     cells = Store(filled).cells
     parts = (part for s, p in ((2, 1), (2, 0), (1, 1)) for part in cells.of_runs(runs, s, p))
@@ -114,24 +109,18 @@ def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
 
 
 def test_formulas_are_guarded_and_numbers_are_not() -> None:
-    assert tables.guarded("=HYPERLINK(1)") == "'=HYPERLINK(1)"
-    assert tables.guarded("@x") == "'@x"
-    assert tables.guarded("-cmd|' /C calc'!A0") == "'-cmd|' /C calc'!A0"
-    assert tables.guarded("-3.50") == "-3.50"
-    assert tables.guarded("+0.25") == "+0.25"
-    assert tables.guarded(5) == 5
-    for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t=", "\uff1d", " \uff20"):
-        assert tables.guarded(f"{start}1+1") == f"'{start}1+1"
-    for number in ("-1e-05", "12.50", "+3"):
+    starts = ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t=", "\uff1d", " \uff20")
+    for text in ("=HYPERLINK(1)", "@x", "-cmd|' /C calc'!A0", *(f"{start}1+1" for start in starts)):
+        assert tables.guarded(text) == f"'{text}"
+    for number in ("-3.50", "+0.25", "-1e-05", "12.50", "+3", 5):
         assert tables.guarded(number) == number
 
 
 def test_a_label_that_is_a_formula_leaves_as_text(db: Path) -> None:
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
-    entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
-    number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
-    assert {r["label"] for r in rows(exported(Store(db), [number]))} == {"'=1+1"}
-    table = rows(exported(Store(db), [number], "rounds"))
+    entry = MethodEntry(name="fedot", label="=1+1")
+    number = fill.done(db, fill.an_experiment("@evil", methods=(entry,), seeds=(1,), rounds=2))
+    assert {r["label"] for r in table_of(exported(Store(db), [number]))} == {"'=1+1"}
+    table = table_of(exported(Store(db), [number], "rounds"))
     assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
 
 
@@ -181,11 +170,14 @@ def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
 
 
 def test_latex_of_any_label_is_one_line_that_compiles(db: Path) -> None:
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     labels = ("[a] \\ {b}", "*c_d #1 & 50 % ~^", 'e\n\nf <|"$')
-    entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
-    changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
-    number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
+    plain = MethodEntry(name="fedot")
+    entries = [
+        plain.model_copy(update={"label": label, "config": {"blocks": 2**i}})
+        for i, label in enumerate(labels)
+    ]
+    experiment = fill.an_experiment(methods=(plain,), seeds=(1,), rounds=1)
+    number = fill.done(db, experiment.model_copy(update={"methods": tuple(entries)}))
     lines = sharing.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
     assert "last round, one seed." in next(line for line in lines if r"\caption" in line)
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
@@ -198,15 +190,14 @@ def test_latex_of_any_label_is_one_line_that_compiles(db: Path) -> None:
 
 def test_what_a_row_lacks_leaves_with_its_numbers(db: Path) -> None:
     """Runs of before written descriptions were kept: the screen marks the row, and so do the files."""
-    experiment = fill.an_experiment(methods=("zero-shot", "fedalign"), rounds=2)
-    elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
-    number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
+    elsewhere = DataConfig(name="folder", root="/a")
+    number = fill.done(db, fill.an_experiment(methods=("zero-shot", "fedalign"), rounds=2, data=elsewhere))
     why = "recorded before written descriptions were kept with a run"
     lines = sharing.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
-    table = rows(exported(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
+    table = table_of(exported(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
     assert {(r["label"], why in r["remark"]) for r in table} == {
         ("Zero-shot CLIP", False),
         ("FedAlign", True),
@@ -225,7 +216,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     changed = replace(found, rows=(replace(group, runs=runs, stats=stats),))
     last = next(line for line in sharing.summary_latex(summarise(changed)).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
-    table = rows(tables.rows_csv(tables.summary_rows(summarise(changed))))
+    table = table_of(tables.rows_csv(tables.summary_rows(summarise(changed))))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
@@ -242,7 +233,7 @@ def test_json_has_numbers_and_nulls_and_configs_that_repeat_the_runs(filled: Pat
 
 def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).rows if g.label == "SDFed")
-    table = rows(exported(Store(filled), [1], "breakdowns"))
+    table = table_of(exported(Store(filled), [1], "breakdowns"))
     for part, stats in group.breakdowns.items():
         found = {r["name"]: r for r in table if (r["label"], r["breakdown"]) == ("SDFed", part)}
         assert found.keys() == stats.keys()
@@ -256,7 +247,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
     pinned = next(g for g in found.rows if g.label == "PromptFL")
     for test in ("t", "wilcoxon"):
         tested = significance(found.rows, pinned, "personal", test)
-        table = rows(exported(Store(filled), [1], baseline="PromptFL", test=test))
+        table = table_of(exported(Store(filled), [1], baseline="PromptFL", test=test))
         for group in found.rows:
             (row,) = [r for r in table if (r["label"], r["metric"]) == (group.label, "personal")]
             if group.key == pinned.key:
@@ -277,7 +268,7 @@ def test_clients_are_counted_by_seed_since_each_may_draw_other_ones(tmp_path: Pa
             run.round(1, accuracy={(name, name): (1, 2) for name in names})
     (row,) = compare(Store(db), [1]).rows
     assert len(row.breakdowns["client"]) == 5
-    assert {r["clients"] for r in rows(exported(Store(db), [1]))} == {"3"}
+    assert {r["clients"] for r in table_of(exported(Store(db), [1]))} == {"3"}
 
 
 @pytest.mark.parametrize(("unseen", "clients"), [(0.0, "1000"), (0.25, "750")])
@@ -286,10 +277,10 @@ def test_clients_beyond_those_that_are_evaluated_are_counted_too(
 ) -> None:
     db = tmp_path / "runs.db"
     partition = PartitionConfig(kind="iid", clients=1000, unseen=unseen)
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    _, (writer,) = fill.start(db, experiment.model_copy(update={"partition": partition}))
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, partition=partition)
+    _, (writer,) = fill.start(db, experiment)
     fill.train(writer, clients=[f"client {i}" for i in range(MAX_EVALUATED_CLIENTS)])
-    assert {r["clients"] for r in rows(exported(Store(db), [1]))} == {clients}
+    assert {r["clients"] for r in table_of(exported(Store(db), [1]))} == {clients}
 
 
 def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
@@ -301,9 +292,8 @@ def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
             if count is not None:
                 with Recorder(db, method=method, seed=seed, dataset="rotated-digits", experiment="E") as run:
                     run.round(1, accuracy={("a", "a"): (count, 100)})
-    table = {
-        r["label"]: r for r in rows(exported(Store(db), [1], baseline="base")) if r["metric"] == "personal"
-    }
+    written = table_of(exported(Store(db), [1], baseline="base"))
+    table = {r["label"]: r for r in written if r["metric"] == "personal"}
     assert float(table["luckier"]["mean"]) > float(table["base"]["mean"])
     assert float(table["luckier"]["difference"]) == -10 and float(table["luckier"]["p_holm"]) < 0.05
     assert (table["apart"]["difference"], table["apart"]["pairs"]) == ("", "0")
@@ -313,7 +303,7 @@ def test_a_difference_is_paired_as_its_test_is(tmp_path: Path) -> None:
 
 
 def test_clients_have_their_rounds(filled: Path) -> None:
-    table = rows(exported(Store(filled), [1], "clients"))
+    table = table_of(exported(Store(filled), [1], "clients"))
     runs = Store(filled).runs.of_experiments([1])
     assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
     run = next(r for r in runs if r.method == "fedot")

@@ -64,6 +64,10 @@ def seeded(db: Path, noise: Sequence[float], **means: float) -> Summary:
         for i, (method, mean) in enumerate(means.items()):
             shift = extra * (i + 1) * (-1) ** i
             record(db, method, seed, correct=int(mean + shift), common=60)
+    return summary_of(db)
+
+
+def summary_of(db: Path) -> Summary:
     return summarise(compare(Store(db), [1]), tested=())
 
 
@@ -81,9 +85,7 @@ def test_rows_with_other_numbers_of_seeds_are_not_said_to_have_one(tmp_path: Pat
     db = tmp_path / "runs.db"
     for method, seed in ("mine", 1), ("mine", 2), ("yours", 1):
         record(db, method, seed, correct=90, common=60)
-    assert found(summarise(compare(Store(db), [1]), tested=())).endswith(
-        "1 to 2 seeds: no difference is proven."
-    )
+    assert found(summary_of(db)).endswith("1 to 2 seeds: no difference is proven.")
 
 
 def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_it(tmp_path: Path) -> None:
@@ -113,9 +115,7 @@ def test_the_correction_counts_the_tests_that_were_made(db: Path) -> None:
     for seed, noise in enumerate((0, 1, 3)):
         for method, correct in ("mine", 90), ("twin", 90), ("far", 50 - noise):
             record(db, method, seed, correct, common=60)
-    assert "(paired t-test over 3 seeds, Holm-corrected for 2 pairs)" in found(
-        summarise(compare(Store(db), [1]), tested=())
-    )
+    assert "(paired t-test over 3 seeds, Holm-corrected for 2 pairs)" in found(summary_of(db))
 
 
 def test_all_below_or_none(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_with_a_baseline_it_says_what_the_table_marks(db: Path) -> None:
 def test_rows_without_enough_seeds_are_counted(db: Path) -> None:
     seeded(db, (0, 2, 1), mine=90, yours=50)
     record(db, "single", 0, correct=95, common=60)
-    text = found(summarise(compare(Store(db), [1]), tested=()))
+    text = found(summary_of(db))
     assert text.startswith("single leads on personal accuracy (95.0 %)")
     assert "mine is significantly better than yours" in text
     assert text.endswith("1 row could not be tested; the table says why.")

@@ -27,23 +27,6 @@ from fedcore.store import Store
 from tests.support import fill
 
 
-def test_pairs_are_tested_as_scipy_and_corrected_as_holm() -> None:
-    rng = np.random.default_rng(3)
-    drawn = {name: dict(enumerate(rng.normal(mean, 1, 6))) for name, mean in (("a", 5), ("b", 4), ("c", 0))}
-    tests = pairwise_tests(drawn)
-    plain = {
-        pair: stats.ttest_rel(list(drawn[pair[0]].values()), list(drawn[pair[1]].values())).pvalue
-        for pair in tests
-    }
-    for pair, test in tests.items():
-        assert test.p == pytest.approx(plain[pair])
-    ordered = sorted(plain, key=plain.__getitem__)
-    highest = 0.0
-    for left, pair in zip((3, 2, 1), ordered, strict=True):
-        highest = max(highest, min(1.0, left * plain[pair]))
-        assert tests[pair].adjusted == pytest.approx(highest)
-
-
 def test_a_rank_is_an_interval_of_what_is_not_ruled_out() -> None:
     noise = dict(enumerate((0.3, -0.2, 0.1, -0.3, 0.2)))
     values = {
@@ -119,6 +102,19 @@ def the_board(store: Store) -> boards.Board:
     return boards.board(store, settings[0], "personal")
 
 
+def recorded(tmp_path: Path, rounds: int = 1, **seeds_of: tuple[int, ...]) -> Store:
+    """A store with an experiment for each method, on these seeds."""
+    store = Store(tmp_path / "runs.db")
+    for method, seeds in seeds_of.items():
+        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds, rounds=rounds))
+    return store
+
+
+def board_of(store: Store, *pins: str, where: str = "") -> boards.Board:
+    (setting,) = boards.board_settings(store, store.runs.of_experiments(range(1, 5)))
+    return boards.board(store, setting, "personal", where=where, pins=pins)
+
+
 def test_a_board_holds_all_experiments_of_one_protocol(store: Store) -> None:
     shown = the_board(store)
     assert [g.method for g in shown.rows] == ["fedot", "promptfl", "zero-shot"], "not of three rounds"
@@ -129,13 +125,9 @@ def test_a_board_holds_all_experiments_of_one_protocol(store: Store) -> None:
 
 
 def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.db")
-    for method, seeds in (("promptfl", 3), ("zero-shot", 3), ("fedot", 2), ("fedalign", 1)):
-        seeds_of = tuple(range(1, seeds + 1))
-        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds_of, rounds=2))
-    ids = [1, 2, 3, 4]
-    (setting,) = boards.board_settings(store, store.runs.of_experiments(ids))
-    shown = boards.board(store, setting, "personal")
+    three = (1, 2, 3)
+    store = recorded(tmp_path, 2, promptfl=three, **{"zero-shot": three}, fedot=(1, 2), fedalign=(1,))
+    shown = board_of(store)
     assert [(g.label, shown.rank_text(g)) for g in shown.rows] == [
         ("PromptFL", "1"),
         ("Zero-shot CLIP", "2"),
@@ -158,7 +150,7 @@ def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> No
     assert figure.data[0].error_x.array[0] == pytest.approx((high - low) / 2)
     assert figure.data[2].error_x.array[0] == 0, "the interval of two seeds is too wide to draw"
     assert rank_table(shown)["rank"][2] == "not ranked yet, 1 more seed"
-    alone = boards.board(store, setting, "personal", where="method = fedot or method = fedalign")
+    alone = board_of(store, where="method = fedot or method = fedalign")
     assert alone.finding == "No row is ranked yet; the table shows what each row lacks."
     assert (alone.ranks, alone.tests) == ({}, {})
 
@@ -167,8 +159,8 @@ def test_any_share_of_clients_has_a_board_of_its_own(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     shares = (1e-5, 1 / 3, 0.333333)
     for share in shares:
-        experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2)
-        fill.done(store.path, experiment.model_copy(update={"participation": share}))
+        methods = "fedot", "promptfl"
+        fill.done(store.path, fill.an_experiment(methods=methods, seeds=(1,), rounds=2, participation=share))
     settings = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
     assert sorted(s.participation for s in settings) == sorted(shares)
     for setting in settings:
@@ -202,11 +194,8 @@ def with_values(board: boards.Board, **values: Sequence[float]) -> boards.Board:
 
 
 def test_neighbours_get_the_seeds_that_separate_them_or_are_named(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.db")
-    experiment = fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2, 3, 4), rounds=1)
-    fill.done(store.path, experiment)
-    (setting,) = boards.board_settings(store, store.runs.of_experiments([1]))
-    shown = boards.board(store, setting, "personal")
+    store = recorded(tmp_path, **dict.fromkeys(("fedot", "promptfl", "sdfed"), (1, 2, 3, 4)))
+    shown = board_of(store)
     near, close, alike = (82, 84, 80, 83), (79, 83.8, 77.5, 82), (83, 79, 77, 83)
     shown = with_values(
         shown, **dict(zip((row.method for row in shown.rows), (near, close, alike), strict=True))
@@ -224,12 +213,7 @@ def test_neighbours_get_the_seeds_that_separate_them_or_are_named(tmp_path: Path
 
 def test_a_row_is_better_than_all_others_only_if_each_of_them_is_tested(tmp_path: Path) -> None:
     """PromptFL shares seeds with both others, which share none and so are not separated."""
-    store = Store(tmp_path / "runs.db")
-    seeds_of = {"fedot": (1, 2, 3), "promptfl": (1, 2, 3, 4, 5, 6), "sdfed": (4, 5, 6)}
-    for method, seeds in seeds_of.items():
-        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds, rounds=1))
-    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
-    measured = boards.board(store, setting, "personal")
+    measured = board_of(recorded(tmp_path, fedot=(1, 2, 3), promptfl=(1, 2, 3, 4, 5, 6), sdfed=(4, 5, 6)))
 
     def finding(**values: Sequence[float]) -> str:
         shown = with_values(measured, **values)
@@ -249,14 +233,10 @@ def test_a_row_is_better_than_all_others_only_if_each_of_them_is_tested(tmp_path
 
 def test_no_row_is_first_if_each_is_worse_than_another_one(tmp_path: Path) -> None:
     """Each pair shares other seeds: FedOT beats PromptFL, which beats SDFed, which beats FedOT."""
-    store = Store(tmp_path / "runs.db")
-    seeds_of = {"fedot": (1, 2, 3, 7, 8, 9), "promptfl": (1, 2, 3, 4, 5, 6), "sdfed": (4, 5, 6, 7, 8, 9)}
-    for method, seeds in seeds_of.items():
-        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds, rounds=1))
-    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    seeds = {"fedot": (1, 2, 3, 7, 8, 9), "promptfl": (1, 2, 3, 4, 5, 6), "sdfed": (4, 5, 6, 7, 8, 9)}
     high, low, none = (85.0, 85.2, 85.1), (80.0, 80.1, 80.2), (0.0, 0.0, 0.0)
     shown = with_values(
-        boards.board(store, setting, "personal"),
+        board_of(recorded(tmp_path, **seeds)),
         fedot=(*high, *none, *low),
         promptfl=(*low, *high, *none),
         sdfed=(*none, *low, *high),
@@ -297,11 +277,6 @@ def swept(tmp_path: Path) -> boards.Board:
         fill.alter(store.path, f"UPDATE accuracy SET correct=total {where}")
         fill.alter(store.path, f"UPDATE scores SET personal_mean=1.0 {where}")
     return board_of(store)
-
-
-def board_of(store: Store, *pins: str) -> boards.Board:
-    (setting,) = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
-    return boards.board(store, setting, "personal", pins=pins)
 
 
 def test_a_method_is_one_row_whose_setting_validation_chooses(swept: boards.Board, tmp_path: Path) -> None:

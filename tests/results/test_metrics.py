@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcore.base.events import AFTER_AGGREGATION, Cell, Entity, RoundFinished, Started
+from fedcore.base.events import Entity, Started
 from fedcore.papers import published
 from fedcore.papers.recorded import RecordedRuns, round_shares
 from fedcore.results.comparison import compare
@@ -60,14 +60,10 @@ def test_sampled_domains_weigh_as_their_whole_test_sets(tmp_path: Path) -> None:
     sizes = {"0°": 10, "15°": 60}
     entities = (Entity(0, "global", "global"), Entity(1, "client", "0°", domain="0°", samples=200))
     entities += tuple(Entity(i, "domain", d, domain=d, samples=sizes[d]) for i, d in enumerate(sizes, 2))
-    writer.started(Started(entities=entities, rounds_total=2, environment={}))
-    sampled = ((1, 1, 5, 10), (0, 1, 5, 10), (0, 2, 8, 10), (0, 3, 5, 10))
-    for round_ in (1, 2):
-        whole = ((1, 1, 5, 10), (0, 1, 5, 10), (0, 2, 8, 10), (0, 3, 30, 60))
-        cells = (fill.cell(*counts) for counts in (sampled if round_ == 1 else whole))
-        validated = fill.cell(1, 1, 10 - round_, 10, split=1)
-        writer.write_round(RoundFinished(round=round_, cells=(*cells, validated)))
-    writer.claim.finish("done")
+    alike = [fill.cell(1, 1, 5, 10), fill.cell(0, 1, 5, 10), fill.cell(0, 2, 8, 10)]
+    sampled, whole = fill.cell(0, 3, 5, 10), fill.cell(0, 3, 30, 60)
+    validated = [fill.cell(1, 1, 10 - round_, 10, split=1) for round_ in (1, 2)]
+    fill.record(writer, entities, {1: [*alike, sampled, validated[0]], 2: [*alike, whole, validated[1]]})
     for rule in ("best", "last"):
         (row,) = compare(Store(db), [1], rule).rows
         assert row.runs[0].rounds == ((1,) if rule == "best" else (2,))
@@ -119,18 +115,8 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray]) -> int:
         entities = fill.entities(trained, names)
         writer.started(Started(entities=entities, rounds_total=1, environment={"device": "cpu"}))
         codes = {(e.kind, e.name): e.code for e in entities}
-        cells = [
-            Cell(
-                split=2,
-                stage=AFTER_AGGREGATION,
-                model=codes["client", n],
-                test_set=codes["client", n],
-                correct=int(seeds[run.seed][j, names.index(n)]),
-                total=100,
-                loss=None,
-            )
-            for n in trained
-        ]
+        own = [(codes["client", n], int(seeds[run.seed][j, names.index(n)])) for n in trained]
+        cells = [fill.cell(code, code, correct, 100, loss=None) for code, correct in own]
         cells.append(fill.cell(0, codes["domain", names[j]], int(seeds[run.seed][j, j]), 100))
         writer.write_round(replace(fill.a_round("fedot", 1, 1, 1, trained), cells=tuple(cells)))
         writer.claim.finish("done")

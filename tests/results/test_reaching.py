@@ -1,7 +1,5 @@
 """Rounds: when a target is reached at which cost, and the accuracy of single clients round by round."""
 
-import csv
-import io
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.base.events import ClientRound, Entity, RoundFinished, Started
+from fedcore.base.events import ClientRound
 from fedcore.results.charts import heatmaps
 from fedcore.results.charts.theme import Theme
 from fedcore.results.comparison import Comparison, compare
@@ -22,6 +20,7 @@ from fedcore.share.views import ViewSource
 from fedcore.share.views.cost import figures
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.exported import table_of
 
 PERSONAL = {  # correct of 20 by round, of both clients alike
     ("fedot", 1): (8, 10, 16, 18),
@@ -43,25 +42,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1, 2), rounds=4))
     names = ((0, "global", "global"), (1, "client", "a"), (2, "client", "b"))
     for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
-        writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=4, environment={}))
         evaluated = dict(zip((0, 1, 3, 4), PERSONAL[method, seed], strict=False))
-        for round_ in range(5 if method != "zero-shot" else 1):
-            cells = ()
-            if round_ in evaluated:
-                personal = [fill.cell(i, i, evaluated[round_], 20) for i in (1, 2)]
-                cells = (*personal, *(fill.cell(0, i, GLOBAL, 20) for i in (1, 2)))
-            measured = (
-                {
-                    "seconds_train": 2.0,
-                    "seconds_aggregate": 1.0,
-                    "bytes_up": 2_000_000,
-                    "bytes_down": 1_000_000,
-                }
-                if round_
-                else {}
-            )
-            writer.write_round(RoundFinished(round=round_, cells=cells, **measured))
-        writer.claim.finish("done")
+        cells = {
+            r: [fill.cell(m, i, n, 20) for i in (1, 2) for m, n in ((i, evaluated[r]), (0, GLOBAL))]
+            for r in evaluated
+        }
+        rounds = {r: cells.get(r, []) for r in range(5 if method != "zero-shot" else 1)}
+        traffic = {"bytes_up": 2_000_000, "bytes_down": 1_000_000}
+        fill.record(writer, names, rounds, 4, seconds_train=2.0, seconds_aggregate=1.0, **traffic)
     return Store(db)
 
 
@@ -95,12 +83,8 @@ def test_a_curve_that_begins_after_the_first_round_hides_when_the_target_was_rea
         tmp_path / "runs.db", fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4)
     )
     for writer, evaluated in zip(writers, ({1: 18, 4: 18}, {4: 18}), strict=True):
-        entities = (Entity(0, "global", "global"), Entity(1, "client", "a"))
-        writer.started(Started(entities=entities, rounds_total=4, environment={}))
-        for round_ in range(1, 5):
-            cells = tuple(fill.cell(1, 1, evaluated[r], 20) for r in [round_] if r in evaluated)
-            writer.write_round(RoundFinished(round=round_, cells=cells))
-        writer.claim.finish("done")
+        rounds = {r: [fill.cell(1, 1, evaluated[r], 20)] if r in evaluated else [] for r in range(1, 5)}
+        fill.record(writer, [(0, "global", "global"), (1, "client", "a")], rounds)
     store = Store(tmp_path / "runs.db")
     compared = compare(store, [1])
     (found,) = reaching(store, compared, *compared.settings, "personal", (80,))
@@ -114,7 +98,7 @@ def test_report_and_export_have_the_costs(store: Store, comparison: Comparison):
     titles = [title for figure in drawn for title, _ in figure.numbers()]
     assert len([t for t in titles if t.startswith("Cost to reach 95 % of the best")]) == 1
     with checked_comparison(store, [1], ComparisonChoices(metric="personal")) as checked:
-        rows = list(csv.DictReader(io.StringIO("".join(WRITERS["costs", "csv"](checked)))))
+        rows = table_of("".join(WRITERS["costs", "csv"](checked)))
     assert len(rows) == 3 * 2 * 4
     of = {(r["method"], r["seed"], r["share"]): r for r in rows}
     assert of["promptfl", "2", "80"]["reached"] == "false" and of["promptfl", "2", "80"]["seconds"] == ""

@@ -31,9 +31,8 @@ from tests.support import fill
 
 
 def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(db: Path) -> None:
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
-    entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
-    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    entries = [MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4)]
+    found = compare(Store(db), [fill.done(db, fill.an_experiment(methods=entries, seeds=(1,), rounds=2))])
     assert [g.label for g in found.rows] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
     assert config_differences(found.rows) == {"method.config.blocks": ["1", "4"]}
     assert partial_fields(found.rows) == {}
@@ -41,10 +40,9 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(db: Path) -
 
 def test_names_tell_rows_apart_whichever_of_their_fields_differ(db: Path) -> None:
     """The first two fields that differ are equal in two of three rows: a third one is named."""
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
-    entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
-    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    entries = [MethodEntry(name="fedot", label="A", config=c) for c in configs]
+    found = compare(Store(db), [fill.done(db, fill.an_experiment(methods=entries, seeds=(1,), rounds=2))])
     assert len({g.label for g in found.rows}) == 3
     near = settings.distinguishing_texts([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
     assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
@@ -54,10 +52,9 @@ def test_what_means_the_same_is_one_row(db: Path) -> None:
     """A default that is written out, and an alpha that an IID partition does not read."""
     stored = set()
     for seed, config, alpha in ((1, {}, None), (2, {"blocks": 1}, None), (3, {}, 0.1)):
-        plain = fill.an_experiment(methods=("fedot",), seeds=(seed,), rounds=1).model_dump()
         partition = {"kind": "iid", "clients": 6, "alpha": alpha}
-        entries = [{"name": "fedot", "label": "FedOT", "config": config}]
-        experiment = Experiment.model_validate({**plain, "partition": partition, "methods": entries})
+        entries = [MethodEntry(name="fedot", label="FedOT", config=config)]
+        experiment = fill.an_experiment(methods=entries, seeds=(seed,), rounds=1, partition=partition)
         stored.add(group_hash(expand(experiment)[0]))
         fill.done(db, experiment)
     assert len(stored) == 2, "a hash knows defaults, but not that an IID partition ignores alpha"
@@ -92,58 +89,53 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(db: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("partition", "read"),
+    ("partition", "read", "idle"),
     [
-        ({"kind": "iid", "clients": 3}, {"clients": 4}),
-        ({"kind": "domain", "alpha": 0.5}, {"dirichlet_form": "per_client"}),
-        ({"kind": "domain"}, {"clients_per_domain": 2}),
-        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"alpha": 0.1}),
-        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"leftover": "spread"}),
+        (
+            {"kind": "iid", "clients": 3},
+            {"clients": 4},
+            {"alpha": 0.1, "clients_per_domain": 2, "leftover": "spread"},
+        ),
+        ({"kind": "domain", "alpha": 0.5}, {"dirichlet_form": "per_client"}, {}),
+        (
+            {"kind": "domain"},
+            {"clients_per_domain": 2},
+            {"clients": 7, "dirichlet_form": "per_client", "classes_per_client": 2},
+        ),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"alpha": 0.1}, {"classes_per_client": 2}),
+        (
+            {"kind": "pathological", "clients": 3, "classes_per_client": 2},
+            {"leftover": "spread"},
+            {"alpha": 0.1},
+        ),
+        ({"kind": "natural"}, {}, {"alpha": 0.1, "dirichlet_form": "per_client"}),
     ],
 )
-def test_what_a_partition_reads_is_another_setting(
-    partition: dict[str, object], read: dict[str, object]
+def test_a_setting_has_the_fields_that_its_partition_reads(
+    partition: dict[str, object], read: dict[str, object], idle: dict[str, object]
 ) -> None:
-    one, other = (a_run(p) for p in (partition, {**partition, **read}))
-    assert setting_key(one) != setting_key(other)
-    assert len(set(settings.distinct_titles({"a": one, "b": other}).values())) == 2
-
-
-@pytest.mark.parametrize(
-    ("partition", "idle"),
-    [
-        ({"kind": "iid", "clients": 3}, {"alpha": 0.1, "clients_per_domain": 2, "leftover": "spread"}),
-        ({"kind": "domain"}, {"clients": 7, "dirichlet_form": "per_client", "classes_per_client": 2}),
-        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"classes_per_client": 2}),
-        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"alpha": 0.1}),
-        ({"kind": "natural"}, {"alpha": 0.1, "dirichlet_form": "per_client"}),
-    ],
-)
-def test_what_a_partition_does_not_read_is_no_other_setting(
-    partition: dict[str, object], idle: dict[str, object]
-) -> None:
-    one, other = (a_run(p) for p in (partition, {**partition, **idle}))
-    assert setting_key(one) == setting_key(other)
-    assert settings.row_key(one) == settings.row_key(other)
-    assert not any(f"partition.{name}" in settings.flatten(other) for name in idle)
+    plain, other, same = (a_run(partition | changes) for changes in ({}, read, idle))
+    if read:
+        assert setting_key(plain) != setting_key(other)
+        assert len(set(settings.distinct_titles({"a": plain, "b": other}).values())) == 2
+    assert setting_key(plain) == setting_key(same) and settings.row_key(plain) == settings.row_key(same)
+    assert not any(f"partition.{name}" in settings.flatten(same) for name in idle)
 
 
 def a_run(partition: dict[str, object]) -> RunConfig:
-    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
-    return expand(Experiment.model_validate({**plain, "partition": partition}))[0]
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, partition=partition)
+    return expand(experiment)[0]
 
 
-def folders_at(db: Path, *roots: str) -> list[int]:
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
-    data = [DataConfig(name="folder", root=root) for root in roots]
-    return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
+def folder_at(root: str, method: str = "fedot") -> Experiment:
+    data = DataConfig(name="folder", root=root)
+    return fill.an_experiment(methods=(method,), seeds=(1,), rounds=2, data=data)
 
 
 def test_of_several_settings_a_note_says_whose_row_it_marks(db: Path) -> None:
     """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
     embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
-    elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
-    ids = [fill.done(db, e) for e in (embedded, elsewhere)]
+    ids = [fill.done(db, e) for e in (embedded, folder_at("/a", "fedalign"))]
     found = compare(Store(db), ids)
     (note,) = found.notes
     marked = next(g for g in found.rows if g.caveat)
@@ -159,7 +151,7 @@ def test_of_several_settings_a_note_says_whose_row_it_marks(db: Path) -> None:
 def test_what_is_in_a_folder_counts_not_where_it_lies_unless_nobody_has_looked(
     db: Path, roots: tuple[str, str], contents: tuple[str | None, str | None], settings: int
 ) -> None:
-    ids = folders_at(db, *roots)
+    ids = [fill.done(db, folder_at(root)) for root in roots]
     with writing(db) as database:
         for number, content in zip(ids, contents, strict=True):
             text = json.dumps({"device": "cpu"} | ({"data": content} if content else {}))

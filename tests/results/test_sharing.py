@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import Entity, RoundFinished, Started
+from fedcore.base.events import Entity
 from fedcore.base.progress import result_of
 from fedcore.papers.experiments import DEMO, followed_by, names, preset
 from fedcore.papers.reproductions import printed_values
@@ -28,12 +28,20 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def exported(db: Path, file: Path) -> bool:
+    return command_line.run("export", 1, "--table", "leaderboard", "--db", db, "-o", file) == 0
+
+
+def imported(db: Path, file: Path, *options: str) -> int:
+    return command_line.run("import", file, *options, "--db", db)
+
+
 def test_an_imported_leaderboard_follows_its_preset(db: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
-    assert command_line.run("export", 1, "--table", "leaderboard", "--db", db, "-o", file) == 0
+    assert exported(db, file)
     assert file.read_text("utf-8").splitlines()[1].startswith("demo,FedOT,4,")
-    assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the preset's"
-    assert command_line.run("import", file, "--db", other) == 0
+    assert imported(other, file, "--dataset", "pacs") == 2, "it is the preset's"
+    assert imported(other, file) == 0
     ours, theirs = compare(Store(db), [1]), compare(Store(other), [1])
     assert list(ours.settings) == list(theirs.settings), "of the same setting, so that they can be ranked"
     assert {r.label: r.stats["personal"].mean for r in theirs.rows} == pytest.approx(
@@ -42,7 +50,7 @@ def test_an_imported_leaderboard_follows_its_preset(db: Path, tmp_path: Path) ->
     assert not any(row.trained_by_fedlens or row.other_tests for row in theirs.rows)
     with checked_comparison(Store(other), [1]) as checked:
         assert {row["preset"] for row in summary_rows(checked.summary)} == {"demo"}
-    assert command_line.run("import", file, "--db", other) == 2, "once only"
+    assert imported(other, file) == 2, "once only"
 
 
 def test_a_leaderboard_has_no_counts_of_sampled_domains(tmp_path: Path) -> None:
@@ -51,19 +59,13 @@ def test_a_leaderboard_has_no_counts_of_sampled_domains(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, test_sample=10)
     _, (writer,) = fill.start(path, experiment)
     entities = (Entity(0, "global", "global"), Entity(1, "client", "a", domain="d", samples=9))
-    writer.started(
-        Started(
-            entities=(*entities, Entity(2, "domain", "d", domain="d", samples=60)),
-            rounds_total=2,
-            environment={},
-        )
-    )
+    entities += (Entity(2, "domain", "d", domain="d", samples=60),)
+    rounds = {}
     for round_, total in ((1, 10), (2, 60)):
-        cells = (fill.cell(1, 1, 5, 9), fill.cell(0, 1, 4, 9), fill.cell(0, 2, 8, total))
-        writer.write_round(
-            RoundFinished(round=round_, cells=(*cells, fill.cell(1, 1, 9 - round_, 9, split=1)))
-        )
-    writer.claim.finish("done")
+        validated = fill.cell(1, 1, 9 - round_, 9, split=1)
+        tested = fill.cell(1, 1, 5, 9), fill.cell(0, 1, 4, 9), fill.cell(0, 2, 8, total)
+        rounds[round_] = (*tested, validated)
+    fill.record(writer, entities, rounds)
     for rule, domains in (("best", []), ("last", ["8,60,d"])):
         lines = leaderboard_csv(Store(path), compare(Store(path), [1], rule), PrintedValues()).splitlines()[
             1:
@@ -82,7 +84,7 @@ def test_the_presets_of_rows_are_named(db: Path, tmp_path: Path) -> None:
         "fedmgp/table2-cifar10,FedTPG,1,100,global,a,9,10\n",
         "utf-8",
     )
-    assert command_line.run("import", file, "--db", other) == 0
+    assert imported(other, file) == 0
     fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     compared = compare(Store(other), [1, 2])
     text = printed_values(compared, ()).presets_text(compared.rows)
@@ -107,15 +109,15 @@ def test_a_second_leaderboard_hides_no_run_of_the_first(
     db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
-    assert command_line.run("export", 1, "--table", "leaderboard", "--db", db, "-o", file) == 0
-    assert command_line.run("import", file, "--db", other) == 0
+    assert exported(db, file)
+    assert imported(other, file) == 0
     lines = [line for line in file.read_text("utf-8").splitlines() if ",FedOT,4," in line or ",seed," in line]
     theirs = tmp_path / "theirs.csv"
     theirs.write_text("\n".join(lines), "utf-8")
-    assert command_line.run("import", theirs, "--db", other) == 2
+    assert imported(other, theirs) == 2
     assert "has 'FedOT' with seed 4 from another leaderboard" in capsys.readouterr().err
     theirs.write_text("\n".join(lines).replace(",FedOT,", ",FedOT of B,"), "utf-8")
-    assert command_line.run("import", theirs, "--db", other) == 0
+    assert imported(other, theirs) == 0
     assert {"FedOT", "FedOT of B"} <= {r.label for r in compare(Store(other), [1]).rows}
 
 
@@ -123,12 +125,10 @@ def test_names_that_a_spreadsheet_would_run_come_back_as_they_were(tmp_path: Pat
     demo, file = preset(DEMO), tmp_path / "board.csv"
     methods = tuple(m.model_copy(update={"label": f"+ {m.name}"}) for m in demo.methods[:2])
     fill.done(tmp_path / "runs.db", demo.model_copy(update={"methods": methods, "seeds": (1,)}))
-    assert (
-        command_line.run("export", 1, "--table", "leaderboard", "--db", tmp_path / "runs.db", "-o", file) == 0
-    )
+    assert exported(tmp_path / "runs.db", file)
     assert "'+ " in file.read_text("utf-8")
     other = tmp_path / "other.db"
-    assert command_line.run("import", file, "--experiment", "x", "--db", other) == 0
+    assert imported(other, file, "--experiment", "x") == 0
     assert {r.label for r in compare(Store(other), [1]).rows} == {m.label for m in methods}
 
 
@@ -137,7 +137,7 @@ def test_a_csv_file_of_two_presets_is_refused(tmp_path: Path, capsys: pytest.Cap
     lines = ["preset,method,seed,round,model,test_set,correct,total"]
     lines += [f"{name},a,1,1,c,c,1,2" for name in ("demo", "fedot/table1-pacs")]
     file.write_text("\n".join(lines), "utf-8")
-    assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
+    assert imported(tmp_path / "runs.db", file) == 2
     assert "names 2 presets" in capsys.readouterr().err
 
 
@@ -153,9 +153,9 @@ def test_a_preset_must_exist_and_a_csv_file_needs_its_fields(
             f"preset,method,seed,round,model,test_set,correct,total\n{name},{method},1,1,c,c,1,2\n",
             "utf-8",
         )
-        assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
+        assert imported(tmp_path / "runs.db", file) == 2
         assert said in capsys.readouterr().err
-    assert command_line.run("import", file, "--experiment", "mine", "--db", tmp_path / "runs.db") == 2
+    assert imported(tmp_path / "runs.db", file, "--experiment", "mine") == 2
     assert said in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_a_tag_makes_no_preset_and_joined_results_follow_none(tmp_path: Path) ->
         changes = {"rounds": rounds, "seeds": (1,), "tags": tags, "name": "one"}
         fill.done(db, preset(DEMO).model_copy(update=changes))
         file.write_text("method,seed,round,model,test_set,correct,total\nmine,1,3,c,c,1,2\n", "utf-8")
-        assert command_line.run("import", file, "--experiment", "one", "--db", db) == 0
+        assert imported(db, file, "--experiment", "one") == 0
         with checked_comparison(Store(db), [1]) as checked:
             rows = summary_rows(checked.summary)
         assert {r["preset"] for r in rows if r["label"] != "mine"} - {None} == followed

@@ -34,9 +34,12 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     return db, compare(Store(db), [number])
 
 
+def families_of(swept: tuple[Path, Comparison]) -> list[sweeps.SweepFamily]:
+    return sweeps.sweep_families(swept[1], "personal", [SWEEP])
+
+
 def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
-    _, comparison = swept
-    fedot, promptfl = sweeps.sweep_families(comparison, "personal", [SWEEP])
+    fedot, promptfl = families_of(swept)
     assert (fedot.title, promptfl.title) == ("FedOT", "PromptFL")
     assert set(fedot.fields) == {"method.config.blocks", "partition.alpha"}
     assert promptfl.fields == ("partition.alpha",)
@@ -48,7 +51,7 @@ def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
 
 
 def test_lines_run_over_one_field_and_fix_the_others(swept):
-    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    fedot = families_of(swept)[0]
     found = sweeps.sweep_lines(fedot, "method.config.blocks")
     assert [line.label for line in found] == ["FedOT: Dirichlet alpha 0.1", "FedOT: Dirichlet alpha 0.5"]
     assert [line.x for line in found] == [(1, 2), (1, 2)]
@@ -61,7 +64,7 @@ def test_lines_run_over_one_field_and_fix_the_others(swept):
 
 
 def test_a_grid_has_every_combination_once(swept):
-    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    fedot = families_of(swept)[0]
     found = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
     assert (found.rows, found.columns) == ((1, 2), (0.1, 0.5))
     assert {s for row in found.stats for s in row} == {p.stat for p in fedot.rows}
@@ -121,9 +124,8 @@ def test_clients_have_a_box_of_all_their_runs_at_each_value(tmp_path: Path) -> N
 
 
 def test_without_a_sweep_whatever_varies_is_an_axis(db):
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    entries = tuple(MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1, 16))
-    number = fill.done(db, experiment.model_copy(update={"methods": entries}))
+    entries = [MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1, 16)]
+    number = fill.done(db, fill.an_experiment(methods=entries, seeds=(1,), rounds=1))
     (family,) = sweeps.sweep_families(compare(Store(db), [number]), "personal")
     assert family.fields == ("method.config.blocks",)
     assert family.values("method.config.blocks") == [1, 4, 16]
@@ -132,9 +134,8 @@ def test_without_a_sweep_whatever_varies_is_an_axis(db):
 
 
 def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(db):
-    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
-    entries = tuple(MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4}))
-    number = fill.done(db, experiment.model_copy(update={"methods": entries}))
+    entries = [MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4})]
+    number = fill.done(db, fill.an_experiment(methods=entries, seeds=(1,), rounds=1))
     (family,) = sweeps.sweep_families(compare(Store(db), [number]), "personal")
     assert family.values("method.config.blocks") == [1, 4]
 
@@ -165,7 +166,7 @@ def test_one_row_for_each_method_is_no_sweep(filled):
 
 
 def test_a_missing_combination_is_a_gap(swept):
-    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    fedot = families_of(swept)[0]
     less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.rows[1:])
     found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
@@ -226,8 +227,7 @@ def test_a_value_is_not_the_best_if_another_is_better_on_their_common_seeds(tmp_
 
 
 def test_no_chart_of_a_sweep_calls_a_value_the_best(swept):
-    comparison = swept[1]
-    families = sweeps.sweep_families(comparison, "personal", [SWEEP])
+    comparison, families = swept[1], families_of(swept)
     fedot = families[0]
     grid = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
     lines = sweeps.sweep_lines(fedot, "method.config.blocks")
@@ -249,7 +249,7 @@ def test_values_are_ordered_by_size_words_after_numbers():
 
 
 def test_figures_show_the_means_of_the_table(swept):
-    families = sweeps.sweep_families(swept[1], "personal", [SWEEP])
+    families = families_of(swept)
     fedot = families[0]
     (line, *_) = sweeps.sweep_lines(fedot, "partition.alpha")
     chart = sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy", "%")

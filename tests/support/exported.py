@@ -1,5 +1,7 @@
 """A comparison as the text of one file, through the door that the command and the pages use."""
 
+import csv
+import io
 from collections.abc import Iterable
 
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
@@ -13,3 +15,8 @@ def exported(
     """Check, compare and write some experiments."""
     with checked_comparison(store, ids, ComparisonChoices(**choice)) as checked:
         return "".join(WRITERS[table, format](checked))
+
+
+def table_of(text: str) -> list[dict[str, str]]:
+    """Read a CSV file: column -> text, by row."""
+    return list(csv.DictReader(io.StringIO(text)))

@@ -2,10 +2,11 @@
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedcore.base.events import (
     Started,
 )
 from fedcore.base.seeds import numpy_generator
-from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig
 from fedcore.methods import registry
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
@@ -43,20 +44,22 @@ BYTES = {
 
 def an_experiment(
     name: str = "Rotated digits, made up",
-    methods: Sequence[str] = ("zero-shot", "fedot", "promptfl", "sdfed", "fedalign"),
+    methods: Sequence[str | MethodEntry] = ("zero-shot", "fedot", "promptfl", "sdfed", "fedalign"),
     seeds: Sequence[int] = (1, 2, 3),
     rounds: int = 10,
-    data: str = "rotated-digits",
+    data: str | DataConfig = "rotated-digits",
     **changes: object,
 ) -> Experiment:
-    """An experiment of registered methods with their papers' defaults."""
+    """An experiment of registered methods with their papers' defaults, or as their entries say."""
     return Experiment(
         name=name,
-        data={"name": data},
-        methods=tuple(MethodEntry(name=m, label=registry.get(m).about.title) for m in methods),
+        data=DataConfig(name=data) if isinstance(data, str) else data,
+        methods=tuple(
+            MethodEntry(name=m, label=registry.get(m).about.title) if isinstance(m, str) else m
+            for m in methods
+        ),
         seeds=tuple(seeds),
         rounds=rounds,
-        partition=PartitionConfig(),
         **changes,
     )
 
@@ -195,6 +198,27 @@ def train(
         writer.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))
     if until is None:
         writer.claim.finish("done")
+
+
+def record(
+    writer: RunWriter,
+    listed: Iterable[Entity | tuple[Any, ...]],
+    rounds: Mapping[int, Iterable[Cell]],
+    total: int = 0,
+    **measured: Any,
+) -> None:
+    """Write the rounds of a claimed run cell by cell, and end it as done.
+
+    Args:
+        total: its number of rounds; default: the last of ``rounds``.
+        measured: times and traffic of each round but 0.
+    """
+    described = tuple(e if isinstance(e, Entity) else Entity(*e) for e in listed)
+    writer.started(Started(entities=described, rounds_total=total or max(rounds), environment={}))
+    for round_, cells in rounds.items():
+        costs = measured if round_ else {}
+        writer.write_round(RoundFinished(round=round_, cells=tuple(cells), **costs))
+    writer.claim.finish("done")
 
 
 def done(db: Path, experiment: Experiment | None = None) -> int:

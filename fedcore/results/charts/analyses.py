@@ -29,8 +29,8 @@ from fedcore.results.charts.theme import (
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
-_POINTS = ("image", "class feature", "centroid")
-"""Kind of a point in a t-SNE plot, by its code."""
+_POINTS = {"image": (0, "circle", 6), "centroid": (2, "x", 12), "class feature": (1, "star", 15)}
+"""Kind of a point in a t-SNE plot, the lowest first -> its code, marker and size."""
 _COLOUR_BAR_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}
 _SHARE = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})"
 
@@ -120,11 +120,10 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
         colour = theme.classes[c % len(theme.classes)]
-        for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
+        for what, (k, symbol, size) in _POINTS.items():
             at = (kind == k) & (label == c)
             if not at.any():
                 continue
-            symbol = {0: _MARKS[c // len(theme.classes) % len(_MARKS)], 1: "star", 2: "x"}[k]
             hover_texts = [
                 f"predicted {escape(classes[g])}" if g >= 0 else what for g in predicted[at].tolist()
             ]
@@ -139,7 +138,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
                     customdata=hover_texts,
                     hovertemplate=hover(f"{what}: {escape(name)}<br>%{{customdata}}"),
                     marker={
-                        "symbol": symbol,
+                        "symbol": symbol if k else _MARKS[c // len(theme.classes) % len(_MARKS)],
                         "size": size,
                         "color": colour,
                         "opacity": 1 if k else 0.75 if theme.dark else 0.55,
@@ -147,8 +146,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
                     },
                 )
             )
-    for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
-        if (kind == k).any():
+    numbers = {what: int((kind == k).sum()) for what, (k, *_) in _POINTS.items()}
+    for what, (_, symbol, _) in _POINTS.items():
+        if numbers[what]:
             figure.add_trace(legend_key(what, {"symbol": symbol, "size": 10, "color": theme.faint}))
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
@@ -160,7 +160,8 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     )
     images = kind == 0
     right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
-    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS) if (kind == k).any()]
+    by_code = sorted(_POINTS, key=_POINTS.__getitem__)
+    shown = [counted(numbers[what], what) for what in by_code if numbers[what]]
     said = f"; {right:.1f} % of these images are predicted correctly" if (predicted >= 0).any() else ""
     return Chart(figure, f"t-SNE of {listed(shown)}{said}.")
 

@@ -132,21 +132,10 @@ def _arrow(
     outwards = aside / BESIDE  # the number stands on the outer side, half its size away from the arrow
     at = begin + LABEL_AT * (end - begin) + outwards * (np.abs(outwards) @ NUMBER_SIZE) / 2
     colour = theme.gain if edge.gain >= 0 else theme.loss
-    axes = {"xref": f"x{nth}", "yref": f"y{nth}", "axref": f"x{nth}", "ayref": f"y{nth}"}
-    arrow = {
-        **axes,
-        "x": end[0],
-        "y": end[1],
-        "ax": begin[0],
-        "ay": begin[1],
-        "text": "",
-        "showarrow": True,
-        "arrowhead": 2,
-        "arrowsize": 1,
-        "arrowcolor": colour,
-        "opacity": 0.85,
-        "arrowwidth": THINNEST + (THICKEST - THINNEST) * abs(edge.gain) / most,
-    }
+    width = THINNEST + (THICKEST - THINNEST) * abs(edge.gain) / most
+    look = {"arrowhead": 2, "arrowsize": 1, "arrowcolor": colour, "opacity": 0.85, "arrowwidth": width}
+    from_ = {"ax": begin[0], "ay": begin[1], "axref": f"x{nth}", "ayref": f"y{nth}"}
+    arrow = annotation("", end[0], end[1], nth, **look | from_ | {"showarrow": True})
     font = {"size": 11, "color": colour}
     number = annotation(f"{edge.gain:+.1f}", at[0], at[1], nth, font=font, bgcolor=theme.paper, borderpad=1)
     mark = {

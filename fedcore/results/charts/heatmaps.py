@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isnan
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from fedcore.results.charts.theme import (
     ticks,
 )
 from fedcore.results.panels import Panel
+from fedcore.results.statistics import rounded
 
 NARROW_SPREAD = 50.0
 """Spread of the values in points up to which a scale from 0 to 100 % hides their differences."""
@@ -480,5 +481,5 @@ def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     digits = 1 if panel.matrix is None else 3
     table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
     for name, column in zip(panel.columns, panel.values.T.tolist(), strict=True):
-        table[name] = [None if isnan(v) else round(v, digits) for v in column]
+        table[name] = [rounded(v, digits) for v in column]
     return table

@@ -186,7 +186,10 @@ def _legend(series: Sequence[Series], height: int) -> tuple[dict[str, Any], int]
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
-    """Return the traces of one series: its line, and behind it its band if it has one."""
+    """Return the traces of one series: its line, and behind it its band if it has one.
+
+    The band is that of one standard deviation on both sides, or else from minimum to maximum.
+    """
     colour = theme.colour(s.method)
     # the range or spread of each value follows the value in the hover text
     texts = [f" ± {d:.1f}" if d is not None else "" for d in s.std]
@@ -213,24 +216,19 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
         "customdata": texts,
         "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
-    behind = _band(s, colour) if with_range or not s.low else []
+    behind = []
+    if with_range or not s.low:
+        spread = any(d is not None for d in s.std)
+        low, high = _sides(s) if spread else (list(s.low), list(s.high))
+        band = silent_trace([*s.x, *s.x[::-1]], [*high, *low[::-1]], "lines", legendgroup=s.label)
+        band |= {"fill": "toself", "fillcolor": rgba(colour, 0.16), "line": {"width": 0}}
+        behind += [band] if low else []
     if s.smooth:
         thin = {"mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.35, "showlegend": False}
         behind.append({**line, **thin, "name": f"{escape(s.label)}, raw"})
         hover: dict[str, Any] = {"customdata": None, "hovertemplate": f"%{{y:{digits}}} smoothed"}
         line |= {"y": rounds_as_python(s.smooth, 2).tolist(), "mode": "lines", **hover}
     return [*behind, line]
-
-
-def _band(s: Series, colour: str) -> list[dict[str, Any]]:
-    """Return the band from minimum to maximum, or of one standard deviation on both sides."""
-    low, high = list(s.low), list(s.high)
-    if any(d is not None for d in s.std):
-        low, high = _sides(s)
-    if not low:
-        return []
-    outline = silent_trace([*s.x, *s.x[::-1]], [*high, *low[::-1]], "lines", legendgroup=s.label)
-    return [{**outline, "fill": "toself", "fillcolor": rgba(colour, 0.16), "line": {"width": 0}}]
 
 
 def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:

@@ -53,7 +53,9 @@ def partition_picture(
         drawn = np.linspace(0, len(clients) - 1, most).astype(int)
         counts, clients = counts[drawn], [clients[i] for i in drawn]
     row = min(ROW, TALLEST / max(1, len(clients)))
-    named_rows, named_columns = dict(_named(clients, NAMES)), dict(_named(classes, 20))
+    named_rows, named_columns = (
+        dict(zip(*ticks(names, room), strict=True)) for names, room in ((clients, NAMES), (classes, 20))
+    )
     largest = max(1, int(counts.max())) if counts.size else 1
     cells = []
     for i, client in enumerate(clients):
@@ -80,10 +82,6 @@ def partition_picture(
 
 _NAME = "justify-self:end;padding-right:0.5rem;white-space:nowrap;"
 _UPRIGHT = "justify-self:center;padding:0.4rem 0 0;writing-mode:vertical-rl;align-self:start;"
-
-
-def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
-    return list(zip(*ticks(names, room), strict=True))
 
 
 def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> str:

@@ -11,6 +11,7 @@ from fedcore.results.charts.theme import (
     TOOLBAR,
     Chart,
     Theme,
+    annotation,
     apply_layout,
     escape,
     hover,
@@ -21,7 +22,7 @@ from fedcore.results.leaderboard import Board
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.specification import Specification
-from fedcore.results.statistics import MIN_PAIRS, mean_interval, signed
+from fedcore.results.statistics import MIN_PAIRS, mean_interval, rounded, signed
 
 ROW_PIXELS, MARGIN_PIXELS, RANK_PIXELS = 40, 70, 100
 NAME_LETTERS = 30
@@ -65,18 +66,8 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
                 "hovertemplate": hover("%{customdata}"),
             }
         )
-        ranks.append(
-            {
-                "x": 1,
-                "xref": "paper",
-                "xanchor": "left",
-                "xshift": 8,
-                "y": y,
-                "showarrow": False,
-                "text": rank if ranked else NOT_RANKED,
-                "font": {"color": theme.ink if ranked else theme.faint},
-            }
-        )
+        text, font = rank if ranked else NOT_RANKED, {"color": theme.ink if ranked else theme.faint}
+        ranks.append(annotation(text, 1, y, yref="y", xanchor="left", xshift=8, font=font))
     title = f"{quantity}, {unit}: mean and 95 % interval over seeds"
     layout = _rows_layout(theme, [row.label for row in rows], title) | {
         "annotations": ranks,
@@ -92,7 +83,7 @@ def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
         "method": [g.label for g in board.rows],
         "rank": [board.rank_text(g) for g in board.rows],
         f"mean, {METRICS[board.metric].unit}": [round(g.stats[board.metric].mean, 2) for g in board.rows],
-        "± 95 %": [None if (h := _half_width(board, g)) is None else round(h, 2) for g in board.rows],
+        "± 95 %": [rounded(_half_width(board, g), 2) for g in board.rows],
         "n": [g.stats[board.metric].n for g in board.rows],
     }
 
@@ -288,7 +279,7 @@ def curve_table(found: Sequence[Specification], choices: ChoiceLabels) -> Mappin
     """Return the numbers of a curve, a row per reading."""
     columns: dict[str, Sequence[object]] = {
         "mean": [round(spec.stat.mean, 2) for spec in found],
-        "± 95 %": [None if spec.half is None else round(spec.half, 2) for spec in found],
+        "± 95 %": [rounded(spec.half, 2) for spec in found],
         "n": [spec.stat.n for spec in found],
     }
     return columns | {

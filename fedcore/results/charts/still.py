@@ -5,7 +5,6 @@ Colours, names, values, dashes and markers are those of the figure, so that scre
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,17 +13,15 @@ import plotly.graph_objects as go
 
 from fedcore.results.charts.theme import TOOLBAR, Theme
 from fedcore.results.charts.traces import (
-    DASHES,
     GAP,
     KINDS,
     TICK,
     TITLE,
     Axis,
     axes_of,
-    bar_shapes,
+    drawn_line,
     heatmap_shapes,
     marker,
-    place_bars,
     plain,
     round_ticks,
     scale_colours,
@@ -39,7 +36,6 @@ HALO = 9.0  # pixels of paper behind the labels of parallel coordinates
 MAX_ASPECT = 0.6  # height of a line chart in units of its width
 MAX_HEIGHT = 900.0  # pixels of a row of matrices, which fits onto a page of A4
 MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only every n-th
-PLOTLY: dict[str, Any] = {"height": 450, "margin": {}}  # what plotly takes where a layout is silent
 
 
 def still(
@@ -51,7 +47,7 @@ def still(
 ) -> Picture:
     """Lay out a figure for a width in pixels; an error names it."""
     theme = theme or Theme()
-    layout = PLOTLY | figure.layout.to_plotly_json()
+    layout = figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
     unknown = {t["type"] for t in traces} - set(KINDS)
     if unknown:
@@ -62,17 +58,10 @@ def still(
         )
     if any(t["type"] == "parcoords" for t in traces):
         return _parallel(traces[0], layout, width, theme)
-    colours = figure.layout.colorway or figure.layout.template.layout.colorway or ["#636efa"]
-    for number, trace in enumerate(traces):  # plotly's colours for lines and markers without their own
-        if trace["type"] == "scatter":
-            line = trace.get("line") or {}
-            colour = {"color": line.get("color") or colours[number % len(colours)]}
-            trace["marker"] = colour | (trace.get("marker") or {})
-            trace["line"] = {"color": trace["marker"]["color"]} | line
-    place_bars(traces, layout, colours)
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
-    legend = _legend_rows(traces, layout, width)
+    lines = _line_numbers(traces)
+    legend = _legend_rows(traces, lines, layout, width)
     (left, right), (bottom, top), below = _place_axes(axes, layout, width, bar, len(legend), aspect)
     shapes: list[Shape] = []
     for place, axis in axes.items():
@@ -85,10 +74,8 @@ def still(
         if trace["type"] == "heatmap":
             table = sum(t["type"] == "heatmap" for t in traces[:number])
             shapes += heatmap_shapes(trace, x, y, layout, table, theme)
-        elif trace["type"] == "bar":
-            shapes += bar_shapes(trace, x, y, _line_number(traces, number), theme)
         else:
-            shapes += scatter_shapes(trace, x, y, _line_number(traces, number), tip_step)
+            shapes += scatter_shapes(trace, x, y, lines[number], tip_step)
     shapes += [_annotation(a, axes, (left, right), (bottom, top)) for a in layout.get("annotations", ())]
     if bar:
         shapes += _colour_bar(bar, right + 14, top, bottom, theme)
@@ -121,8 +108,8 @@ def _place_axes(
         axis.fit(left, right)
         axis.thin_out()
     below = max(a.room_below for a in across)
-    top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
-    under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * rows)
+    top = max(14.0, layout["margin"]["t"] - TOOLBAR + 4)
+    under = max(layout["margin"]["b"], below + LEGEND_ROW * rows)
     height = layout["height"] - TOOLBAR - top - under
     if bar is None:
         height = min(max(160.0, height), aspect * width)
@@ -165,15 +152,11 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
     return shapes
 
 
-def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None:
-    """Return the number of the legend's entry of a trace; traces of one group share it."""
-    group = traces[number].get("legendgroup") or traces[number].get("name")
-    if traces[number]["type"] == "heatmap" or not group:
-        return None
-    groups = list(
-        dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] != "heatmap")
-    )
-    return groups.index(group)
+def _line_numbers(traces: Sequence[Mapping[str, Any]]) -> list[int | None]:
+    """Return for each trace the number of its entry in the legend, which traces of one group share."""
+    named = [t["type"] != "heatmap" and (t.get("legendgroup") or t.get("name")) for t in traces]
+    groups = list(dict.fromkeys(group for group in named if group is not False))
+    return [groups.index(group) if group else None for group in named]
 
 
 def _annotation(given: Mapping[str, Any], axes: Mapping[str, Axis], across: Point, upright: Point) -> Text:
@@ -216,55 +199,44 @@ def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, 
     return shapes
 
 
-@dataclass(frozen=True)
-class LegendEntry:
-    """A line of the legend with the trace that it stands for."""
+LegendEntry = tuple[str, Mapping[str, Any], int | None]
+"""A text of the legend, the trace that it stands for, and its number."""
 
-    text: str
-    trace: Mapping[str, Any]
-    line: int | None
 
-    @property
-    def width(self) -> float:
-        return LEGEND_KEY + text_width(self.text) + 16
+def _entry_width(entry: LegendEntry) -> float:
+    return LEGEND_KEY + text_width(entry[0]) + 16
 
 
 def _legend_rows(
-    traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], width: float
+    traces: Sequence[Mapping[str, Any]], lines: Sequence[int | None], layout: Mapping[str, Any], width: float
 ) -> list[list[LegendEntry]]:
     """Return the rows of a legend in columns of equal width, as many as fit; none if it is not wanted."""
     named = [
-        LegendEntry(plain(t["name"]), t, _line_number(traces, i))
-        for i, t in enumerate(traces)
+        (plain(t["name"]), t, line)
+        for t, line in zip(traces, lines, strict=True)
         if t["type"] != "heatmap" and t.get("showlegend") is not False and t.get("name")
     ]
     wanted = layout.get("showlegend")
     if wanted is None:
-        wanted = len(named) > 1 or any(e.trace.get("showlegend") for e in named)
+        wanted = len(named) > 1 or any(t.get("showlegend") for _, t, _ in named)
     if not named or not wanted:
         return []
-    columns = max(1, min(len(named), int((width - 16) // max(e.width for e in named))))
+    columns = max(1, min(len(named), int((width - 16) // max(map(_entry_width, named)))))
     return [named[i : i + columns] for i in range(0, len(named), columns)]
 
 
 def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, theme: Theme) -> list[Shape]:
     shapes: list[Shape] = []
-    column = max((e.width for row in rows for e in row), default=0.0)
+    column = max((_entry_width(entry) for row in rows for entry in row), default=0.0)
     for i, row in enumerate(rows):
-        for j, entry in enumerate(row):
+        for j, (text, look, line) in enumerate(row):
             x, y = left + j * column, top + (i + 0.5) * LEGEND_ROW
-            look = entry.trace
-            mode = "bar" if look["type"] == "bar" else look.get("mode", "lines")
-            if mode == "bar":
-                shapes.append(Box(x + 7, y - 6, 12, 12, look["colours"][0], line=entry.line))
+            mode = look.get("mode", "lines")
             if "lines" in mode:
-                pen = look["line"]
-                key = {"stroke": pen["color"], "width": pen.get("width", 2)}
-                dashes = DASHES[pen.get("dash") or "solid"]
-                shapes.append(Path([(x, y), (x + 26, y)], dashes=dashes, line=entry.line, **key))
+                shapes.append(drawn_line([(x, y), (x + 26, y)], look["line"], line))
             if "markers" in mode:
-                shapes.append(marker(look["marker"], x + 13, y, entry.line))
-            shapes.append(Text(x + LEGEND_KEY, y, entry.text, theme.ink, line=entry.line))
+                shapes.append(marker(look["marker"], x + 13, y, line))
+            shapes.append(Text(x + LEGEND_KEY, y, text, theme.ink, line=line))
     return shapes
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,11 +15,11 @@ import numpy as np
 from fedcore.results.charts.theme import Theme, colours_at, letters
 from fedcore.results.charts.vector import Anchor, Box, Disc, Image, Path, Point, Shape, Text
 
-KINDS = ("scatter", "bar", "heatmap", "parcoords")
+KINDS = ("scatter", "heatmap", "parcoords")
 """Types of plotly's traces that can be drawn.
 
 A new one gets a function that returns its shapes, such as ``scatter_shapes``, and a branch in
-``still.still``; it also gets one in ``_values`` if an axis has to show more than its ``x`` and ``y``.
+``still.still``; it also gets one in ``axes_of`` if an axis has to show more than its ``x`` and ``y``.
 """
 DASHES = {
     "solid": (),
@@ -97,7 +96,7 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
     finite = [i for i, (u, v) in enumerate(points) if isfinite(u) and isfinite(v)]
     if not finite:
         return []
-    mode, opacity = trace.get("mode", "lines"), trace.get("opacity") or 1.0
+    mode = trace.get("mode", "lines")
     shapes: list[Shape] = []
     if trace.get("fill") == "toself":
         return [Path(points, fill=trace["fillcolor"], closed=True, line=line)]
@@ -106,16 +105,15 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
         shape = points
         if pen.get("shape") == "hv":
             shape = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
-        dashes = DASHES[pen.get("dash") or "solid"]
-        stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
-        shapes.append(Path(shape, line=line, **stroke))
+        shapes.append(drawn_line(shape, pen, line))
     spread = trace.get("error_y") or {}
     if spread.get("array") is not None:
         bars: list[Point] = []
         for i in finite:
             if spread["array"][i]:
-                ends = (y(trace["y"][i] + s * spread["array"][i]) for s in (-1, 1))
-                bars += _error_bar(points[i][0], *ends)
+                at, (low, high) = points[i][0], (y(trace["y"][i] + s * spread["array"][i]) for s in (-1, 1))
+                for ends in ((0, low), (0, high)), ((-3, low), (3, low)), ((-3, high), (3, high)):
+                    bars += [*((at + dx, end) for dx, end in ends), _NEXT]
         shapes.append(Path(bars, spread["color"], width=1.5, line=line))
     for i in finite:
         tip = _tip(trace, i, x, y)
@@ -128,71 +126,10 @@ def scatter_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None,
     return shapes
 
 
-def _error_bar(middle: float, low: float, high: float) -> list[Point]:
-    """Return the lines of an upright error bar."""
-    parts = ((0, low), (0, high)), ((-3, low), (3, low)), ((-3, high), (3, high))
-    return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
-
-
-def place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
-    """Give bars their colours, and their places beside or upon each other, as plotly does.
-
-    A trace of bars gets ``along`` (the side of its values), ``length`` and ``base`` (where each bar begins)
-    in the unit of its values, and ``offset`` and ``thick`` in that of the other axis, on which bars are
-    ``unit`` apart.
-    """
-    bars = [(i, t) for i, t in enumerate(traces) if t["type"] == "bar"]
-    mode, ends = layout.get("barmode") or "group", defaultdict[Any, float](float)
-    for number, trace in bars:
-        along, across = ("x", "y") if trace.get("orientation") == "h" else ("y", "x")
-        length = [0.0 if v is None else float(v) for v in trace[along]]
-        places = list(trace.setdefault(across, range(len(length))))
-        axes = trace.get("xaxis"), trace.get("yaxis")
-        beside = (
-            [i for i, t in bars if (t.get("xaxis"), t.get("yaxis")) == axes] if mode == "group" else [number]
-        )
-        named = any(isinstance(place, str) for place in places)
-        unit = 1.0 if named else min((b - a for a, b in pairwise(sorted(set(places)))), default=1.0)
-        room = unit * (1 - layout.get("bargap", 0.2))
-        colour = (trace.get("marker") or {}).get("color") or colours[number % len(colours)]
-        keys = [(axes, place, size < 0) for place, size in zip(places, length, strict=True)]
-        base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
-        ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})
-        trace |= {
-            "along": along,
-            "length": length,
-            "base": base,
-            "unit": unit,
-            "thick": room / len(beside),
-            "offset": room * (beside.index(number) / len(beside) - 0.5),
-            "colours": [colour] * len(length) if isinstance(colour, str) else list(colour),
-        }
-
-
-def bar_shapes(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, theme: Theme) -> list[Shape]:
-    """Return a box per bar with its tip, and its error bar."""
-    upright = trace["along"] == "y"
-    along, across = (y, x) if upright else (x, y)
-    error = trace.get(f"error_{trace['along']}") or {}
-    boxes: list[Shape] = []
-    errors: list[Point] = []
-    for i, (base, length) in enumerate(zip(trace["base"], trace["length"], strict=True)):
-        first = across.number(trace["x" if upright else "y"][i]) + trace["offset"]
-        sides = sorted((across.place(first), across.place(first + trace["thick"])))
-        start, end = along(base), along(base + length)
-        low, high = sorted((start if isfinite(start) else along.pixels[0], end))  # a logarithm has no zero
-        if not length or not isfinite(sides[0] + end):
-            continue
-        (left, right), (top, bottom) = (sides, (low, high)) if upright else ((low, high), sides)
-        tip = _tip(trace, i, x, y)
-        boxes.append(Box(left, top, right - left, bottom - top, trace["colours"][i], tip=tip, line=line))
-        if error.get("array") is not None and error["array"][i]:
-            lines = _error_bar(
-                sum(sides) / 2, *(along(base + length + s * error["array"][i]) for s in (-1, 1))
-            )
-            errors += lines if upright else [(v, u) for u, v in lines]
-    pen = Path(errors, error.get("color") or theme.ink, width=1.5, line=line)
-    return [*boxes, pen] if errors else boxes
+def drawn_line(points: Sequence[Point], pen: Mapping[str, Any], line: int | None) -> Path:
+    """Return a line as plotly describes its pen."""
+    width, dashes = pen.get("width", 2), DASHES[pen.get("dash") or "solid"]
+    return Path(points, pen["color"], width=width, dashes=dashes, line=line)
 
 
 def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[int]) -> list[Shape]:
@@ -285,13 +222,12 @@ class Axis:
     """One axis of a panel, which places values between two pixels.
 
     Attributes:
-        ends: its values at the first and last pixel, logarithms on a logarithmic axis.
+        ends: its values at the first and last pixel; their logarithms if ``log``.
         pixels: left and right, or bottom and top.
         names: values of an axis of names, in order.
     """
 
     layout: Mapping[str, Any]
-    log: bool = False
     ends: tuple[float, float] = (0.0, 1.0)
     pixels: tuple[float, float] = (0.0, 1.0)
     ticks: list[tuple[float, str]] = field(default_factory=list)
@@ -300,6 +236,10 @@ class Axis:
     @property
     def title(self) -> str:
         return plain((self.layout.get("title") or {}).get("text") or "")
+
+    @property
+    def log(self) -> bool:
+        return self.layout.get("type") == "log"
 
     @property
     def domain(self) -> tuple[float, float]:
@@ -372,32 +312,21 @@ def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> d
     names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy")
     axes = {}
     for name in names or "xy":
-        axis = Axis(layout.get(f"{name[0]}axis{name[1:]}", {}))
-        values = [
-            v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])
-        ]
-        _scale(axis, values, any(t["type"] == "bar" and t["along"] == name[0] for t in traces))
+        axis, side = Axis(layout.get(f"{name[0]}axis{name[1:]}", {})), name[0]
+        values: list[Any] = []
+        for trace in (t for t in traces if (t.get(f"{side}axis") or side) == name):
+            values.extend(trace[side])
+            spread = (trace.get(f"error_{side}") or {}).get("array")
+            if spread is not None:
+                values += [v + s * e for v, e in zip(trace[side], spread, strict=True) for s in (-1, 1)]
+        _scale(axis, values)
         axes[name] = axis
     return axes
 
 
-def _values(trace: Mapping[str, Any], side: str) -> list[Any]:
-    values = list(trace.get(side, ()))
-    if trace["type"] == "bar" and side != trace["along"]:
-        named = any(isinstance(v, str) for v in values)
-        return values if named else [v + s * trace["unit"] / 2 for v in values for s in (-1, 1)]
-    if trace["type"] == "bar":
-        values = [b + v for b, v in zip(trace["base"], trace["length"], strict=True)]
-    spread = (trace.get(f"error_{side}") or {}).get("array")
-    if spread is not None:
-        values += [v + s * e for v, e in zip(values, spread, strict=True) for s in (-1, 1)]
-    return values + (list(trace["base"]) if trace["type"] == "bar" else [])
-
-
-def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
-    """Give an axis its ends and ticks, as plotly chooses them; bars leave no space below zero."""
+def _scale(axis: Axis, values: Sequence[Any]) -> None:
+    """Give an axis its ends and ticks, as plotly chooses them."""
     given = axis.layout
-    axis.log = given.get("type") == "log"
     if any(isinstance(v, str) for v in values):
         axis.names = list(dict.fromkeys(str(v) for v in values))
     numbers = [n for v in values if isfinite(n := axis.number(v))]
@@ -410,8 +339,7 @@ def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
         numbers += [] if included is None else [float(v) for v in np.atleast_1d(included)]
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         space = 0.05 * (high - low) or 0.5
-        low -= 0 if from_zero and low == 0 else space
-        high += 0 if from_zero and high == 0 else space
+        low, high = low - space, high + space
     axis.ends = low, high
     suffix = plain(given.get("ticksuffix") or "")
     if given.get("tickvals") is not None:
@@ -421,17 +349,12 @@ def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
     elif axis.names:
         axis.ticks = [(float(i), plain(name)) for i, name in enumerate(axis.names)]
     else:
-        axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, axis.log, given.get("dtick"))]
+        assert not axis.log, "a logarithmic axis names its ticks"
+        axis.ticks = [(n, f"{t}{suffix}") for n, t in round_ticks(low, high, given.get("dtick"))]
 
 
-def round_ticks(
-    low: float, high: float, log: bool = False, step: float | None = None
-) -> list[tuple[float, str]]:
+def round_ticks(low: float, high: float, step: float | None = None) -> list[tuple[float, str]]:
     """Return places and texts of round numbers between two ends."""
-    if log:
-        digits = (1, 2, 5) if high - low < 3 else (1,)
-        numbers = [d * 10.0**e for e in range(floor(low), ceil(high) + 1) for d in digits]
-        return [(log10(v), f"{v:g}") for v in numbers if low <= log10(v) <= high]
     if step is None:
         unit = 10.0 ** floor(log10((high - low) / 7))
         step = unit * next(m for m in (1, 2, 5, 10) if (high - low) / (unit * m) <= 7)

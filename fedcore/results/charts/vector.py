@@ -61,7 +61,14 @@ class Path(Shape):
     width: float = 1.0
     dashes: tuple[float, ...] = ()
     closed: bool = False
-    opacity: float = 1.0
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        """Its points, those between two gaps together. Shape: (points, 2) each."""
+        points = np.array(self.points, dtype=float).reshape(-1, 2)
+        gap = np.isnan(points).any(axis=1)
+        parts = np.split(points[~gap], np.cumsum(~gap)[gap])
+        return [part for part in parts if len(part)]
 
 
 @dataclass(frozen=True)
@@ -154,8 +161,7 @@ def _svg(shape: Shape) -> str:
         pen = f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
     if isinstance(shape, Path):
         dash = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
-        faint = "" if shape.opacity == 1 else f' opacity="{shape.opacity}"'
-        return f'<path d="{_path(shape)}"{_paint("fill", shape.fill)}{pen}{dash}{faint}{line}>{tip}</path>'
+        return f'<path d="{_path(shape)}"{_paint("fill", shape.fill)}{pen}{dash}{line}>{tip}</path>'
     if isinstance(shape, Disc):
         unseen = ' pointer-events="all"' if shape.fill == "none" else ""
         place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
@@ -178,14 +184,9 @@ def _svg(shape: Shape) -> str:
 
 
 def _path(shape: Path) -> str:
-    text, command = "", "M"
-    for x, y in shape.points:
-        if x != x or y != y:
-            text, command = text + ("z" if shape.closed and command == "L" else ""), "M"
-            continue
-        text += f"{command}{_number(x)} {_number(y)}"
-        command = "L"
-    return text + ("z" if shape.closed and command == "L" else "")
+    end = "z" if shape.closed else ""
+    parts = ("L".join(f"{_number(x)} {_number(y)}" for x, y in part.tolist()) for part in shape.parts)
+    return "".join(f"M{part}{end}" for part in parts)
 
 
 def _paint(what: str, colour: str) -> str:
@@ -197,13 +198,9 @@ def _paint(what: str, colour: str) -> str:
 
 
 def solid_colour(colour: str) -> tuple[str, float]:
-    """Return a colour of CSS (``#rrggbb``, ``rgb()``, ``rgba()``, a name) as ``#rrggbb`` and its opacity."""
+    """Return a colour of CSS (``#rrggbb``, ``rgb()``, ``rgba()``) as ``#rrggbb`` and its opacity."""
     if colour.startswith("#"):
         return colour, 1.0
-    if colour.isalpha():
-        from PIL import ImageColor
-
-        return "#{:02x}{:02x}{:02x}".format(*ImageColor.getrgb(colour)), 1.0
     red, green, blue, *opacity = (float(part) for part in re.findall(r"[\d.]+", colour))
     return f"#{round(red):02x}{round(green):02x}{round(blue):02x}", opacity[0] if opacity else 1.0
 
@@ -273,14 +270,9 @@ def _add(figure: Figure, picture: Picture, shape: Shape, order: int) -> None:
         patch = patches.Rectangle((shape.x, shape.y), shape.width, shape.height)
     else:
         assert isinstance(shape, Path)
-        points = np.array(shape.points, dtype=float).reshape(-1, 2)
-        gaps = np.flatnonzero(np.isnan(points).any(axis=1))
-        parts = [part[~np.isnan(part).any(axis=1)] for part in np.split(points, gaps)]
-        if shape.closed:
-            parts = [np.vstack([part, part[:1]]) for part in parts if len(part)]
-        outlines = [MplPath(part, closed=shape.closed) for part in parts if len(part)]
+        parts = [np.vstack([part, part[:1]]) if shape.closed else part for part in shape.parts]
+        outlines = [MplPath(part, closed=shape.closed) for part in parts]
         patch = patches.PathPatch(MplPath.make_compound_path(*outlines))
-        patch.set_alpha(None if shape.opacity == 1 else shape.opacity)
         if shape.dashes:
             patch.set_linestyle((0, tuple(d / shape.width for d in shape.dashes)))
             patch.set_capstyle("butt")

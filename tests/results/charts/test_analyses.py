@@ -42,16 +42,13 @@ def test_one_model_alone():
     assert confusion(arrays(), CLASSES, 9).accuracy is None
 
 
-def test_the_class_table_says_what_is_absent():
-    table = confusion(arrays(), CLASSES, None).table()
+def test_tables_of_classes_say_what_is_absent_and_count_each_pair():
+    found = confusion(arrays(), CLASSES, None)
+    table = found.table()
     assert table["test samples"] == [2, 4, 0]
     assert table["accuracy, %"] == [50.0, 50.0, None]
     assert table["precision, %"] == [33.3, 66.7, None]
-
-
-def test_the_matrix_table_counts_each_pair():
-    table = confusion(arrays(), CLASSES, None).matrix_table()
-    assert list(table.values()) == [list(CLASSES), [1, 2, 0], [1, 2, 0], [0, 0, 0]]
+    assert list(found.matrix_table().values()) == [list(CLASSES), [1, 2, 0], [1, 2, 0], [0, 0, 0]]
 
 
 def test_confusion_figure_prints_counts_and_escapes_names():

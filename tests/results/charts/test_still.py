@@ -82,59 +82,8 @@ def test_every_marker_of_a_method_can_be_drawn() -> None:
         assert re.sub("-open$", "", look.marker) in {*SYMBOLS, "circle"}
 
 
-def bars_of(figure: go.Figure) -> list[Box]:
-    return [s for s in still(figure, 662).shapes if isinstance(s, Box) and s.tip]
-
-
-@pytest.mark.parametrize("orientation", ["v", "h"])
-def test_bars_begin_at_zero_and_are_as_long_as_their_values(orientation: str) -> None:
-    across, along = ("x", "y") if orientation == "v" else ("y", "x")
-    spread = {f"error_{along}": {"array": [1.0, 0.0, 2.0]}}
-    values = {across: ["FedOT", "PromptFL", "SDFed"], along: [20.0, 40.0, -10.0]}
-    trace = go.Bar(
-        **values, **spread, orientation=orientation, marker_color="steelblue", hovertemplate="%{x} %{y}"
-    )
-    figure = go.Figure(trace, {"template": "none"})
-    one, two, below = bars_of(figure)
-    sizes = [b.height if orientation == "v" else b.width for b in (one, two, below)]
-    assert np.array(sizes) / sizes[0] == pytest.approx([1, 2, 0.5])
-    if orientation == "v":
-        assert one.y + one.height == pytest.approx(below.y), "zero is one place"
-        assert one.x + one.width < two.x, "a gap"
-    else:
-        assert below.x + below.width == pytest.approx(one.x), "zero is one place"
-    assert one.tip == ("FedOT 20.0" if orientation == "v" else "20.0 FedOT") and one.fill == "steelblue"
-    (error,) = (s for s in still(figure, 662).shapes if isinstance(s, Path) and s.width == 1.5)
-    ends = [p[1 if orientation == "v" else 0] for p in error.points[:2]]
-    assert abs(ends[1] - ends[0]) == pytest.approx(sizes[0] / 10), "from 19 to 21"
-    assert pdf_file(still(figure, 662))
-
-
-@pytest.mark.parametrize("mode", ["group", "relative"])
-def test_bars_of_several_traces_are_beside_or_upon_each_other_and_in_the_legend(mode: str) -> None:
-    traces = [go.Bar(name=n, x=[1, 2], y=[3, 4], hovertemplate="%{y}") for n in ("up", "down")]
-    figure = go.Figure(traces, {"barmode": mode})
-    first, _, second, _ = bars_of(figure)
-    assert first.height == pytest.approx(second.height) and first.fill != second.fill
-    if mode == "group":
-        assert second.x == pytest.approx(first.x + first.width) and second.y == pytest.approx(first.y)
-    else:
-        assert second.x == pytest.approx(first.x) and second.y + second.height == pytest.approx(first.y)
-    named = {s.text for s in still(figure, 662).shapes if isinstance(s, Text)}
-    assert {"up", "down"} <= named
-
-
-def test_a_trace_without_colours_has_those_of_the_figure() -> None:
-    figure = go.Figure([go.Scatter(x=[1, 2], y=[3, 4], mode="lines+markers", name=name) for name in "ab"])
-    figure.update_layout(colorway=["#112233", "#445566"], height=400, margin={"t": 20, "b": 40})
-    drawn = [s for s in still(figure, 662).shapes if isinstance(s, Disc)]
-    assert {disc.fill for disc in drawn} == {"#112233", "#445566"}
-
-
 def test_a_trace_of_another_kind_is_refused_with_the_kinds_that_can_be_drawn() -> None:
-    said = (
-        "shares has a trace of type pie.*scatter, bar, heatmap, parcoords.*fedcore/results/charts/traces.py"
-    )
+    said = "shares has a trace of type pie.*scatter, heatmap, parcoords.*fedcore/results/charts/traces.py"
     with pytest.raises(ValueError, match=said):
         still(go.Figure(go.Pie(values=[1, 2])), 662, name="shares")
 

@@ -49,8 +49,9 @@ def test_every_part_keeps_its_highest_value() -> None:
 
 def test_the_band_keeps_its_extremes() -> None:
     low, high = (tuple(v + d for v in noise(3)) for d in (-9, 9))
-    (ranged,) = thinned([line("a", 3, low=low, high=high)])
-    assert min(ranged.low) == min(low) and max(ranged.high) == max(high)
+    for ranged in thinned([line(str(i), i, low=low, high=high) for i in range(12)]):
+        assert min(ranged.low) == min(low) and max(ranged.high) == max(high)
+        assert len(ranged.x) <= MOST_POINTS
     std = tuple(abs(v) for v in noise(4))
     (spread,) = thinned([line("a", 3, std=std, n=3)])
     assert max(y + d for y, d in zip(spread.y, spread.std, strict=True)) == max(
@@ -73,18 +74,9 @@ def test_smooth_lines_with_bands_are_drawn_as_they_are() -> None:
             assert np.abs(drawn - getattr(before, name)).max() < 0.2
 
 
-def test_twelve_noisy_lines_with_bands_stay_below_the_limit() -> None:
-    low, high = (tuple(v + d for v in noise(3)) for d in (-9, 9))
-    lines = thinned([line(str(i), i, low=low, high=high) for i in range(12)])
-    assert all(len(after.x) <= MOST_POINTS for after in lines)
-
-
-def test_a_short_line_stays_as_it_is() -> None:
-    short = Series("a", "fedot", (0.0, 1.0), (1.0, 2.0), (None, None), 1)
-    assert thinned([short]) == [short]
-
-
-def test_a_chart_sends_the_thinned_line() -> None:
+def test_a_chart_sends_the_thinned_line_and_a_short_one_as_it_is() -> None:
     chart = line_chart([line("a", 1)], Theme(dark=False), "Round", "")
     assert len(chart.figure.data[0].x) <= MOST_POINTS
     assert f"{noise(1)[-1]:.1f}" in chart.alt
+    short = Series("a", "fedot", (0.0, 1.0), (1.0, 2.0), (None, None), 1)
+    assert thinned([short]) == [short]
