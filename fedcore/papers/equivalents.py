@@ -52,10 +52,7 @@ def parts_of_mean(value: PublishedValue) -> tuple[PublishedValue, ...]:
     """Return what a mean over data sets averages, a value for each of them; empty for any other value."""
     rules = runs(library.find(value.paper).work).means
     rule = next((rule for rule in rules if rule.is_about(value)), None)
-    if rule is None:
-        return ()
-    setting, metric = rule.parts.get("setting", value.setting), rule.parts.get("metric", value.metric)
-    return tuple(replace(value, dataset=name, setting=setting, metric=metric) for name in rule.over)
+    return () if rule is None else tuple(replace(value, dataset=name, **rule.parts) for name in rule.over)
 
 
 @library.cached

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, StringConstraints, ValidationError
@@ -21,19 +21,28 @@ from fedcore.papers.library import RUNS_FILE, Paper
 
 
 class PrintedRule(BaseModel, extra="forbid", frozen=True):
-    """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
+    """A rule about the values with certain printed names, which may contain ``*``; empty for all.
 
+    ``edition`` is the key of the paper, or of another edition of it (``Paper.edition_of``).
+    """
+
+    edition: tuple[str, ...] = ()
     table: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     setting: tuple[str, ...] = ()
     backbone: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
     metric: tuple[str, ...] = ()
+
+    @cached_property
+    def _named(self) -> list[tuple[str, tuple[str, ...]]]:
+        every = ((column, getattr(self, column)) for column in PrintedRule.model_fields)
+        return [("paper" if column == "edition" else column, names) for column, names in every if names]
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        columns = PrintedRule.model_fields
-        return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
+        return all(library.matches(getattr(value, column), names) for column, names in self._named)
 
 
 class PrintedMethod(PrintedRule):

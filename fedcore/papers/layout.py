@@ -8,12 +8,10 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.library import ListedHeadings, Paper
-from fedcore.papers.published import COLUMNS, PublishedValue, load
+from fedcore.papers.published import COLUMNS, NAMING, PublishedValue, load
 from fedcore.results.sharing import tex
 from fedcore.results.statistics import group_by, nothing_differs
 
-HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
-"""Fields of a value that can be headings."""
 Heads = tuple[str, ...]
 """The headings of a row or column, outermost first."""
 
@@ -71,33 +69,17 @@ def shows_nothing(table: PrintedTable, cells: Sequence[TableCell]) -> bool:
 
 
 def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings], name: str) -> list[str]:
-    """Return one heading of each value: one of ``listed``, a field of the value or a part of it.
-
-    ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
-    does whose rows or panels are of one domain per data set.
-    """
+    """Return one heading of each value: one of ``listed``, or a field of the value."""
     if name in listed:
         return [listed[name].of(i) for i in range(len(values))]
-    if name == "target":
-        return ["Avg" if value.target == "avg" else value.target for value in values]
-    if name in ("partition", "similarity"):
-        return [value.setting.partition(", ")[0 if name == "partition" else 2] for value in values]
-    field = name.removeprefix("same_")
-    if field not in HEADINGS:
+    if name not in NAMING:
         raise FedLensError(
             f"{values[0].paper}, table {values[0].table}: no heading is called '{name}'; name one of the "
-            f"{', '.join(HEADINGS)}, or list it under [tables.{values[0].table}.headings]",
+            f"{', '.join(NAMING)}, or list it under [tables.{values[0].table}.headings]",
             "tables",
         )
-    if field == name:
-        return [str(getattr(value, name)) for value in values]
-    headings = list(zip((value.dataset for value in values), _headings(values, listed, field), strict=True))
-    by_data: dict[str, list[str]] = {}
-    for dataset, heading in dict.fromkeys(headings):
-        by_data.setdefault(dataset, []).append(heading)
-    places = (by_data[dataset].index(heading) for dataset, heading in headings)
-    between = " · " if field == "target" else ", "
-    return [between.join(dict.fromkeys(of[place] for of in by_data.values())) for place in places]
+    texts = [str(getattr(value, name)) for value in values]
+    return ["Avg" if name == "target" and text == "avg" else text for text in texts]
 
 
 @library.cached
@@ -132,11 +114,7 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
 
     Methods are rows. Base and new accuracies stand side by side, below each other for several data sets.
     """
-    several = {
-        name
-        for name in ("dataset", "setting", "backbone", "target", "metric")
-        if len({getattr(value, name) for value in values}) > 1
-    }
+    several = {name for name in NAMING if len({getattr(value, name) for value in values}) > 1}
     metrics = {(value.metric, value.target) for value in values}
     if len({metric for metric, _ in metrics}) == len(metrics):
         several.discard("target")  # such as the metric "base accuracy" with the target "base"
@@ -205,28 +183,27 @@ def table_csv(cells: Sequence[TableCell], cost: Callable[[TableCell], float | No
     Args:
         cost: seconds that the missing runs of a cell take; None if that was never measured.
     """
-    return library.csv_text([EXPORTED, *(_line(cell, cost(cell)) for cell in cells)])
-
-
-def _line(cell: TableCell, seconds: float | None) -> list[object]:
-    value, stat = cell.value, cell.stat
-    reasons = [text for _, text in cell.comparability.reasons] or [cell.reason]
-    nothing = [None] * 3
-    numbers = nothing if stat is None else [stat.mean, stat.std, stat.n]
-    rehearsed = cell.status == "rehearsed"
-    return [
-        library.find(value.paper).title,
-        *(getattr(value, name) for name in COLUMNS),
-        value.rule,
-        *(nothing if rehearsed else numbers),
-        cell.gap,
-        cell.status,
-        "; ".join(filter(None, reasons)),
-        *(numbers if rehearsed else nothing),
-        len(cell.missing),
-        None if seconds is None or not cell.missing else round(seconds),
-        "; ".join(lack.text for lack in cell.lacks),
-    ]
+    lines: list[list[object]] = []
+    for cell in cells:
+        value, nothing, rehearsed = cell.value, [None] * 3, cell.status == "rehearsed"
+        numbers = nothing if cell.stat is None else [cell.stat.mean, cell.stat.std, cell.stat.n]
+        seconds = cost(cell) if cell.missing else None
+        lines.append(
+            [
+                library.find(value.paper).title,
+                *(getattr(value, name) for name in COLUMNS),
+                value.rule,
+                *(nothing if rehearsed else numbers),
+                cell.gap,
+                cell.status,
+                "; ".join([text for _, text in cell.comparability.reasons] or [cell.reason]),
+                *(numbers if rehearsed else nothing),
+                len(cell.missing),
+                None if seconds is None else round(seconds),
+                "; ".join(lack.text for lack in cell.lacks),
+            ]
+        )
+    return library.csv_text([EXPORTED, *lines])
 
 
 def file_name(table: PrintedTable, rehearsal: bool, suffix: str) -> str:

@@ -9,9 +9,9 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work
 from fedcore.results.charts.vector import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.results.sharing import bibtex, slug
+from fedcore.share import SUFFIXES
 from fedcore.share.checked import WRITERS, CheckedComparison
 from fedcore.share.content import Report, Wording, read_report, sources
-from fedcore.share.formats import SUFFIXES
 from fedcore.share.page import PAGE_WIDTH, picture, report_html
 from fedcore.share.recipe import METHODS
 from fedcore.share.views import Figure
