@@ -86,9 +86,7 @@ class RunSource:
 
 @library.cached
 def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantRun]]:
-    experiment = published()[preset]
-    if rehearsal:
-        experiment = mini.rehearsal(experiment)
+    experiment = mini.rehearsal(published()[preset]) if rehearsal else published()[preset]
     return experiment, variant_runs(experiment)
 
 
@@ -143,8 +141,9 @@ def has_runs(paper: str, table: str) -> bool:
     if paper not in library.papers():  # a draft
         return False
     anywhere = not library.find(paper).why_not_run
-    values = (value for value in load(paper) if anywhere or value.table == table)
-    return any(isinstance(source_of(value), RunSource) for value in values)
+    return any(
+        isinstance(source_of(value), RunSource) for value in load(paper) if anywhere or value.table == table
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent, left_open, parts_of_mean
 from fedcore.papers.experiments import PrintedRule, data_names
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.published import PublishedValue, computed, load_all
+from fedcore.papers.published import PublishedValue, computed, load, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES, Comparability, ComparabilityState
@@ -151,18 +151,14 @@ COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
 """Column -> its meaning."""
 
 
-def coverage(
-    values: Iterable[PublishedValue] | None = None,
-) -> dict[tuple[str, str], Counter[CoverageColumn]]:
-    """Count the values (default: all) of each column by paper and table, in the papers' order."""
-    by_table = group_by(load_all() if values is None else values, lambda value: (value.paper, value.table))
-    papers = list(library.papers())
-
-    def place(key: tuple[str, str]) -> tuple[int, int, str]:
-        paper, table = key
-        return papers.index(paper), int(table) if table.isdecimal() else 0, table
-
-    return {key: Counter(map(_column, by_table[key])) for key in sorted(by_table, key=place)}
+def coverage() -> dict[tuple[str, str], Counter[CoverageColumn]]:
+    """Count the values of each column by paper and table, in the papers' order."""
+    found = {}
+    for paper in library.papers():
+        by_table = group_by(load(paper), lambda value: value.table)
+        for table in sorted(by_table, key=lambda t: (int(t) if t.isdecimal() else 0, t)):
+            found[paper, table] = Counter(map(_column, by_table[table]))
+    return found
 
 
 def _column(value: PublishedValue) -> CoverageColumn:

@@ -7,7 +7,7 @@ to its names, and gives the experiments that reproduce the tables.
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
@@ -140,9 +140,27 @@ def runs(paper: Paper) -> PrintedRuns:
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given, where = runs(paper), str(paper.folder / RUNS_FILE)
-    presets = _written_out(given, where)
-    return {name: _experiment(name, presets, given, paper, f"{where}, preset '{name}'") for name in presets}
+    given, file, found = runs(paper), str(paper.folder / RUNS_FILE), {}
+    presets = _written_out(given, file)
+    for name, preset in presets.items():
+        where, fields, seen = f"{file}, preset '{name}'", dict(preset), {name}
+        while (parent := fields.pop("like", None)) is not None:
+            if parent not in presets or parent in seen:
+                raise FedLensError(
+                    f"{where}: 'like' names '{parent}', which is not another preset; correct it", "like"
+                )
+            seen.add(parent)
+            fields = _merged(presets[parent], fields)
+        methods: Sequence[Any] = fields.get("methods", ())
+        if unknown := [m for m in methods if isinstance(m, str) and m not in given.entries]:
+            raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
+        fields["methods"] = [{"label": m, **given.entries[m]} if isinstance(m, str) else m for m in methods]
+        fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
+        try:
+            found[name] = Experiment(**fields)
+        except ValidationError as error:
+            raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
+    return found
 
 
 def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
@@ -167,33 +185,6 @@ def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
                 )
             found |= json.loads(made)
     return found
-
-
-def _experiment(
-    name: str, presets: Mapping[str, dict[str, Any]], given: PrintedRuns, paper: Paper, where: str
-) -> Experiment:
-    fields = _fields(name, presets, where, ())
-    unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
-    if unknown:
-        raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
-    fields["methods"] = [
-        {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
-    ]
-    fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
-    try:
-        return Experiment(**fields)
-    except ValidationError as error:
-        raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
-
-
-def _fields(
-    name: str, presets: Mapping[str, dict[str, Any]], where: str, seen: tuple[str, ...]
-) -> dict[str, Any]:
-    if name not in presets or name in seen:
-        raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
-    fields = dict(presets[name])
-    parent = fields.pop("like", None)
-    return fields if parent is None else _merged(_fields(parent, presets, where, (*seen, name)), fields)
 
 
 def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,8 +109,8 @@ def all_tables() -> tuple[PrintedTable, ...]:
     return tuple(table for work in library.works() for table in tables(work))
 
 
-def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
-    """Return the headings of a table that gives none: those of its fields that have several values.
+def _default_layout(values: Sequence[PublishedValue]) -> tuple[str, str, str]:
+    """Return the headings of panels, rows and columns of a table that gives none: fields of several values.
 
     Methods are rows. Base and new accuracies stand side by side, below each other for several data sets.
     """
@@ -123,27 +123,23 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
     panels = "dataset" if {"dataset", "metric"} <= several else ""
     rows = [name for name in ("setting", "backbone") if name in several]
     columns = [name for name in ("dataset", "target", "metric") if name in several and name != panels]
-    return {"panels": panels, "rows": " ".join([*rows, "method"]), "columns": " ".join(columns) or "metric"}
+    return panels, " ".join([*rows, "method"]), " ".join(columns) or "metric"
 
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
     notes = paper.notes_on(table)
     if not values:
         return PrintedTable(paper.key, table, paper.title_of(table), notes.caption, (), (), notes.cells)
-    layout = _default_layout(values)
-    if notes.rows or notes.columns:
-        layout |= {
-            "panels": notes.panels,
-            "rows": notes.rows or "method",
-            "columns": notes.columns or "dataset",
-        }
+    panels_of, rows_of, columns_of = notes.panels, notes.rows or "method", notes.columns or "dataset"
+    if not (notes.rows or notes.columns):
+        panels_of, rows_of, columns_of = _default_layout(values)
 
     def heads_of(names: str) -> list[Heads]:
         columns = [_headings(values, notes.headings, name) for name in names.split()]
         return list(zip(*columns, strict=True)) if columns else [()] * len(values)
 
-    panels = group_by(range(len(values)), heads_of(layout["panels"]).__getitem__)
-    place_in = list(zip(heads_of(layout["rows"]), heads_of(layout["columns"]), strict=True))
+    panels = group_by(range(len(values)), heads_of(panels_of).__getitem__)
+    place_in = list(zip(heads_of(rows_of), heads_of(columns_of), strict=True))
     made = []
     for heads, members in panels.items():
         rows, columns = (_grouped(dict.fromkeys(place_in[i][axis] for i in members)) for axis in (0, 1))

@@ -18,13 +18,12 @@ from fedcore.papers import (
     experiments,
     library,
     literature,
-    pasted,
     published,
 )
 from fedcore.papers.cells import source_of
 from fedcore.papers.equivalents import NoEquivalent, equivalent, presets_of_values
 from fedcore.papers.layout import all_tables, tables, tables_of
-from tests.support.papers import HEAD, PAPER, paper_folder
+from tests.support.papers import HEAD, PAPER, paper_folder, reading
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -52,8 +51,7 @@ def folder(
 
 
 def read(text: str, **common: str):
-    (grid,) = pasted.read(text)
-    return pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine").values
+    return reading(text, **common).values
 
 
 def test_a_pasted_table_is_read_as_it_is_printed() -> None:

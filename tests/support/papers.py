@@ -10,7 +10,7 @@ from fedcore.base.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment
 from fedcore.engine.plan import plan
-from fedcore.papers import choices, experiments, published
+from fedcore.papers import choices, experiments, pasted, published
 from fedcore.papers.cells import Availability, Filling, TableCell, fillings
 from fedcore.papers.choices import Multiverse
 from fedcore.papers.published import PublishedValue
@@ -42,6 +42,12 @@ def paper_folder(place: Path, **files: str | None) -> Path:
             suffix = "toml" if name in ("paper", "runs", "choices") else "csv"
             (place / f"{name}.{suffix}").write_text(text, encoding="utf-8")
     return place
+
+
+def reading(text: str, **common: str) -> pasted.Reading:
+    """The values of a text with one pasted table, with its columns as they are guessed."""
+    (grid,) = pasted.read(text)
+    return pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine")
 
 
 def queue(store: Store, filling: Filling) -> Created:
