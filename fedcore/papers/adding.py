@@ -142,7 +142,6 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """Return the files of a paper's format in a folder."""
     return {name: (folder / name).read_bytes() for name in library.FILES if (folder / name).exists()}
 
 

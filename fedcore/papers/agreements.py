@@ -52,7 +52,6 @@ class _Match:
 
     @property
     def sides(self) -> tuple[tuple[_Row, _Row], ...]:
-        """Each row with the other one."""
         return (self.first, self.second), (self.second, self.first)
 
     @property

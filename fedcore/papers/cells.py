@@ -454,7 +454,6 @@ class Filling:
     lacks: tuple[Lack, ...]
 
     def reduced(self, plan: Plan) -> Plan:
-        """Return the plan of the experiment with the wanted runs only."""
         runs = tuple(r for r in plan.runs if (r.method.label, r.seed, r.held_out) in self.wanted)
         return replace(plan, runs=runs)
 

@@ -385,12 +385,12 @@ def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READI
 
 
 def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehearsal: bool) -> object:
-    sources = [_source(value, [alternative], rehearsal) for value in about]
-    averaged = AVERAGED_ROUNDS if alternative.rule == "mean10" else 0
-    return tuple(
-        (of.variant.key, (of.experiment.rounds > averaged and alternative.rule) or value.rule)
-        for value, of in zip(about, sources, strict=True)
-    )
+    found = []
+    for value in about:
+        source = _source(value, [alternative], rehearsal)
+        short = alternative.rule == "mean10" and source.experiment.rounds <= AVERAGED_ROUNDS
+        found.append((source.variant.key, value.rule if short else alternative.rule or value.rule))
+    return tuple(found)
 
 
 def caveat_weights(recorded: RecordedRuns, value: PublishedValue, rehearsal: bool) -> dict[str, str]:

@@ -123,7 +123,6 @@ class VariantRun:
 
     @cached_property
     def key(self) -> str:
-        """Identifies the content of the variant's runs."""
         return content_key(self.content)
 
     @property

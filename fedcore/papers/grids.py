@@ -444,7 +444,6 @@ class _Latex(latex2text.LatexNodes2Text):  # type: ignore[misc]  # it has no typ
         return self.spanning(self.nodes(text)).text
 
     def tables(self, text: str) -> list[_Found]:
-        """Return the tables of a source."""
         text = re.sub(r"\\cmidrule *(\([^)]*\))? *\{[^}]*\}", "", text)
         for name, count, default, numbered, body in _DEFINITION.findall(text):
             self.macros[name] = int(count or len(numbered) // 2), default, body
@@ -508,7 +507,6 @@ class _Latex(latex2text.LatexNodes2Text):  # type: ignore[misc]  # it has no typ
         return printed + (" " if node.macro_post_space and printed.isalnum() else "")
 
     def own(self, name: str, arguments: Sequence[Any]) -> str:
-        """Return what a command that the text defines prints."""
         _, default, body = self.macros[name]
         for i, argument in enumerate(arguments, start=1):
             body = body.replace(f"#{i}", default if argument is None else argument.latex_verbatim())

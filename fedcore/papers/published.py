@@ -70,7 +70,6 @@ class PublishedValue:
 
     @property
     def line(self) -> tuple[str, ...]:
-        """Its line of ``values.csv``."""
         return (*(getattr(self, name) for name in PLACE), *self.written)
 
     @property

@@ -83,7 +83,6 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Return whether every number was recomputed and none differs."""
         return not self.differences and not self.unchecked
 
 
@@ -107,7 +106,6 @@ class RecordedRun:
     predictions: Mapping[int, PredictionFile]
 
     def name(self, pair: tuple[int, int]) -> str:
-        """Name a model and a test set."""
         model, test_set = (self.entities[code].name if code in self.entities else str(code) for code in pair)
         return f"{model} on {test_set}"
 
