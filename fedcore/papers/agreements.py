@@ -104,9 +104,9 @@ def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
         equal = tuple(p for p in shared if first.cells[p].value == second.cells[p].value)
         chances = []  # that an independent value equals the first one, from the density of values around it
         for place in shared:
-            numbers, value = printed[place], first.cells[place].value
-            near = bisect_right(numbers, value + NEIGHBOURHOOD) - bisect_left(numbers, value - NEIGHBOURHOOD)
-            density = near / (len(numbers) + 1) / (2 * NEIGHBOURHOOD)
+            every, own = printed[place], first.cells[place].value
+            near = bisect_right(every, own + NEIGHBOURHOOD) - bisect_left(every, own - NEIGHBOURHOOD)
+            density = near / (len(every) + 1) / (2 * NEIGHBOURHOOD)
             chances.append(min(1.0, LAST_DIGIT * max(density, 1 / 100)))
         tail = _tail(len(shared), len(equal), sum(chances) / len(chances))
         found.append(_Match(first, second, shared, equal, tail * len(compared)))

@@ -203,10 +203,10 @@ def find_available(store: Store) -> Availability:
             roots[name] = root
     for task in reversed(store.tasks.recent("check", 1000)):
         result = task.result or {}
-        name, report = result.get("known") or result.get("name"), result.get("report", {})
-        root = report.get("root")
-        if task.status == "done" and name and root and not report.get("error") and exists(root):
-            roots[name] = root  # a checked one first, the newest
+        known, report = result.get("known") or result.get("name"), result.get("report", {})
+        place = report.get("root")
+        if task.status == "done" and known and place and not report.get("error") and exists(place):
+            roots[known] = place  # a checked one first, the newest
     return Availability(roots)
 
 

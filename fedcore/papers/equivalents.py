@@ -52,7 +52,10 @@ def parts_of_mean(value: PublishedValue) -> tuple[PublishedValue, ...]:
     """Return what a mean over data sets averages, a value for each of them; empty for any other value."""
     rules = runs(library.find(value.paper).work).means
     rule = next((rule for rule in rules if rule.is_about(value)), None)
-    return () if rule is None else tuple(replace(value, dataset=name, **rule.parts) for name in rule.over)
+    if rule is None:
+        return ()
+    changed: dict[str, Any] = dict(rule.parts)
+    return tuple(replace(value, dataset=name, **changed) for name in rule.over)
 
 
 @library.cached

@@ -263,13 +263,9 @@ def _latex_cell(cell: TableCell) -> str:
     if cell.stat is None:
         lines.append("--")
     else:
-        ours = tex(cell.stat.text(cell.value.digits))
-        ours = (
-            rf"\textit{{{ours}}}"
-            if cell.status == "rehearsed"
-            else ours + _MARKS.get(cell.comparability.state, "")
-        )
-        lines.append(f"{ours} ({cell.stat.n or cell.seeds_text})")
+        ours, mark = tex(cell.stat.text(cell.value.digits)), _MARKS.get(cell.comparability.state, "")
+        said = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else f"{ours}{mark}"
+        lines.append(f"{said} ({cell.stat.n or cell.seeds_text})")
     if cell.gap_text:
         lines.append(tex(cell.gap_text))
     stacked = r" \\ ".join(lines).replace("±", r"$\pm$")

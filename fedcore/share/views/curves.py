@@ -7,7 +7,7 @@ from fedcore.base.presentation import DiagnosticChart
 from fedcore.results import curves
 from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.curves import AXES, CurveAxis, CurveValue, Series
-from fedcore.results.metrics import BY_ROUND, METRICS
+from fedcore.results.metrics import BY_ROUND, METRICS, Metric
 from fedcore.share.views import ChartFigure, Figure, View, ViewSource
 
 LOSS = "loss"
@@ -40,7 +40,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     return [_by_round(source, setting, m) for m in BY_ROUND if any(m in row.stats for row in rows)]
 
 
-def _by_round(source: ViewSource, setting: str, metric: CurveValue) -> ChartFigure:
+def _by_round(source: ViewSource, setting: str, metric: Metric) -> ChartFigure:
     title, lines = f"{METRICS[metric].title} by round", lines_of(source, setting, metric)
     return ChartFigure(
         f"curves-{metric}",
