@@ -20,7 +20,7 @@ from fedcore.results.matrices import PanelView, run_panel
 from fedcore.results.panels import Panel
 from fedcore.results.progress import seconds_outside_rounds
 from fedcore.results.run_files import run_toml
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views import Heatmaps
 from fedcore.store import RunRow, Store
 from pages.forms import drafts, methods
 from pages.run_view import tabs

@@ -20,7 +20,7 @@ from fedcore.cli.tables import AsJson, Row, print_table
 from fedcore.config import expand
 from fedcore.config.field_names import seeds_text
 from fedcore.engine.plan import plan
-from fedcore.share.formats import SUFFIXES, Format, TableName
+from fedcore.share import SUFFIXES, Format, TableName
 from fedcore.store import Store
 from fedcore.store.imports import Merged
 

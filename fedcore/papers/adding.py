@@ -6,7 +6,7 @@ import re
 import shutil
 import threading
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,14 @@ from fedcore.papers.experiments import experiments, printed_backbone
 from fedcore.papers.layout import PrintedTable, tables_of
 from fedcore.papers.library import Paper
 from fedcore.papers.published import (
-    COLUMNS,
     LARGEST_VALUES,
     Finding,
     PublishedValue,
     findings_text,
     load,
     read_findings,
-    values_from,
     values_of,
+    values_text,
 )
 
 _FORMER = ".former"
@@ -55,7 +54,12 @@ def use(db: str | Path) -> list[FedLensError]:
             with suppress(OSError):
                 former.rename(place)
     files = sorted(folder.glob("[!.]*/*.*")) if folder.is_dir() else []
-    stamp = tuple(map(_state_of, files))
+    states: dict[Path, tuple[int, int] | None] = dict.fromkeys(files)
+    for file in files:
+        with suppress(OSError):  # an editor's lock is a link to nothing; a paper's own is named when read
+            state = file.stat()
+            states[file] = state.st_mtime_ns, state.st_size
+    stamp = tuple(states.items())
     seen = _seen.get(str(folder))
     if seen is not None and seen[0] == stamp:
         return seen[1]
@@ -76,14 +80,6 @@ def use(db: str | Path) -> list[FedLensError]:
     if papers or any(not paper.ships for paper in library.papers().values()):
         library.set_added(papers)
     return errors
-
-
-def _state_of(file: Path) -> tuple[object, ...]:
-    try:
-        state = file.stat()
-    except OSError:  # an editor's lock is a link to nothing; a paper's own file is named when it is read
-        return (str(file),)
-    return str(file), state.st_mtime_ns, state.st_size
 
 
 def _check_edition(paper: Paper, others: Mapping[str, Paper]) -> None:
@@ -146,7 +142,6 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[Finding]]:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """Return the files of a paper's format in a folder."""
     return {name: (folder / name).read_bytes() for name in library.FILES if (folder / name).exists()}
 
 
@@ -237,13 +232,7 @@ def write(
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
-    _check_edition(paper, library.papers())
-    values_from(_values_text(values), key, library.VALUES_FILE)
-    return put(key, {library.VALUES_FILE: _values_text(values), library.PAPER_FILE: _paper_text(paper)}, db)
-
-
-def _values_text(values: Iterable[PublishedValue]) -> str:
-    return library.csv_text([COLUMNS, *(value.line for value in values)])
+    return put(key, {library.VALUES_FILE: values_text(values), library.PAPER_FILE: _paper_text(paper)}, db)
 
 
 def _paper_text(paper: Paper) -> str:
@@ -265,7 +254,7 @@ def remove_table(key: str, table: str, db: str | Path) -> dict[str, str]:
         remove(key, db)
         return former
     notes = {name: notes for name, notes in paper.tables.items() if name != table}
-    texts = {library.VALUES_FILE: _values_text(kept)}
+    texts = {library.VALUES_FILE: values_text(kept)}
     texts[library.PAPER_FILE] = _paper_text(paper.model_copy(update={"tables": notes}))
     if library.RUNS_FILE in former:
         runs = tomllib.loads(former[library.RUNS_FILE])

@@ -51,8 +51,7 @@ class _Match:
     expected: float
 
     @property
-    def sides(self) -> tuple[tuple[_Row, _Row], tuple[_Row, _Row]]:
-        """Each row with the other one."""
+    def sides(self) -> tuple[tuple[_Row, _Row], ...]:
         return (self.first, self.second), (self.second, self.first)
 
     @property
@@ -103,17 +102,15 @@ def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
     found = []
     for first, second, shared in compared:
         equal = tuple(p for p in shared if first.cells[p].value == second.cells[p].value)
-        chances = [_chance(printed[p], first.cells[p].value) for p in shared]
+        chances = []  # that an independent value equals the first one, from the density of values around it
+        for place in shared:
+            every, own = printed[place], first.cells[place].value
+            near = bisect_right(every, own + NEIGHBOURHOOD) - bisect_left(every, own - NEIGHBOURHOOD)
+            density = near / (len(every) + 1) / (2 * NEIGHBOURHOOD)
+            chances.append(min(1.0, LAST_DIGIT * max(density, 1 / 100)))
         tail = _tail(len(shared), len(equal), sum(chances) / len(chances))
         found.append(_Match(first, second, shared, equal, tail * len(compared)))
     return found
-
-
-def _chance(printed: Sequence[float], value: float) -> float:
-    """Return the chance that an independent value equals this one, from the density of values around it."""
-    near = bisect_right(printed, value + NEIGHBOURHOOD) - bisect_left(printed, value - NEIGHBOURHOOD)
-    density = near / (len(printed) + 1) / (2 * NEIGHBOURHOOD)
-    return min(1.0, LAST_DIGIT * max(density, 1 / 100))
 
 
 def _tail(cells: int, equal: int, chance: float) -> float:
@@ -130,9 +127,8 @@ def equal(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     certain = {(m.papers, m.first.baseline) for m in matches if m.expected < BY_CHANCE}
     copied: dict[PublishedValue, dict[str, _Match]] = defaultdict(dict)
     for match in matches:
-        if match.first.paper.work == match.second.paper.work:  # editions of one work print the same values
-            continue
-        if (match.papers, match.first.baseline) in certain:
+        editions = match.first.paper.work == match.second.paper.work  # they print the same values
+        if (match.papers, match.first.baseline) in certain and not editions:
             for row, other in match.sides:
                 for place in match.equal:
                     copied[row.cells[place]][other.paper.title] = match
@@ -210,5 +206,5 @@ def _one_setting(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
 
 def _is_far(first: PublishedValue, second: PublishedValue) -> bool:
     spreads = [v.std or 0.0 for v in (first, second) if library.find(v.paper).spread_of(v.table) == "std"]
-    distance = abs(first.value - second.value)
-    return distance >= min(FAR_ANYWAY, max(FAR_POINTS, FAR_SPREADS * math.hypot(*spreads)))
+    far = min(FAR_ANYWAY, max(FAR_POINTS, FAR_SPREADS * math.hypot(*spreads)))
+    return abs(first.value - second.value) >= far

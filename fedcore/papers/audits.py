@@ -20,6 +20,7 @@ from fedcore.papers import agreements, library, literature
 from fedcore.papers.library import FOLDER, Formula
 from fedcore.papers.literature import NUMBERS
 from fedcore.papers.published import (
+    PLACE,
     WHOLE_SETS,
     Finding,
     FindingKind,
@@ -141,8 +142,7 @@ def derived(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[GroupKey, list[PublishedValue]]:
     """Group values by every identifying field except some."""
-    every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
-    identifying = [name for name in every if name not in fields]
+    identifying = [name for name in ("paper", *PLACE) if name not in fields]
     return group_by(values, lambda value: tuple(getattr(value, name) for name in identifying))
 
 
@@ -166,19 +166,13 @@ def _averages(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
     ).values():
         of_sets = [v for v in row if not is_average(v.dataset)]
         rows += [(v, _averaged(v, of_sets)) for v in row if is_average(v.dataset)]
-    for table in group_by(rows, lambda row: _table_of(row[0])).values():
+    for where, table in group_by(rows, lambda row: (row[0].table, row[0].dataset)).items():
         complete = max(len(parts) for _, parts in table)  # others lack a data set
         for average, parts in table:
             others = [v for v in parts if v.dataset != SOURCE]
             if 1 < len(parts) == complete:
                 without = 0 < len(others) < len(parts) and follows(average, others, fmean)
-                yield (
-                    _Tested(average, _table_of(average)) if without else _mean_of(average, parts, "data sets")
-                )
-
-
-def _table_of(average: PublishedValue) -> GroupKey:
-    return average.table, average.dataset
+                yield _Tested(average, where) if without else _mean_of(average, parts, "data sets")
 
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:
@@ -195,11 +189,10 @@ def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[Pu
 
 
 def _mean_of(average: PublishedValue, parts: Sequence[PublishedValue], what: str) -> _Tested:
-    if follows(average, parts, fmean):
-        return _Tested(average, _table_of(average))
     mean = fmean(part.value for part in parts)
     text = f"and the mean of the {len(parts)} {what} of its row is {mean:.2f}"
-    return _Tested(average, _table_of(average), text, certain=" of " in average.dataset)
+    text = "" if follows(average, parts, fmean) else text
+    return _Tested(average, (average.table, average.dataset), text, certain=" of " in average.dataset)
 
 
 def _combinations(values: Sequence[PublishedValue]) -> Iterator[_Tested]:
@@ -237,7 +230,7 @@ def _combined(
     """
     name, rule = FORMULAS[formula]
     average = is_average(printed.dataset)
-    where = (*_table_of(printed), printed.metric) if average else (printed.metric,)
+    where = (printed.table, printed.dataset, printed.metric) if average else (printed.metric,)
     if follows(printed, parts, rule):
         return _Tested(printed, where)
     given = rule([part.value for part in parts])
@@ -249,16 +242,12 @@ def _combined(
     if len(single) > 1 and follows(printed, single, fmean):
         other = f"the mean of its {len(single)} data sets' values; {text.removeprefix('and ')}"
         return _Tested(printed, where, other, "other rule", certain=True)
-    if above or given - printed.value > RULES_APART:
-        return _Tested(printed, where, text, certain=True)
-    if len(single) > 1 and all(
-        follows(part, _averaged(part, _same_row(part, values)), fmean) for part in parts
-    ):
-        mean = fmean(value.value for value in single)
-        return _Tested(
-            printed, where, f"{text} and the mean of its data sets' values {mean:.2f}", certain=True
-        )
-    return None  # its data sets are not all printed, and their mean would explain it
+    if not above and given - printed.value <= RULES_APART:
+        of_sets = ((part, _averaged(part, _same_row(part, values))) for part in parts)
+        if len(single) < 2 or not all(follows(part, row, fmean) for part, row in of_sets):
+            return None  # its data sets are not all printed, and their mean would explain it
+        text += f" and the mean of its data sets' values {fmean(value.value for value in single):.2f}"
+    return _Tested(printed, where, text, certain=True)
 
 
 def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:

@@ -86,9 +86,7 @@ class RunSource:
 
 @library.cached
 def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantRun]]:
-    experiment = published()[preset]
-    if rehearsal:
-        experiment = mini.rehearsal(experiment)
+    experiment = mini.rehearsal(published()[preset]) if rehearsal else published()[preset]
     return experiment, variant_runs(experiment)
 
 
@@ -110,26 +108,24 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
     return experiment, variant_runs(experiment)[0]
 
 
-def _presets_on_data_of(value: PublishedValue) -> list[str]:
-    """Return the presets of a paper on a value's data set, for the part of a mean that no table prints."""
-    paper = library.find(value.paper)
-    return [
-        name
-        for name, experiment in published().items()
-        if name.startswith(f"{paper.work}/")
-        and not experiment.sweep
-        and experiment.data.name == data_names(paper.work).get(value.dataset)
-        and printed_backbone(experiment, paper) == value.backbone
-    ]
-
-
 @library.cached
 def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
     """Return the runs that give a value, or the reason why none can."""
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
-    for preset in presets_of_values().get(value) or _presets_on_data_of(value):
+    presets = presets_of_values().get(value)
+    if presets is None:  # the part of a mean that no table prints
+        paper = library.find(value.paper)
+        presets = [
+            name
+            for name, experiment in published().items()
+            if name.startswith(f"{paper.work}/")
+            and not experiment.sweep
+            and experiment.data.name == data_names(paper.work).get(value.dataset)
+            and printed_backbone(experiment, paper) == value.backbone
+        ]
+    for preset in presets:
         variant = find_variant(_experiment(preset, False)[1], value)
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
@@ -145,12 +141,9 @@ def has_runs(paper: str, table: str) -> bool:
     if paper not in library.papers():  # a draft
         return False
     anywhere = not library.find(paper).why_not_run
-    values = (value for value in load(paper) if anywhere or value.table == table)
-    return any(isinstance(source_of(value), RunSource) for value in values)
-
-
-CHECKS = 1000
-"""Number of newest folder checks that are read."""
+    return any(
+        isinstance(source_of(value), RunSource) for value in load(paper) if anywhere or value.table == table
+    )
 
 
 @dataclass(frozen=True)
@@ -204,17 +197,17 @@ def find_available(store: Store) -> Availability:
         except OSError:  # the system does not accept this path
             return False
 
-    roots: dict[str, str | None] = {}
-    for task in store.tasks.recent("check", CHECKS):
-        result = task.result or {}
-        name, report = result.get("known") or result.get("name"), result.get("report", {})
-        root = report.get("root")
-        if task.status == "done" and name and root and not report.get("error") and exists(root):
-            roots.setdefault(name, root)
-    for name, root in store.experiments.data_folders():
+    roots: dict[str, str | None] = dict.fromkeys(copy.name for copy in copies.every())
+    for name, root in reversed(store.experiments.data_folders()):
         if exists(root):
-            roots.setdefault(name, root)
-    return Availability({**dict.fromkeys(copy.name for copy in copies.every()), **roots})
+            roots[name] = root
+    for task in reversed(store.tasks.recent("check", 1000)):
+        result = task.result or {}
+        known, report = result.get("known") or result.get("name"), result.get("report", {})
+        place = report.get("root")
+        if task.status == "done" and known and place and not report.get("error") and exists(place):
+            roots[known] = place  # a checked one first, the newest
+    return Availability(roots)
 
 
 CellStatus: TypeAlias = (
@@ -446,10 +439,6 @@ def counts_text(statuses: Iterable[CellStatus]) -> str:
     )
 
 
-NAMED = 3
-"""Maximum number of methods in the name of an experiment."""
-
-
 @dataclass(frozen=True)
 class Filling:
     """An experiment of a preset, reduced to the methods and seeds that are missing.
@@ -465,7 +454,6 @@ class Filling:
     lacks: tuple[Lack, ...]
 
     def reduced(self, plan: Plan) -> Plan:
-        """Return the plan of the experiment with the wanted runs only."""
         runs = tuple(r for r in plan.runs if (r.method.label, r.seed, r.held_out) in self.wanted)
         return replace(plan, runs=runs)
 
@@ -507,7 +495,7 @@ def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | N
             "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
         }
         if methods != paper.methods:
-            changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], NAMED)}"[:500]
+            changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], 3)}"[:500]
         root = available.roots.get(paper.data.name)
         if root is not None and paper.data.root is None and not sources[0].rehearsal:
             changes["data"] = paper.data.model_copy(update={"root": root})

@@ -220,10 +220,6 @@ def readings(choices: Sequence[Choice], most: int = MOST_READINGS) -> list[Readi
     return list(found)
 
 
-Found = Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]]
-"""Reading -> value -> its value by seed."""
-
-
 @dataclass(frozen=True)
 class Ranking:
     """The values of a table that differ in their method alone, and the one of the paper's own method."""
@@ -272,7 +268,7 @@ class Multiverse:
     choices: tuple[Choice, ...]
     readings: tuple[Reading, ...]
     rehearsal: bool = False
-    found: Found = field(default_factory=dict, hash=False)
+    found: Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]] = field(default_factory=dict, hash=False)
 
     def taken(self, value: PublishedValue, reading: Reading) -> list[Alternative]:
         """Return the alternatives of a reading that concern a value."""
@@ -295,16 +291,6 @@ class Multiverse:
 
         Values without runs in the reading of FedLens are left out, with choices that concern no other value.
         """
-        found = self._found(recorded)
-        measured = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
-        if self.ranking.proposed in measured and measured != self.ranking.values:
-            part = multiverse(replace(self.ranking, values=measured), self.rehearsal, len(self.readings))
-            return part.read(recorded)
-        complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
-        return replace(self, found=complete)
-
-    def _found(self, recorded: RecordedRuns) -> Found:
-        """Return the values under each reading, without those whose runs are not all finished."""
         places = [(r, v) for r in self.readings for v in self.ranking.values]
         wanted = {(r, v): (self.source(v, r), self.rule(v, r)) for r, v in places}
         recorded.read_results((source.variant.key, rule) for source, rule in wanted.values())
@@ -318,7 +304,11 @@ class Multiverse:
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = read[place]
-        return found
+        measured = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
+        if self.ranking.proposed in measured and measured != self.ranking.values:
+            part = multiverse(replace(self.ranking, values=measured), self.rehearsal, len(self.readings))
+            return part.read(recorded)
+        return replace(self, found={r: of for r, of in found.items() if len(of) == len(self.ranking.values)})
 
     @property
     def missing(self) -> int:
@@ -360,8 +350,8 @@ class Multiverse:
         """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
         if value not in self.ranking.values:
             return {}
-        moved = specification.effects({r: of[value.method] for r, of in self.means.items()}, self.means)
-        found = {}
+        found, means = {}, self.means
+        moved = specification.effects({r: of[value.method] for r, of in means.items()}, means)
         moved = [e for e in moved if self.choices[e.choice].is_about(value)]
         for _, text in comparability(value).reasons:
             if mine := [e for e in moved if text.startswith(self.choices[e.choice].reasons)]:
@@ -399,8 +389,7 @@ def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehears
     for value in about:
         source = _source(value, [alternative], rehearsal)
         short = alternative.rule == "mean10" and source.experiment.rounds <= AVERAGED_ROUNDS
-        rule = value.rule if short or alternative.rule is None else alternative.rule
-        found.append((source.variant.key, rule))
+        found.append((source.variant.key, value.rule if short else alternative.rule or value.rule))
     return tuple(found)
 
 

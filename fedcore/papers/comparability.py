@@ -12,9 +12,9 @@ from fedcore.base.errors import FedLensError
 from fedcore.data import catalog
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent, left_open, parts_of_mean
-from fedcore.papers.experiments import data_names
+from fedcore.papers.experiments import PrintedRule, data_names
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.published import PublishedValue, computed, load_all
+from fedcore.papers.published import PublishedValue, computed, load, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import STATES, Comparability, ComparabilityState
@@ -35,7 +35,7 @@ class Reason:
 
     Attributes:
         place: the file and the line, such as ``fedot/reasons.csv, line 20``.
-        patterns: column of ``MATCHED`` -> the names that it lists.
+        about: the values with the names in the columns ``MATCHED``.
         test_images: domain -> images in the paper's test set. A reason against comparing does not hold for a
             run with these counts, and evidence holds only for such a run.
         state: "comparable" for evidence that the values are the same quantity.
@@ -43,7 +43,7 @@ class Reason:
     """
 
     place: str
-    patterns: Mapping[str, tuple[str, ...]]
+    about: PrintedRule
     test_images: Mapping[str, int]
     state: ComparabilityState
     unmeasured: ComparabilityState | None
@@ -71,7 +71,7 @@ def reasons(paper: Paper) -> tuple[Reason, ...]:
             counts = dict(part.split("=") for part in row["test_images"].split())
             reason = Reason(
                 place=f"{paper.work}/{REASONS_FILE}, line {place.rpartition(' ')[2]}",
-                patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
+                about=PrintedRule(**{c: tuple(row[c].split("|")) for c in MATCHED if row[c]}),
                 test_images={domain: int(count) for domain, count in counts.items()},
                 state=STATES[STATES.index(row["state"])],
                 unmeasured=STATES[STATES.index(row["unmeasured"])] if row["unmeasured"] else None,
@@ -91,18 +91,7 @@ def reasons(paper: Paper) -> tuple[Reason, ...]:
 def reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
     """Return the reasons that are about a value, in the order of the file."""
     work = library.find(value.paper).work
-    if not reasons(work):
-        return ()
-    texts = ((c, value.paper if c == "edition" else getattr(value, c)) for c in MATCHED)
-    lines = frozenset.intersection(*(_lines_naming(work, column, text) for column, text in texts))
-    return tuple(reason for i, reason in enumerate(reasons(work)) if i in lines)
-
-
-@library.cached
-def _lines_naming(work: str, column: str, text: str) -> frozenset[int]:
-    """Return the places of the reasons that one column of a value allows; thousands of values share it."""
-    patterns = (reason.patterns.get(column, ()) for reason in reasons(work))
-    return frozenset(i for i, names in enumerate(patterns) if library.matches(text, names))
+    return tuple(reason for reason in reasons(work) if reason.about.is_about(value))
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:
@@ -114,24 +103,13 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
     Args:
         test_images: domain -> test images of the run; None before any run.
     """
-    caveats = tuple(point.caveat for point in left_open(value))
-    images = None if test_images is None else tuple(test_images.items())
-    return _comparability(reasons_for(value), caveats, images)
-
-
-@library.cached
-def _comparability(
-    found: tuple[Reason, ...], caveats: tuple[str, ...], test_images: tuple[tuple[str, int], ...] | None
-) -> Comparability:
-    """Cached, because a comparison asks for every row, a page for all values, and thousands share reasons."""
-    images = None if test_images is None else dict(test_images)
-    result = Comparability()
-    evidence = [reason for reason in found if reason.state == "comparable"]
+    result, found = Comparability(), reasons_for(value)
     for reason in found:
-        result = result.with_reason(reason.state_of(images), reason.text)
-    for caveat in caveats:
-        result = result.with_reason("with a caveat", caveat)
-    if result.state == "comparable" and not any(reason.fits(images) for reason in evidence):
+        result = result.with_reason(reason.state_of(test_images), reason.text)
+    for point in left_open(value):
+        result = result.with_reason("with a caveat", point.caveat)
+    evidence = [reason for reason in found if reason.state == "comparable"]
+    if result.state == "comparable" and not any(reason.fits(test_images) for reason in evidence):
         text = OTHER_TEST_SETS + evidence[0].text if evidence else NO_EVIDENCE
         result = result.with_reason("with a caveat", text)
     return result
@@ -173,18 +151,14 @@ COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
 """Column -> its meaning."""
 
 
-def coverage(
-    values: Iterable[PublishedValue] | None = None,
-) -> dict[tuple[str, str], Counter[CoverageColumn]]:
-    """Count the values (default: all) of each column by paper and table, in the papers' order."""
-    by_table = group_by(load_all() if values is None else values, lambda value: (value.paper, value.table))
-    papers = list(library.papers())
-
-    def place(key: tuple[str, str]) -> tuple[int, int, str]:
-        paper, table = key
-        return papers.index(paper), int(table) if table.isdecimal() else 0, table
-
-    return {key: Counter(map(_column, by_table[key])) for key in sorted(by_table, key=place)}
+def coverage() -> dict[tuple[str, str], Counter[CoverageColumn]]:
+    """Count the values of each column by paper and table, in the papers' order."""
+    found = {}
+    for paper in library.papers():
+        by_table = group_by(load(paper), lambda value: value.table)
+        for table in sorted(by_table, key=lambda t: (int(t) if t.isdecimal() else 0, t)):
+            found[paper, table] = Counter(map(_column, by_table[table]))
+    return found
 
 
 def _column(value: PublishedValue) -> CoverageColumn:

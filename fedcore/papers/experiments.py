@@ -7,8 +7,8 @@ to its names, and gives the experiments that reproduce the tables.
 import itertools
 import json
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, StringConstraints, ValidationError
@@ -21,19 +21,28 @@ from fedcore.papers.library import RUNS_FILE, Paper
 
 
 class PrintedRule(BaseModel, extra="forbid", frozen=True):
-    """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
+    """A rule about the values with certain printed names, which may contain ``*``; empty for all.
 
+    ``edition`` is the key of the paper, or of another edition of it (``Paper.edition_of``).
+    """
+
+    edition: tuple[str, ...] = ()
     table: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     setting: tuple[str, ...] = ()
     backbone: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
     metric: tuple[str, ...] = ()
+
+    @cached_property
+    def _named(self) -> list[tuple[str, tuple[str, ...]]]:
+        every = ((column, getattr(self, column)) for column in PrintedRule.model_fields)
+        return [("paper" if column == "edition" else column, names) for column, names in every if names]
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        columns = PrintedRule.model_fields
-        return all(library.matches(getattr(value, column), getattr(self, column)) for column in columns)
+        return all(library.matches(getattr(value, column), names) for column, names in self._named)
 
 
 class PrintedMethod(PrintedRule):
@@ -131,9 +140,27 @@ def runs(paper: Paper) -> PrintedRuns:
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given, where = runs(paper), str(paper.folder / RUNS_FILE)
-    presets = _written_out(given, where)
-    return {name: _experiment(name, presets, given, paper, f"{where}, preset '{name}'") for name in presets}
+    given, file, found = runs(paper), str(paper.folder / RUNS_FILE), {}
+    presets = _written_out(given, file)
+    for name, preset in presets.items():
+        where, fields, seen = f"{file}, preset '{name}'", dict(preset), {name}
+        while (parent := fields.pop("like", None)) is not None:
+            if parent not in presets or parent in seen:
+                raise FedLensError(
+                    f"{where}: 'like' names '{parent}', which is not another preset; correct it", "like"
+                )
+            seen.add(parent)
+            fields = _merged(presets[parent], fields)
+        methods: Sequence[Any] = fields.get("methods", ())
+        if unknown := [m for m in methods if isinstance(m, str) and m not in given.entries]:
+            raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
+        fields["methods"] = [{"label": m, **given.entries[m]} if isinstance(m, str) else m for m in methods]
+        fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
+        try:
+            found[name] = Experiment(**fields)
+        except ValidationError as error:
+            raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
+    return found
 
 
 def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
@@ -158,33 +185,6 @@ def _written_out(given: PrintedRuns, where: str) -> dict[str, dict[str, Any]]:
                 )
             found |= json.loads(made)
     return found
-
-
-def _experiment(
-    name: str, presets: Mapping[str, dict[str, Any]], given: PrintedRuns, paper: Paper, where: str
-) -> Experiment:
-    fields = _fields(name, presets, where, ())
-    unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
-    if unknown:
-        raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
-    fields["methods"] = [
-        {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
-    ]
-    fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
-    try:
-        return Experiment(**fields)
-    except ValidationError as error:
-        raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
-
-
-def _fields(
-    name: str, presets: Mapping[str, dict[str, Any]], where: str, seen: tuple[str, ...]
-) -> dict[str, Any]:
-    if name not in presets or name in seen:
-        raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
-    fields = dict(presets[name])
-    parent = fields.pop("like", None)
-    return fields if parent is None else _merged(_fields(parent, presets, where, (*seen, name)), fields)
 
 
 def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import lxml.html
@@ -101,18 +101,18 @@ def read(text: str, is_name: Callable[[str], bool]) -> list[Grid]:
             f"the table has {len(lines):,} lines; divide it into tables of {LARGEST:,}", "table"
         )
     marks: Counter[str] = Counter()
-    latex = re.search(r"(?<!\\)&", text) and re.search(r"\\\\|\\[a-z]+rule|\\hline", text)
-    if latex:
+    notes: list[str] = []
+    if re.search(r"(?<!\\)&", text) and re.search(r"\\\\|\\[a-z]+rule|\\hline", text):
         try:
             reader = _Latex(marks)
-            found, comments = reader.tables(text), reader.comments
+            found = reader.tables(text)
         except RecursionError:
             raise FedLensError("the LaTeX has too many braces within braces; simplify it", "table") from None
+        notes += [f"commented out: {comment}" for comment in reader.comments]
     elif "<tr" in text.lower() or sum("|" in line for line in lines) > 1:
-        found, comments = [*_html(text, marks), *_markdown(text, marks)], []
+        found = [*_html(text, marks), *_markdown(text, marks)]
     else:
-        found, comments = [_Found(_delimited(lines, marks, is_name), has_spans=False)], []
-    notes = [f"commented out: {comment}" for comment in comments]
+        found = [_Found(_delimited(lines, marks, is_name), has_spans=False)]
     if marks:
         notes.append("taken off: " + ", ".join(f"{mark} ({count})" for mark, count in marks.most_common()))
     grids = [grid for i, table in enumerate(found) for grid in _parts(table, i, notes)]
@@ -139,16 +139,16 @@ def _filled(rows: Sequence[Sequence[SourceCell]], has_empty: bool) -> list[list[
                     places[place] = cell.text
             j += cell.columns
     width = max((column for _, column in places), default=-1) + 1
-    lines = [[places.get((i, j), "").split(_BREAK) for j in range(width)] for i in range(len(rows))]
-    return [line for cells in lines for line in _stacked(cells)]
-
-
-def _stacked(cells: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return a line for each line of its cells, if those of two lines or more agree in their number."""
-    counts = {len(parts) for parts in cells} - {1}
-    if len(counts) == 1 and sum(len(parts) > 1 for parts in cells) > 1 and NUMBER.search(cells[-1][-1]):
-        return [[parts[i % len(parts)] for parts in cells] for i in range(counts.pop())]
-    return [[" ".join(parts) for parts in cells]]
+    lines: list[list[str]] = []
+    for i in range(len(rows)):
+        cells = [places.get((i, j), "").split(_BREAK) for j in range(width)]
+        counts = [len(parts) for parts in cells if len(parts) > 1]
+        if len(counts) > 1 and len({*counts}) == 1 and NUMBER.search(cells[-1][-1]):
+            # cells of as many lines each are stacked rows
+            lines += [[parts[i % len(parts)] for parts in cells] for i in range(counts[0])]
+        else:
+            lines.append([" ".join(parts) for parts in cells])
+    return lines
 
 
 def _parts(table: _Found, source: int, notes: Sequence[str]) -> list[Grid]:
@@ -156,7 +156,7 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> list[Grid]:
     lines = [line for line in table.lines if any(line)]
     starts = [0, *(i for i in range(1, len(lines)) if _is_heading(lines, i))]
     starts = [i for i in starts if i - 1 not in starts]
-    found: list[Grid] = []
+    found: list[tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]] = []
     left: list[str] = []
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         part = lines[start:end]
@@ -184,9 +184,8 @@ def _parts(table: _Found, source: int, notes: Sequence[str]) -> list[Grid]:
             for upper, lower in itertools.pairwise([] if table.has_spans else named_heads):
                 for i in range(2, len(upper)):
                     upper[i] = upper[i] or (upper[i - 1] if lower[i] else "")
-            cells = tuple(tuple(line[first:]) for line in body)
-            found.append(Grid(source, table.caption, tuple(map(tuple, named_heads)), cells, ()))
-    return [replace(grid, notes=(*notes, *left)) for grid in found]
+            found.append((tuple(map(tuple, named_heads)), tuple(tuple(line[first:]) for line in body)))
+    return [Grid(source, table.caption, heads, cells, (*notes, *left)) for heads, cells in found]
 
 
 def _is_heading(lines: Sequence[Sequence[str]], i: int) -> bool:
@@ -322,7 +321,11 @@ def _spaced(lines: Sequence[str], is_name: Callable[[str], bool]) -> list[list[s
     if wide and len(wide[0]) > 1 and all(len(row) == len(wide[0]) for row in wide):
         return wide
     words = [line.split() for line in lines]
-    counts = [_numbers_at_end(line) for line in words]
+    counts: list[int] = []  # of the numbers at the end of each line
+    for line in words:
+        plain = [_SYMBOLS.sub("", word).strip("*") for word in reversed(line)]
+        numbers = itertools.takewhile(lambda word: word and (word in EMPTY or NUMBER.fullmatch(word)), plain)
+        counts.append(sum(1 for _ in numbers))
     width = Counter(filter(None, counts)).most_common(1)[0][0] if any(counts) else 0
     rows = []
     for number, (line, count) in enumerate(zip(words, counts, strict=True), start=1):
@@ -345,12 +348,6 @@ def _spaced(lines: Sequence[str], is_name: Callable[[str], bool]) -> list[list[s
         else:
             rows.append([" ".join(line), *[""] * width])
     return rows
-
-
-def _numbers_at_end(words: Sequence[str]) -> int:
-    plain = [_SYMBOLS.sub("", word).strip("*") for word in words]
-    numbers = [NUMBER.fullmatch(word) is not None or (word in EMPTY and word != "") for word in plain]
-    return next((i for i, is_number in enumerate(reversed(numbers)) if not is_number), len(numbers))
 
 
 def _joined(words: list[str], most: int, is_name: Callable[[str], bool]) -> list[str]:
@@ -447,7 +444,6 @@ class _Latex(latex2text.LatexNodes2Text):  # type: ignore[misc]  # it has no typ
         return self.spanning(self.nodes(text)).text
 
     def tables(self, text: str) -> list[_Found]:
-        """Return the tables of a source."""
         text = re.sub(r"\\cmidrule *(\([^)]*\))? *\{[^}]*\}", "", text)
         for name, count, default, numbered, body in _DEFINITION.findall(text):
             self.macros[name] = int(count or len(numbered) // 2), default, body
@@ -511,7 +507,6 @@ class _Latex(latex2text.LatexNodes2Text):  # type: ignore[misc]  # it has no typ
         return printed + (" " if node.macro_post_space and printed.isalnum() else "")
 
     def own(self, name: str, arguments: Sequence[Any]) -> str:
-        """Return what a command that the text defines prints."""
         _, default, body = self.macros[name]
         for i, argument in enumerate(arguments, start=1):
             body = body.replace(f"#{i}", default if argument is None else argument.latex_verbatim())

@@ -8,12 +8,10 @@ from fedcore.base.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.library import ListedHeadings, Paper
-from fedcore.papers.published import COLUMNS, PublishedValue, load
+from fedcore.papers.published import COLUMNS, NAMING, PublishedValue, load
 from fedcore.results.sharing import tex
 from fedcore.results.statistics import group_by, nothing_differs
 
-HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
-"""Fields of a value that can be headings."""
 Heads = tuple[str, ...]
 """The headings of a row or column, outermost first."""
 
@@ -71,33 +69,17 @@ def shows_nothing(table: PrintedTable, cells: Sequence[TableCell]) -> bool:
 
 
 def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings], name: str) -> list[str]:
-    """Return one heading of each value: one of ``listed``, a field of the value or a part of it.
-
-    ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
-    does whose rows or panels are of one domain per data set.
-    """
+    """Return one heading of each value: one of ``listed``, or a field of the value."""
     if name in listed:
         return [listed[name].of(i) for i in range(len(values))]
-    if name == "target":
-        return ["Avg" if value.target == "avg" else value.target for value in values]
-    if name in ("partition", "similarity"):
-        return [value.setting.partition(", ")[0 if name == "partition" else 2] for value in values]
-    field = name.removeprefix("same_")
-    if field not in HEADINGS:
+    if name not in NAMING:
         raise FedLensError(
             f"{values[0].paper}, table {values[0].table}: no heading is called '{name}'; name one of the "
-            f"{', '.join(HEADINGS)}, or list it under [tables.{values[0].table}.headings]",
+            f"{', '.join(NAMING)}, or list it under [tables.{values[0].table}.headings]",
             "tables",
         )
-    if field == name:
-        return [str(getattr(value, name)) for value in values]
-    headings = list(zip((value.dataset for value in values), _headings(values, listed, field), strict=True))
-    by_data: dict[str, list[str]] = {}
-    for dataset, heading in dict.fromkeys(headings):
-        by_data.setdefault(dataset, []).append(heading)
-    places = (by_data[dataset].index(heading) for dataset, heading in headings)
-    between = " · " if field == "target" else ", "
-    return [between.join(dict.fromkeys(of[place] for of in by_data.values())) for place in places]
+    texts = [str(getattr(value, name)) for value in values]
+    return ["Avg" if name == "target" and text == "avg" else text for text in texts]
 
 
 @library.cached
@@ -127,16 +109,12 @@ def all_tables() -> tuple[PrintedTable, ...]:
     return tuple(table for work in library.works() for table in tables(work))
 
 
-def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
-    """Return the headings of a table that gives none: those of its fields that have several values.
+def _default_layout(values: Sequence[PublishedValue]) -> tuple[str, str, str]:
+    """Return the headings of panels, rows and columns of a table that gives none: fields of several values.
 
     Methods are rows. Base and new accuracies stand side by side, below each other for several data sets.
     """
-    several = {
-        name
-        for name in ("dataset", "setting", "backbone", "target", "metric")
-        if len({getattr(value, name) for value in values}) > 1
-    }
+    several = {name for name in NAMING if len({getattr(value, name) for value in values}) > 1}
     metrics = {(value.metric, value.target) for value in values}
     if len({metric for metric, _ in metrics}) == len(metrics):
         several.discard("target")  # such as the metric "base accuracy" with the target "base"
@@ -145,27 +123,23 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
     panels = "dataset" if {"dataset", "metric"} <= several else ""
     rows = [name for name in ("setting", "backbone") if name in several]
     columns = [name for name in ("dataset", "target", "metric") if name in several and name != panels]
-    return {"panels": panels, "rows": " ".join([*rows, "method"]), "columns": " ".join(columns) or "metric"}
+    return panels, " ".join([*rows, "method"]), " ".join(columns) or "metric"
 
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
     notes = paper.notes_on(table)
     if not values:
         return PrintedTable(paper.key, table, paper.title_of(table), notes.caption, (), (), notes.cells)
-    layout = _default_layout(values)
-    if notes.rows or notes.columns:
-        layout |= {
-            "panels": notes.panels,
-            "rows": notes.rows or "method",
-            "columns": notes.columns or "dataset",
-        }
+    panels_of, rows_of, columns_of = notes.panels, notes.rows or "method", notes.columns or "dataset"
+    if not (notes.rows or notes.columns):
+        panels_of, rows_of, columns_of = _default_layout(values)
 
     def heads_of(names: str) -> list[Heads]:
         columns = [_headings(values, notes.headings, name) for name in names.split()]
         return list(zip(*columns, strict=True)) if columns else [()] * len(values)
 
-    panels = group_by(range(len(values)), heads_of(layout["panels"]).__getitem__)
-    place_in = list(zip(heads_of(layout["rows"]), heads_of(layout["columns"]), strict=True))
+    panels = group_by(range(len(values)), heads_of(panels_of).__getitem__)
+    place_in = list(zip(heads_of(rows_of), heads_of(columns_of), strict=True))
     made = []
     for heads, members in panels.items():
         rows, columns = (_grouped(dict.fromkeys(place_in[i][axis] for i in members)) for axis in (0, 1))
@@ -205,28 +179,27 @@ def table_csv(cells: Sequence[TableCell], cost: Callable[[TableCell], float | No
     Args:
         cost: seconds that the missing runs of a cell take; None if that was never measured.
     """
-    return library.csv_text([EXPORTED, *(_line(cell, cost(cell)) for cell in cells)])
-
-
-def _line(cell: TableCell, seconds: float | None) -> list[object]:
-    value, stat = cell.value, cell.stat
-    reasons = [text for _, text in cell.comparability.reasons] or [cell.reason]
-    nothing = [None] * 3
-    numbers = nothing if stat is None else [stat.mean, stat.std, stat.n]
-    rehearsed = cell.status == "rehearsed"
-    return [
-        library.find(value.paper).title,
-        *(getattr(value, name) for name in COLUMNS),
-        value.rule,
-        *(nothing if rehearsed else numbers),
-        cell.gap,
-        cell.status,
-        "; ".join(filter(None, reasons)),
-        *(numbers if rehearsed else nothing),
-        len(cell.missing),
-        None if seconds is None or not cell.missing else round(seconds),
-        "; ".join(lack.text for lack in cell.lacks),
-    ]
+    lines: list[list[object]] = []
+    for cell in cells:
+        value, nothing, rehearsed = cell.value, [None] * 3, cell.status == "rehearsed"
+        numbers = nothing if cell.stat is None else [cell.stat.mean, cell.stat.std, cell.stat.n]
+        seconds = cost(cell) if cell.missing else None
+        lines.append(
+            [
+                library.find(value.paper).title,
+                *(getattr(value, name) for name in COLUMNS),
+                value.rule,
+                *(nothing if rehearsed else numbers),
+                cell.gap,
+                cell.status,
+                "; ".join([text for _, text in cell.comparability.reasons] or [cell.reason]),
+                *(numbers if rehearsed else nothing),
+                len(cell.missing),
+                None if seconds is None else round(seconds),
+                "; ".join(lack.text for lack in cell.lacks),
+            ]
+        )
+    return library.csv_text([EXPORTED, *lines])
 
 
 def file_name(table: PrintedTable, rehearsal: bool, suffix: str) -> str:
@@ -290,13 +263,9 @@ def _latex_cell(cell: TableCell) -> str:
     if cell.stat is None:
         lines.append("--")
     else:
-        ours = tex(cell.stat.text(cell.value.digits))
-        ours = (
-            rf"\textit{{{ours}}}"
-            if cell.status == "rehearsed"
-            else ours + _MARKS.get(cell.comparability.state, "")
-        )
-        lines.append(f"{ours} ({cell.stat.n or cell.seeds_text})")
+        ours, mark = tex(cell.stat.text(cell.value.digits)), _MARKS.get(cell.comparability.state, "")
+        said = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else f"{ours}{mark}"
+        lines.append(f"{said} ({cell.stat.n or cell.seeds_text})")
     if cell.gap_text:
         lines.append(tex(cell.gap_text))
     stacked = r" \\ ".join(lines).replace("±", r"$\pm$")

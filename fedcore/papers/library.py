@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 import re
 import tomllib
@@ -18,7 +19,7 @@ from fnmatch import fnmatchcase
 from functools import cache, wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
@@ -392,11 +393,9 @@ def shipped() -> dict[str, Paper]:
     return {paper.key: paper for paper in sorted(found, key=lambda p: (p.place, p.title.lower(), p.key))}
 
 
-class _Added:
-    """The papers that were added to the database which this process serves."""
-
-    papers: ClassVar[dict[str, Paper]] = {}
-    version: ClassVar[int] = 0
+_added: dict[str, Paper] = {}
+"""The papers that were added to the database which this process serves."""
+_versions = itertools.count()
 
 
 def added_folder(db: str | Path) -> Path:
@@ -407,21 +406,22 @@ def added_folder(db: str | Path) -> Path:
 
 def set_added(added: Mapping[str, Paper]) -> None:
     """Replace the added papers, and forget all results that depend on the papers."""
-    _Added.papers = dict(added)
-    _Added.version += 1
+    _added.clear()
+    _added.update(added)
     for clear in _CACHED:
         clear()
 
 
+@cached
 def version() -> int:
     """Return a number that changes when an added paper does."""
-    return _Added.version
+    return next(_versions)
 
 
 @cached
 def papers() -> Mapping[str, Paper]:
     """Return all papers by key: those that ship, then the added ones."""
-    return MappingProxyType({**shipped(), **_Added.papers})
+    return MappingProxyType({**shipped(), **_added})
 
 
 def find(key: str, field: str | None = "reproduces") -> Paper:

@@ -18,12 +18,11 @@ from fedcore.results.statistics import group_by
 ZERO_SHOT = "zero-shot CLIP"
 AVERAGES = ("", "not stated")
 """Printed data sets that are not one, besides those that begin with ``avg``."""
-_FILE = FOLDER / "names.csv"
 
 
 @cache
 def _names() -> dict[tuple[str, str], str]:
-    with _FILE.open(encoding="utf-8", newline="") as file:
+    with (FOLDER / "names.csv").open(encoding="utf-8", newline="") as file:
         return {(row["kind"], row["printed"]): row["normal"] for row in csv.DictReader(file)}
 
 
@@ -122,16 +121,15 @@ class Pair:
         reasons = dict.fromkeys(part for values in several for part in differences(values))
         if not several:
             return f"{named}; {spans}."
-        why = f"Values of one quantity differ in {listed([*reasons])}"
-        return (
-            f"{named}; {spans}. {why if reasons else 'No stated part of the settings explains the spread'}."
-        )
+        why = "No stated part of the settings explains the spread"
+        if reasons:
+            why = f"Values of one quantity differ in {listed([*reasons])}"
+        return f"{named}; {spans}. {why}."
 
     @property
     def kinds(self) -> dict[SourceKind, int]:
-        """The number of sources of each kind that occurs."""
-        counts = Counter(library.find(work).kind for work in self.works)
-        return {kind: counts[kind] for kind in KINDS if counts[kind]}
+        """The number of sources of each kind that occurs, the most reliable first."""
+        return dict(Counter(library.find(work).kind for work in self.works))
 
 
 def span(values: Sequence[float]) -> str:
@@ -168,9 +166,8 @@ def pairs() -> dict[tuple[str, str], Pair]:
     """Return the values of every baseline on every data set, by their normal names."""
     found = group_by(filter(dataset, load_all()), lambda value: (baseline(value), dataset(value)))
     kinds = list(KINDS)
-    order = {key: (kinds.index(paper.kind), i) for i, (key, paper) in enumerate(library.papers().items())}
     return {
-        key: Pair(*key, tuple(sorted(values, key=lambda v: order[v.paper])))
+        key: Pair(*key, tuple(sorted(values, key=lambda v: kinds.index(library.find(v.paper).kind))))
         for key, values in sorted(found.items(), key=lambda item: (item[0][0].lower(), item[0][1].lower()))
     }
 

@@ -10,7 +10,7 @@ from typing import Literal
 from fedcore.base.errors import FedLensError
 from fedcore.papers import grids, library
 from fedcore.papers.grids import EMPTY, NUMBER, Grid
-from fedcore.papers.published import COLUMNS, PublishedValue, load, values_from
+from fedcore.papers.published import COLUMNS, NAMING, PLACE, PublishedValue, load, values_from, values_text
 from fedcore.results.statistics import group_by
 
 Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "spread", "ignored"]
@@ -25,8 +25,6 @@ ROLES: dict[Role, str] = {
     "backbone": "backbone",
     "ignored": "left out",
 }
-NAMING = ("dataset", "setting", "backbone", "method", "target", "metric")
-"""Fields of a value that columns of texts and headings give."""
 AVERAGE = "avg"
 _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 """A comma that separates thousands in one country and decimals in another."""
@@ -178,15 +176,14 @@ def guess(grid: Grid) -> list[PastedColumn]:
             roles.append("value")
     names = _names(grid, [i for i, role in enumerate(roles) if role == "value"], roles)
     if "method" not in roles and not any("method" in given for given in names.values()):
-        labels = [i for i, role in enumerate(roles) if role in NAMING]
-        if labels:
-            roles[min(labels, key=lambda i: _doubt(grid.titles[i], texts[i], roles[i]))] = "method"
+        against = {  # what speaks against a column of labels as that of the methods, the strongest first
+            i: (any(map(NUMBER.fullmatch, texts[i])), not _NAMES.search(grid.titles[i]), role != "setting")
+            for i, role in enumerate(roles)
+            if role in NAMING
+        }
+        if against:
+            roles[min(against, key=against.__getitem__)] = "method"
     return [PastedColumn(role, names.get(i, {})) for i, role in enumerate(roles)]
-
-
-def _doubt(title: str, cells: Sequence[str], role: Role) -> tuple[bool, bool, bool]:
-    """Return what speaks against a column of labels as that of the methods, the strongest reason first."""
-    return any(map(NUMBER.fullmatch, cells)), not _NAMES.search(title), role != "setting"
 
 
 def _role_of(title: str, cells: Sequence[str], before: Sequence[Role]) -> Role:
@@ -284,22 +281,19 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
     labels = group_by([i for i, c in enumerate(columns) if c.role in NAMING], lambda i: columns[i].role)
     found: dict[tuple[int, int], tuple[str, ...]] = {}
     places: dict[tuple[str, ...], str] = {}
-    dropped = [*grid.notes]
-    dropped += [
-        f"column '{grid.titles[i] or i + 1}'"
-        for i, column in enumerate(columns)
-        if column.role == "ignored" and any(line[i] for line in grid.lines)
-    ]
+    ignored = (i for i, c in enumerate(columns) if c.role == "ignored" and any(x[i] for x in grid.lines))
+    dropped = [*grid.notes, *(f"column '{grid.titles[i] or i + 1}'" for i in ignored)]
     last = dict.fromkeys(range(len(columns)), "")
     innermost = max((i for at in labels.values() for i in at), default=0)
     for number, line in enumerate(grid.lines):
         nth = f"line {len(grid.heads) + number + 1}"
         for i in last:
             last[i] = line[i] or (last[i] if i < innermost else "")
-        named: dict[str, str] = {
-            role: ", ".join(filter(None, dict.fromkeys(_label(grid.titles[i], last[i]) for i in at)))
-            for role, at in labels.items()
-        }
+        named: dict[str, str] = {}
+        for role, at in labels.items():
+            said = {i: last[i] for i in at if last[i] not in EMPTY}  # a number needs its heading
+            said |= {i: f"{grid.titles[i]} {text}" for i, text in said.items() if NUMBER.fullmatch(text)}
+            named[role] = ", ".join(dict.fromkeys(said.values()))
         if _GAIN.search(named.get("method", "")):
             dropped.append(f"{nth}, '{named['method']}': a difference")
             continue
@@ -322,7 +316,7 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
                 behind = NUMBER.fullmatch(line[i + 1])
                 spread = behind["value"] if behind else spread
             given = {"target": AVERAGE, "metric": "accuracy"} | {n: text for n, text in names.items() if text}
-            place = tuple(given.get(name, "") for name in COLUMNS[:-2])
+            place = tuple(given.get(name, "") for name in PLACE)
             if place in places:
                 raise FedLensError(
                     f"{where}: the same method, data set, target and metric as in {places[place]}; give one "
@@ -343,15 +337,7 @@ def values(grid: Grid, columns: Sequence[PastedColumn], common: Mapping[str, str
 
 def joined(readings: Sequence[Reading], paper: str) -> tuple[PublishedValue, ...]:
     """Return the values of grids that are one table; what a ``values.csv`` must not contain is an error."""
-    lines = [value.line for reading in readings for value in reading.values]
-    return values_from(library.csv_text([COLUMNS, *lines]), paper, "the table")
-
-
-def _label(title: str, text: str) -> str:
-    """Return what a cell says about its line; a number needs its heading."""
-    if text in EMPTY:
-        return ""
-    return f"{title} {text}" if NUMBER.fullmatch(text) else text
+    return values_from(values_text(v for each in readings for v in each.values), paper, "the table")
 
 
 def _check(columns: Sequence[PastedColumn]) -> None:

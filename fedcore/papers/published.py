@@ -53,13 +53,14 @@ class PublishedValue:
     @property
     def text(self) -> str:
         """The value with its spread, as the paper prints it, but with at most ``digits`` decimals."""
-        spread = "" if self.std is None else f" ± {self.std:.{self._printed_digits(1)}f}"
-        return self.mean_text + spread
+        digits = self.digits if self.decimals is None else min(self.digits, self.decimals[1])
+        return self.mean_text + ("" if self.std is None else f" ± {self.std:.{digits}f}")
 
     @property
     def mean_text(self) -> str:
         """The value without its spread: a paper that prints 66.7 does not say 66.70."""
-        return f"{self.value:.{self._printed_digits(0)}f}"
+        digits = self.digits if self.decimals is None else min(self.digits, self.decimals[0])
+        return f"{self.value:.{digits}f}"
 
     @property
     def written(self) -> tuple[str, str]:
@@ -69,11 +70,7 @@ class PublishedValue:
 
     @property
     def line(self) -> tuple[str, ...]:
-        """Its line of ``values.csv``."""
-        return (*(getattr(self, name) for name in COLUMNS[:-2]), *self.written)
-
-    def _printed_digits(self, part: int) -> int:
-        return self.digits if self.decimals is None else min(self.digits, self.decimals[part])
+        return (*(getattr(self, name) for name in PLACE), *self.written)
 
     @property
     def cell(self) -> str:
@@ -99,7 +96,10 @@ class PublishedValue:
 
 WHOLE_SETS = ("avg", "all", "base", "new")
 """Targets that are not domains: a mean over domains or clients, all classes, and both groups of classes."""
-COLUMNS = ("table", "dataset", "setting", "backbone", "method", "target", "metric", "value", "std")
+NAMING = ("dataset", "setting", "backbone", "method", "target", "metric")
+"""Fields that name a value in its table, and may be its headings."""
+PLACE = ("table", *NAMING)
+COLUMNS = (*PLACE, "value", "std")
 """Columns of ``values.csv``; ``dataset``, ``setting``, ``backbone`` and ``std`` may be empty."""
 OPTIONAL = ("dataset", "setting", "backbone", "std")
 DIGESTS = library.FOLDER / "digests.json"
@@ -145,7 +145,7 @@ def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]
         for name in COLUMNS:
             if name not in OPTIONAL and not row[name].strip():
                 raise FedLensError(f"{line}: {name} is empty; write it as printed", name)
-        texts = {name: row[name].strip() for name in COLUMNS[:-2]}
+        texts = {name: row[name].strip() for name in PLACE}
         value = _number(row["value"], f"{line}: value")
         std = _number(row["std"], f"{line}: std") if row["std"].strip() else None
         if std is not None and std < 0:
@@ -178,6 +178,11 @@ def values_from(text: str, paper: str, where: str) -> tuple[PublishedValue, ...]
                 "value",
             )
     return tuple(found)
+
+
+def values_text(values: Iterable[PublishedValue]) -> str:
+    """Return the text of a ``values.csv``."""
+    return library.csv_text([COLUMNS, *(value.line for value in values)])
 
 
 def _is_named_accuracy(value: PublishedValue) -> bool:
@@ -242,14 +247,13 @@ def values_of(
     return tuple(values)
 
 
-COMPUTED_COLUMNS = (*COLUMNS[:-2], "ours")
+COMPUTED_COLUMNS = (*PLACE, "ours")
 
 
 @library.cached_by_key
 def _computed(paper: Paper) -> Mapping[tuple[str, ...], float]:
-    file = paper.folder / COMPUTED_FILE
-    rows = library.optional_rows(file, COMPUTED_COLUMNS)
-    return {tuple(row[n] for n in COLUMNS[:-2]): _number(row["ours"], f"{at}: ours") for at, row in rows}
+    rows = library.optional_rows(paper.folder / COMPUTED_FILE, COMPUTED_COLUMNS)
+    return {tuple(row[n] for n in PLACE): _number(row["ours"], f"{at}: ours") for at, row in rows}
 
 
 def computed(value: PublishedValue) -> float | None:
@@ -322,8 +326,7 @@ def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]
 @library.cached_by_key
 def of_paper(paper: Paper) -> Mapping[PublishedValue, list[Finding]]:
     """Return the findings about each value of a paper, without those about values that have changed."""
-    values = {value.line: value for value in load(paper)}
-    stored = read_findings(paper)
+    values, stored = {value.line: value for value in load(paper)}, read_findings(paper)
     found = [Finding(values[printed], kind, text) for printed, kind, text in stored if printed in values]
     return group_by(found, lambda finding: finding.value)
 

@@ -33,23 +33,20 @@ def reproductions(store: Store, experiment: Experiment) -> list[TableCell]:
     variants, recorded = equivalents.variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
     found = {value: equivalents.find_variant(variants, value) for value in values_of(experiment)}
     recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
-    return [_cell(recorded, value, v, experiment.held_out) for value, v in found.items()]
-
-
-def _cell(
-    recorded: RecordedRuns,
-    value: PublishedValue,
-    variant: VariantRun | NoEquivalent | None,
-    held_out: Sequence[str],
-) -> TableCell:
-    if isinstance(variant, NoEquivalent):
-        return TableCell(value, variant.status, reason=variant.reason)
-    ours = None if variant is None else recorded.measurement(value, variant.key, held_out)
-    if ours is None or (ours.stat is None and not ours.reason):
-        reason = "the experiment has no such method" if variant is None else ""
-        return TableCell(value, "not run", reason=reason, comparability=comparability(value))
-    status = ours.comparability.state if ours.stat else "not run"
-    return TableCell(value, status, None, ours, reason=ours.reason, comparability=ours.comparability)
+    cells = []
+    for value, variant in found.items():
+        if isinstance(variant, NoEquivalent):
+            cells.append(TableCell(value, variant.status, reason=variant.reason))
+            continue
+        ours = None if variant is None else recorded.measurement(value, variant.key, experiment.held_out)
+        if ours is not None and (ours.stat or ours.reason):
+            status = ours.comparability.state if ours.stat else "not run"
+            against, reason = ours.comparability, ours.reason
+            cells.append(TableCell(value, status, None, ours, reason=reason, comparability=against))
+        else:
+            reason = "the experiment has no such method" if variant is None else ""
+            cells.append(TableCell(value, "not run", reason=reason, comparability=comparability(value)))
+    return cells
 
 
 def outcome_counts(cells: Sequence[TableCell]) -> dict[str, int]:

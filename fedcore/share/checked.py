@@ -13,7 +13,7 @@ from fedcore.results.metrics import METRICS, Metric, Rule
 from fedcore.results.sharing import leaderboard_csv, summary_latex
 from fedcore.results.statistics import Test
 from fedcore.results.summary import PrintedValues, Summary, offered_metrics, summarise
-from fedcore.share.formats import Format, TableName
+from fedcore.share import Format, TableName
 from fedcore.store import Store
 
 

@@ -9,14 +9,12 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, Work
 from fedcore.results.charts.vector import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.results.sharing import bibtex, slug
+from fedcore.share import SUFFIXES
 from fedcore.share.checked import WRITERS, CheckedComparison
 from fedcore.share.content import Report, Wording, read_report, sources
-from fedcore.share.formats import SUFFIXES
 from fedcore.share.page import PAGE_WIDTH, picture, report_html
 from fedcore.share.recipe import METHODS
 from fedcore.share.views import Figure
-from fedcore.share.views.curves import Curves
-from fedcore.share.views.matrices import Heatmaps
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -77,10 +75,9 @@ def paper_files(checked: CheckedComparison, report: Report) -> Work[dict[str, by
 def figure_files(figure: Figure) -> dict[str, bytes]:
     """Return one figure in every format by suffix; equal content gives equal bytes.
 
-    LaTeX includes it without scaling: lines, and a single matrix of few columns, are as wide as one column.
+    LaTeX includes it without scaling.
     """
-    small = isinstance(figure, Heatmaps) and len(figure.panels) == 1 and len(figure.panels[0].columns) <= 10
-    drawn, alt = picture(figure, COLUMN_WIDTH if small or isinstance(figure, Curves) else PAGE_WIDTH)
+    drawn, alt = picture(figure, COLUMN_WIDTH if figure.narrow else PAGE_WIDTH)
     return {"pdf": pdf_file(drawn), "svg": svg_file(drawn, alt)}
 
 

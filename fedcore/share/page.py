@@ -31,9 +31,7 @@ from fedcore.results.run_files import trained_with
 from fedcore.results.sharing import bibtex
 from fedcore.share import content
 from fedcore.share.content import Report, TextCell, TextTable
-from fedcore.share.views import Figure
-from fedcore.share.views.curves import Curves
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views import Figure, Heatmaps
 
 PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
 """Width of a page of A4 between its margins, and of both columns of a paper."""
@@ -111,9 +109,9 @@ def report_html(report: Report) -> Work[str]:
 
 def draw(figure: Figure) -> DrawnChart:
     """Draw a figure for the page."""
-    small = isinstance(figure, Curves) or figure.name.startswith("cost-")
+    small = figure.narrow or figure.name.startswith("cost-")
     small = small or (isinstance(figure, Heatmaps) and len(figure.panels) == 1)
-    aspect = 0.4 if isinstance(figure, Curves) else 0.5  # three rows of them fit onto a page
+    aspect = 0.4 if figure.name.startswith("curves-") else 0.5  # three rows of them fit onto a page
     drawn, alt = picture(figure, HALF_WIDTH, aspect) if small else picture(figure)
     numbers = []
     for title, columns in figure.numbers():

@@ -25,7 +25,6 @@ from fedcore.results.comparison import Comparison
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
 
-FORMAT: Literal["fedlens-recipe-1"] = "fedlens-recipe-1"
 METHODS = "methods"
 """Folder of the user's own methods and encoders."""
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
@@ -144,7 +143,7 @@ def recipe_of(
         config = portable(experiment.config).model_copy(update={"notes": ""})
         experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
     return Recipe(
-        format=FORMAT,
+        format="fedlens-recipe-1",
         title=title or ", ".join(comparison.names.values()),
         choices=replace(choice, metric=checked.summary.metric, where="", unfinished=False),
         experiments=tuple(experiments),

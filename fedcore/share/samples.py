@@ -5,7 +5,7 @@ Made without torch.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import SPLITS, TEST, TRAIN, VALIDATION
 from fedcore.base.files import user_path
 from fedcore.base.progress import Progress, Work, counted, prepare_then
-from fedcore.config import DataConfig, RunConfig, TransferConfig
+from fedcore.config import DataConfig, RunConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
 from fedcore.data.image_files import map_in_threads
@@ -29,7 +29,6 @@ Membership = Mapping[int, str]
 """Row of the data set -> the test sets that it belongs to, as in a bundle."""
 Folders = Mapping[str, str]
 """Name of a data set, or of its folder in the bundle -> its folder on this machine."""
-_Data = TypeVar("_Data", DataConfig, TransferConfig)
 
 
 @dataclass
@@ -162,17 +161,11 @@ def _name(data: DataConfig) -> str:
 
 def with_folders(run: RunConfig, folders: Folders) -> RunConfig:
     """Return a config whose data sets are on this machine, or have no folder."""
-
-    def placed(data: _Data, name: str) -> _Data:
-        return data.model_copy(update={"root": folders.get(name)})
-
-    return run.model_copy(
-        update={
-            "data": placed(run.data, _name(run.data)),
-            "further_data": tuple(placed(other, _name(other.data)) for other in run.further_data),
-            "transfer": tuple(placed(other, _name(other.data)) for other in run.transfer),
-        }
-    )
+    placed: dict[str, Any] = {"data": run.data.model_copy(update={"root": folders.get(_name(run.data))})}
+    for name in ("further_data", "transfer"):
+        others = ((other, folders.get(_name(other.data))) for other in getattr(run, name))
+        placed[name] = tuple(other.model_copy(update={"root": root}) for other, root in others)
+    return run.model_copy(update=placed)
 
 
 def image_differences(

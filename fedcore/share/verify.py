@@ -83,7 +83,6 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Return whether every number was recomputed and none differs."""
         return not self.differences and not self.unchecked
 
 
@@ -107,7 +106,6 @@ class RecordedRun:
     predictions: Mapping[int, PredictionFile]
 
     def name(self, pair: tuple[int, int]) -> str:
-        """Name a model and a test set."""
         model, test_set = (self.entities[code].name if code in self.entities else str(code) for code in pair)
         return f"{model} on {test_set}"
 
@@ -349,11 +347,12 @@ def _verdict(content: Content) -> Verification:
     unchecked: list[str] = []
     counts = predicted = 0
     for run in content.runs:
-        differences += [f"run {run.number}: {text}" for text in _entity_differences(run, content.samples)]
+        members = _Members(run, content.samples)
+        differences += [f"run {run.number}: {text}" for text in _entity_differences(run, members)]
         for round_, stated in run.counts.items():
             at, found = f"run {run.number}, round {round_}", dict[tuple[int, int], Count]()
             if file := run.predictions.get(round_):
-                found = recounted(run, file, content.samples)
+                found = recounted(run, file, members)
                 predicted += sum(len(row.predicted) for row in file.rows)
             adapted = {pair for pair in stated if run.entities[pair[0]].kind == "adapted"}
             counts_only = adapted if found else stated.keys()
@@ -393,18 +392,15 @@ def count_text(count: Count | None) -> str:
     return "no accuracy" if count is None else f"{count[0]} correct of {count[1]}"
 
 
-def recounted(
-    run: RecordedRun, file: PredictionFile, samples: Mapping[str, Sequence[Sample]]
-) -> dict[tuple[int, int], Count]:
+def recounted(run: RecordedRun, file: PredictionFile, members: "_Members") -> dict[tuple[int, int], Count]:
     """Count the correct predictions of each model on each test set.
 
     Raises:
         ValueError: for predictions that are not those of the test sets' samples.
     """
-    space_of, members = run.evidence.space_of, _Members(run, samples)
     found: dict[tuple[int, int], Count] = {}
     for row in file.rows:
-        spaces = {space_of.get(t) for t in row.test_sets}
+        spaces = {run.evidence.space_of.get(t) for t in row.test_sets}
         if len(spaces) != 1 or None in spaces or not set(row.models) <= run.entities.keys():
             raise ValueError(f"run {run.number}: predictions for unknown models or test sets")
         (space,) = (s for s in spaces if s is not None)
@@ -416,7 +412,7 @@ def recounted(
             raise ValueError(f"run {run.number}: {len(predicted)} predictions for {len(place)} samples")
         if len(predicted) and not 0 <= predicted.min() <= predicted.max() < classes:
             raise ValueError(f"run {run.number}: a predicted class is none of the {classes}")
-        right = predicted == members.labels(space)[place]
+        right = predicted == members.labels[space][place]
         for test_set, rows in sets.items():
             if not len(rows):
                 name = run.entities[test_set].name
@@ -430,28 +426,24 @@ def recounted(
 
 
 class _Members:
-    """The samples of each test set, as places in the file of its label space."""
+    """The samples of each test set, as places in the file of its label space.
+
+    Attributes:
+        labels: by label space, the class of each sample, -1 for a class of another. Shape: (samples,).
+    """
 
     def __init__(self, run: RecordedRun, samples: Mapping[str, Sequence[Sample]]) -> None:
         self._run = run
-        self._samples = [samples[space.samples] for space in run.evidence.spaces]
-        self._labels: dict[int, np.ndarray] = {}
+        self.samples = [samples[space.samples] for space in run.evidence.spaces]
+        self.labels: list[np.ndarray] = []
         self._marked: list[dict[str, list[int]]] = []
-        for listed in self._samples:
-            marks: dict[str, list[int]] = {}
+        for space, listed in zip(run.evidence.spaces, self.samples, strict=True):
+            code, marks = {name: i for i, name in enumerate(space.classes)}, dict[str, list[int]]()
+            self.labels.append(np.array([code.get(s.label, -1) for s in listed], dtype=np.int64))
             for place, sample in enumerate(listed):
                 for mark in sample.test_sets.split():
                     marks.setdefault(mark, []).append(place)
             self._marked.append(marks)
-
-    def labels(self, space: int) -> np.ndarray:
-        """Return the class of each sample in a label space, -1 for a class of another. Shape: (samples,)."""
-        if space not in self._labels:
-            place = {name: i for i, name in enumerate(self._run.evidence.spaces[space].classes)}
-            self._labels[space] = np.array(
-                [place.get(s.label, -1) for s in self._samples[space]], dtype=np.int64
-            )
-        return self._labels[space]
 
     def of(self, test_set: EntityRow) -> np.ndarray:
         """Return the places of a test set's samples, ascending. Shape: -> (samples,)."""
@@ -464,13 +456,13 @@ class _Members:
     def expected(self, test_set: EntityRow) -> np.ndarray:
         """Return the test samples of a domain, or of the classes of a space or client, as ``of`` does."""
         space = self._run.evidence.space_of.get(test_set.entity, 0)
-        rows = [i for i, s in enumerate(self._samples[space]) if s.part == SPLITS[TEST]]
+        domain = test_set.name if test_set.kind == "domain" else None
+        samples = enumerate(self.samples[space])
+        rows = [i for i, s in samples if s.part == SPLITS[TEST] and domain in (None, s.domain)]
         tested = np.array(rows, dtype=np.int64)
         if test_set.kind == "classes":
             return self._of_classes(test_set, space, tested)
-        if test_set.kind == "domain":
-            tested = np.array([i for i in rows if self._samples[space][i].domain == test_set.name], np.int64)
-        return tested[self.labels(space)[tested] >= 0]
+        return tested[self.labels[space][tested] >= 0]
 
     def _of_classes(self, test_set: EntityRow, space: int, rows: np.ndarray) -> np.ndarray:
         (held,) = [
@@ -478,29 +470,26 @@ class _Members:
             for e in self._run.entities.values()
             if e.kind == "client" and test_set.name == f"classes of {e.name}"
         ] or [()]
-        return rows[np.isin(self.labels(space)[rows], [i for i, n in enumerate(held) if n])]
+        return rows[np.isin(self.labels[space][rows], [i for i, n in enumerate(held) if n])]
 
 
-def _entity_differences(run: RecordedRun, samples: Mapping[str, Sequence[Sample]]) -> Iterable[str]:
+def _entity_differences(run: RecordedRun, members: _Members) -> Iterable[str]:
     """Yield where the recorded clients and test sets of a run contradict its samples."""
-    spaces = run.evidence.spaces
-    if not spaces:
+    if not members.samples:
         return
-    members = _Members(run, samples)
-    trained_on = samples[spaces[0].samples]
-    classes = {name: i for i, name in enumerate(spaces[0].classes)}
+    trained_on, classes = members.samples[0], len(run.evidence.spaces[0].classes)
     trained: dict[str, list[int]] = {}
     held: dict[str, set[int]] = {}
-    for place, sample in enumerate(trained_on):
-        if sample.part == SPLITS[TRAIN] and sample.label in classes:
-            trained.setdefault(sample.client, [0] * len(classes))[classes[sample.label]] += 1
+    for place, (sample, label) in enumerate(zip(trained_on, members.labels[0].tolist(), strict=True)):
+        if sample.part == SPLITS[TRAIN] and label >= 0:
+            trained.setdefault(sample.client, [0] * classes)[label] += 1
         elif sample.client and sample.part == "test":
             held.setdefault(sample.client, set()).add(place)
     counted_sets = {test for of in run.counts.values() for _, test in of}
     for e in run.entities.values():
         name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
         if e.kind in ("client", "adapted"):
-            counts = tuple(trained.get(name, [0] * len(classes)))
+            counts = tuple(trained.get(name, [0] * classes))
             if (stated := run.class_counts.get(e.entity, counts)) != counts:
                 yield f"{e.name} has {list(counts)} training samples by class, not {list(stated)}"
             if e.samples is not None and e.samples != sum(counts):

@@ -11,6 +11,7 @@ from fedcore.base.progress import counted
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.results import curves, sweeps
 from fedcore.results.charts.cost import SCALES
+from fedcore.results.charts.lines import line_chart, series_table
 from fedcore.results.charts.ranks import bar_chart
 from fedcore.results.charts.sweep import client_chart, colour_range, sweep_heatmap
 from fedcore.results.costs import (
@@ -37,9 +38,9 @@ from fedcore.results.metrics import BY_ROUND, METRICS, RULES, Metric
 from fedcore.results.panels import ORDERS, Panel, ordered_panels
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.sweeps import SweepFamily
+from fedcore.share.views import Heatmaps
 from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
-from fedcore.share.views.curves import LOSS, Curves, lines_of, recorded_values
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views.curves import LOSS, lines_of, recorded_values
 from fedcore.share.views.sweep import MAX_LINES, VIEW, families_of, joint_figure, line_figure, parallel_figure
 from pages.compare_view import two_runs
 from pages.compare_view.controls import BY_VERSION, ShownComparison
@@ -209,21 +210,25 @@ def draw_curves(shown: ShownComparison) -> None:
         if not lines:
             st.info("No row here has recorded this value.", icon=":material/hourglass_empty:")
             continue
-        figure = Curves(
-            "curves",
-            titles[value],
-            tuple(curves.smoothed(curves.with_band(line, band), weight) for line in lines),
+        smooth = [curves.smoothed(curves.with_band(line, band), weight) for line in lines]
+        chart = line_chart(
+            smooth,
+            session.theme(),
             AXES[axis],
             titles[value],
-            in_per_cent,
-            460,
-            best,
-            scales,
+            per_cent=in_per_cent,
+            height=460,
+            best=best,
+            logarithmic=scales,
             lower_is_better=value == LOSS,
-            band=band,
             highlighted=highlighted,
         )
-        charts.draw_figure(figure, f"compare_curves_{i}", with_alt=True)
+        unit = "%" if in_per_cent else ""
+        if st.session_state.get("as_tables"):
+            charts.draw_tables([(titles[value], series_table(smooth, AXES[axis], unit, band))])
+        else:
+            charts.draw(chart, f"compare_curves_{i}")
+        st.caption(markup.md(chart.alt))
     said = MEANING_OF_BANDS[band]
     said += f" Thick: smoothed with weight {weight:g}; faint: as measured." if weight else " No smoothing."
     if value in recorded:

@@ -11,9 +11,9 @@ from fedcore.base.progress import Work
 from fedcore.results.exports import file_name
 from fedcore.results.metrics import RULES
 from fedcore.results.sharing import summary_latex
+from fedcore.share import Format, TableName
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import Wording, read_report
-from fedcore.share.formats import Format, TableName
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
 

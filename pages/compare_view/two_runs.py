@@ -29,7 +29,7 @@ from fedcore.results.rows import ComparisonRow, difference_of_rows
 from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views import Heatmaps
 from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, browser, charts, markup, session

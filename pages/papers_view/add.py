@@ -14,9 +14,9 @@ from fedcore.papers import adding, library, pasted
 from fedcore.papers.cells import TableCell
 from fedcore.papers.grids import EMPTY, Grid
 from fedcore.papers.layout import PrintedTable, tables, tables_of
-from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind, csv_text
+from fedcore.papers.library import KINDS, PAPER_FILE, Protocol, SourceKind
 from fedcore.papers.pasted import ROLES, PastedColumn, Reading
-from fedcore.papers.published import COLUMNS
+from fedcore.papers.published import values_text
 from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 from pages.widgets.browser import draw_html
@@ -128,8 +128,12 @@ def manage(table: PrintedTable) -> None:
 
 def _edit(table: PrintedTable) -> None:
     """Callback: fill the form with a table, one value a line; saving replaces it."""
-    text = csv_text([COLUMNS, *(value.line for value in table.values)])
-    filled = {"to": table.paper, "text": text, "table": table.table, "caption": table.caption}
+    filled = {
+        "to": table.paper,
+        "text": values_text(table.values),
+        "table": table.table,
+        "caption": table.caption,
+    }
     st.session_state.update({f"add_{name}": value for name, value in filled.items()})
     st.session_state["papers_view"] = "Add a paper"
 

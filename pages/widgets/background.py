@@ -21,9 +21,9 @@ from fedcore.engine.plan import Plan, Planner, PlanResult, plan
 from fedcore.jobs import analysis, forecast
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.results.exports import file_name
+from fedcore.share import SUFFIXES, Format, TableName
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.share.content import PARTS, Wording, read_report
-from fedcore.share.formats import SUFFIXES, Format, TableName
 from fedcore.share.views import views
 from fedcore.store import ExperimentRow, RunRow, Store, TaskRow
 from fedcore.store.tasks import TaskKind

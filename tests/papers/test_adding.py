@@ -18,12 +18,12 @@ from fedcore.papers import (
     experiments,
     library,
     literature,
-    pasted,
     published,
 )
 from fedcore.papers.cells import source_of
 from fedcore.papers.equivalents import NoEquivalent, equivalent, presets_of_values
 from fedcore.papers.layout import all_tables, tables, tables_of
+from tests.support.papers import HEAD, PAPER, paper_folder, reading
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -31,8 +31,6 @@ MARKDOWN = (
     "| DTD | CoCoOp | 77.01 | 56.00 |"
 )
 LATEX = "Method & DTD & Food101 \\\\ \\midrule\nPromptFL & \\textbf{53.74} & 85.10\\% \\\\ \\bottomrule"
-PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
-HEAD = "table,dataset,setting,backbone,method,target,metric,value,std\n"
 VALUES = HEAD + "1,Food101,,ViT-B-16,PromptFL,avg,accuracy,99.5,\n"
 
 
@@ -49,18 +47,11 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def folder(
     tmp_path: Path, paper: str = PAPER, values: str = VALUES, runs: str | None = None, name: str = "mine"
 ) -> Path:
-    made = tmp_path / "elsewhere" / name
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
-    for file, text in (("paper.toml", paper), ("values.csv", values), ("runs.toml", runs)):
-        if text is not None:
-            (made / file).write_text(text, encoding="utf-8")
-    return made
+    return paper_folder(tmp_path / "elsewhere" / name, paper=paper, values=values, runs=runs)
 
 
 def read(text: str, **common: str):
-    (grid,) = pasted.read(text)
-    return pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine").values
+    return reading(text, **common).values
 
 
 def test_a_pasted_table_is_read_as_it_is_printed() -> None:
@@ -116,33 +107,62 @@ def test_a_bad_table_gets_the_line_and_the_remedy() -> None:
             read(text)
 
 
+def other(old: str, new: str) -> str:
+    return VALUES.replace(old, new)
+
+
 BAD = (
     ({"paper": "title = "}, "paper.toml: Invalid value"),
     ({"paper": PAPER.replace('"paper"', '"blog"')}, "kind must be one of paper, README, results file"),
     ({"paper": PAPER + 'titel = "x"\n'}, "unknown field titel; did you mean 'title'"),
     ({"paper": PAPER + '[tables.1]\nrows = "colour"\n'}, "no heading is called 'colour'"),
     ({"paper": 'title = "Mine"\nlicence = "x"\nkind = "paper"\n'}, "citation is missing; add it"),
-    ({"values": VALUES.replace("99.5", "ninety")}, "values.csv, line 2: value is 'ninety'; write a number"),
-    ({"values": VALUES.replace(",99.5,", ",99.5,-1")}, "line 2: std is -1; a spread is not negative"),
-    ({"values": VALUES.replace("PromptFL", "")}, "line 2: method is empty; write it as printed"),
-    ({"values": VALUES.replace("metric,", "metrik,")}, "line 1: 'metric' is missing; the columns are"),
-    ({"values": VALUES.replace("99.5,", "99.5")}, "line 2: it does not have 9 cells; quote a cell"),
+    ({"values": other("99.5", "ninety")}, "values.csv, line 2: value is 'ninety'; write a number"),
+    ({"values": other(",99.5,", ",99.5,-1")}, "line 2: std is -1; a spread is not negative"),
+    ({"values": other("PromptFL", "")}, "line 2: method is empty; write it as printed"),
+    ({"values": other("metric,", "metrik,")}, "line 1: 'metric' is missing; the columns are"),
+    ({"values": other("99.5,", "99.5")}, "line 2: it does not have 9 cells; quote a cell"),
     ({"name": "Mine Own"}, "use lower-case letters, digits and _"),
     ({"name": "fedot"}, "'fedot' comes with FedLens; rename the folder"),
     ({"paper": PAPER + '[tables."7"]\ncaption = "x"\n'}, "values.csv has no table '7'"),
+    ({"values": other("99.5", "0.995")}, "so they seem to be shares; write them in per cent"),
+    ({"values": other("99.5", "9950")}, "line 2: value is 9950, and accuracy is from 0 to 100"),
+    ({"values": other("99.5", "99_5")}, "line 2: value is '99_5'; write a number"),
+    ({"values": VALUES + VALUES.splitlines()[1].replace("99.5", "98")}, "line 3: the same cell as one above"),
+    ({"values": other("std\n", "std,value\n").replace("99.5,", "99.5,,1")}, "two columns are called 'value'"),
+    ({"values": other("PromptFL", "P" * 200_000)}, "line 2: field larger than field limit"),
+    ({"paper": PAPER + "notes = " + "[" * 5000}, "paper.toml: lists within lists"),
+    ({"paper": PAPER + 'edition_of = "ghost"\n'}, "edition_of is 'ghost', which must be another paper"),
+    ({"paper": PAPER + 'edition_of = "mine"\n'}, "edition_of is 'mine', which must be another paper"),
+    ({"paper": PAPER + 'edition_of = "plam"\n'}, "edition_of is 'plam', which must be another paper"),
 )  # fmt: skip
 
 
-def refused(changes: dict[str, str], db: Path, tmp_path: Path) -> str:
-    with pytest.raises(FedLensError) as error:
-        adding.add(folder(tmp_path, **changes), db)
-    assert not library.added_folder(db).exists()
-    return str(error.value)
+PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
+WRONG_RUNS = (
+    (
+        PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"',
+        "{B} is neither in [texts], above the text that names it",
+    ),
+    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "{A} is neither in [texts]"),
+    (PRESET + "notes = 3", "presets.p.notes: Input should be a valid string"),
+    (PRESET.replace('[{ name = "promptfl" }]', "3"), "presets.p.methods: Input should be a valid tuple"),
+    (PRESET.replace("promptfl", "promptlf"), "preset 'p': unknown method"),
+    (PRESET + 'reproduces = ["1"]', "presets.p.reproduces.0: Input should be a valid dictionary"),
+    (PRESET + 'reproduces = [{ table = "9" }]', "preset 'p': no value in table 9 of mine matches"),
+    (PRESET + 'reproduces = [{ paper = "fedot", table = "1" }]', "it reproduces 'fedot', another paper"),
+    (PRESET + 'held_out = ["each"]', "preset 'p': food101 has no domain 'each'; name its domains"),
+    (PRESET.replace('"food101"', '"nosuch"'), "preset 'p': unknown data set 'nosuch'"),
+    (PRESET + 'like = ["p"]', "presets.p.like: Input should be a valid string"),
+    (PRESET.replace("presets.p", 'presets."p@1"'), "String should match pattern"),
+)
 
 
 def test_a_bad_folder_is_refused_with_the_file_the_line_and_the_remedy(db, tmp_path) -> None:
-    for changes, said in BAD:
-        assert said in refused(changes, db, tmp_path)
+    for changes, said in (*BAD, *(({"runs": runs}, said) for runs, said in WRONG_RUNS)):
+        with pytest.raises(FedLensError) as error:
+            adding.add(folder(tmp_path, **changes), db)
+        assert said in str(error.value) and not library.added_folder(db).exists()
 
 
 def test_an_added_paper_is_one_like_those_that_ship(db, tmp_path, capsys) -> None:
@@ -302,54 +322,6 @@ def test_zeros_that_are_printed_are_digits_for_an_audit(db) -> None:
     assert [f.text for f in found] == [
         "Mine, Table 1 prints 61.80 for Mine, and the mean of the 2 data sets of its row is 61.50"
     ]
-
-
-def other(old: str, new: str) -> str:
-    return VALUES.replace(old, new)
-
-
-REFUSED = (
-    ({"values": other("99.5", "0.995")}, "so they seem to be shares; write them in per cent"),
-    ({"values": other("99.5", "9950")}, "line 2: value is 9950, and accuracy is from 0 to 100"),
-    ({"values": other("99.5", "99_5")}, "line 2: value is '99_5'; write a number"),
-    ({"values": VALUES + VALUES.splitlines()[1].replace("99.5", "98")}, "line 3: the same cell as one above"),
-    ({"values": other("std\n", "std,value\n").replace("99.5,", "99.5,,1")}, "two columns are called 'value'"),
-    ({"values": other("PromptFL", "P" * 200_000)}, "line 2: field larger than field limit"),
-    ({"paper": PAPER + "notes = " + "[" * 5000}, "paper.toml: lists within lists"),
-    ({"paper": PAPER + 'edition_of = "ghost"\n'}, "edition_of is 'ghost', which must be another paper"),
-    ({"paper": PAPER + 'edition_of = "mine"\n'}, "edition_of is 'mine', which must be another paper"),
-    ({"paper": PAPER + 'edition_of = "plam"\n'}, "edition_of is 'plam', which must be another paper"),
-)
-
-
-def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(db, tmp_path) -> None:
-    for changes, said in REFUSED:
-        assert said in refused(changes, db, tmp_path)
-
-
-PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
-WRONG_RUNS = (
-    (
-        PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"',
-        "{B} is neither in [texts], above the text that names it",
-    ),
-    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "{A} is neither in [texts]"),
-    (PRESET + "notes = 3", "presets.p.notes: Input should be a valid string"),
-    (PRESET.replace('[{ name = "promptfl" }]', "3"), "presets.p.methods: Input should be a valid tuple"),
-    (PRESET.replace("promptfl", "promptlf"), "preset 'p': unknown method"),
-    (PRESET + 'reproduces = ["1"]', "presets.p.reproduces.0: Input should be a valid dictionary"),
-    (PRESET + 'reproduces = [{ table = "9" }]', "preset 'p': no value in table 9 of mine matches"),
-    (PRESET + 'reproduces = [{ paper = "fedot", table = "1" }]', "it reproduces 'fedot', another paper"),
-    (PRESET + 'held_out = ["each"]', "preset 'p': food101 has no domain 'each'; name its domains"),
-    (PRESET.replace('"food101"', '"nosuch"'), "preset 'p': unknown data set 'nosuch'"),
-    (PRESET + 'like = ["p"]', "presets.p.like: Input should be a valid string"),
-    (PRESET.replace("presets.p", 'presets."p@1"'), "String should match pattern"),
-)
-
-
-def test_a_bad_runs_file_is_refused_when_it_is_added(db, tmp_path) -> None:
-    for runs, said in WRONG_RUNS:
-        assert said in refused({"runs": runs}, db, tmp_path)
 
 
 def test_names_of_an_added_paper_change_no_other_paper(db, tmp_path) -> None:

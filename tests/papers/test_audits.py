@@ -98,14 +98,10 @@ def test_rules_are_held_only_against_cells_whose_table_follows_them() -> None:
     assert not texts("does not follow", "rmadapter", table="1(a)", method="MMA"), "a data set is left out"
 
 
-def test_provenance_is_no_warning() -> None:
+def test_only_what_was_compared_with_its_source_is_a_warning_and_provenance_is_none() -> None:
     every = [f for paper in library.papers() for v in published.load(paper) for f in findings_of(v)]
     assert not {f.kind for f in every if f.warns} & {"other rule", "quoted from"}
     assert sum(f.kind == "quoted from" for f in every) > 150
-
-
-def test_only_what_was_compared_with_its_source_is_a_warning() -> None:
-    every = [f for paper in library.papers() for v in published.load(paper) for f in findings_of(v)]
     claims = [f for f in every if f.kind not in ("other rule", "quoted from")]
     warned = {(f.value.paper, f.value.table) for f in claims if f.warns}
     listed = {(paper.key, table) for paper in library.papers().values() for table in paper.compared}

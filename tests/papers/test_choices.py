@@ -23,14 +23,10 @@ from fedcore.papers.mini import DATA
 from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.store import Store
-from tests.support.papers import finish_readings, value_of
+from tests.support.papers import HEAD, finish_readings, paper_folder, value_of
 from tools.docs.methods import PAGES
 
-PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
-VALUES = (
-    "table,dataset,setting,backbone,method,target,metric,value,std\n"
-    "1,PACS,,ViT-B-32,PromptFL,avg,accuracy,80.5,\n"
-)
+VALUES = HEAD + "1,PACS,,ViT-B-32,PromptFL,avg,accuracy,80.5,\n"
 RUNS = """
 [data]
 PACS = "pacs"
@@ -53,16 +49,7 @@ alternatives = [{ label = "0.9" }, { label = "none", set = { "methods.*.momentum
 
 
 def folder(tmp_path: Path, text: str) -> library.Paper:
-    made = tmp_path / "mine"
-    made.mkdir(exist_ok=True)
-    for name, content in (
-        ("paper.toml", PAPER),
-        ("values.csv", VALUES),
-        ("runs.toml", RUNS),
-        ("choices.toml", text),
-    ):
-        (made / name).write_text(content, encoding="utf-8")
-    return library.read_paper(made)
+    return library.read_paper(paper_folder(tmp_path / "mine", values=VALUES, runs=RUNS, choices=text))
 
 
 def check(paper: library.Paper) -> None:

@@ -127,21 +127,7 @@ def own_round(label: str, seed: int, held_out: str | None = None) -> RoundFinish
         Diagnostic("condition_number", 1.0, client_a=2),
         Diagnostic("gradient_conflict", 0.25),
     ]
-    return RoundFinished(
-        round=1,
-        train_loss=1.0,
-        seconds_train=0.1,
-        seconds_aggregate=0.1,
-        seconds_evaluate=0.1,
-        scalars_up=0,
-        scalars_down=0,
-        bytes_up=0,
-        bytes_down=0,
-        clients=(),
-        cells=tuple(cells),
-        diagnostics=tuple(recorded),
-        checkpoint=None,
-    )
+    return RoundFinished(round=1, cells=tuple(cells), diagnostics=tuple(recorded))
 
 
 def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs: int | None = None) -> Path:
@@ -234,15 +220,18 @@ def test_only_the_blocks_that_are_asked_for_are_written(small, tmp_path):
     )
 
 
+def blocks_of(page: Path, *kinds: str) -> list[list[str]]:
+    """The names of the blocks of some kinds in a page."""
+    found: dict[str, list[str]] = {kind: [] for kind in kinds}
+    named = {kind: lambda name, of=of: of.append(name) or "" for kind, of in found.items()}
+    blocks.fill(page.read_text("utf-8"), named)
+    return list(found.values())
+
+
 def test_every_table_of_the_page_has_its_setting_and_its_experiment():
     names = sorted(path.stem for path in ablations_doc.EXAMPLES.glob("*.toml"))
-    found: dict[str, list[str]] = {"setting": [], "table": []}
-    blocks.fill(
-        ablations_doc.PAGE.read_text("utf-8"),
-        {kind: lambda name, kind=kind: found[kind].append(name) or "" for kind in found},
-    )
-    assert found["setting"] == found["table"]
-    assert found["table"] and set(found["table"]) <= set(names)
+    settings, tables = blocks_of(ablations_doc.PAGE, "setting", "table")
+    assert settings == tables and set(tables) <= set(names) and tables
     assert sorted(ablations_doc.MEASURES) == names
 
 
@@ -282,14 +271,10 @@ def test_the_tables_of_generalisation_subtract_the_first_method_or_another_metri
 
 
 def test_every_table_of_generalisation_has_its_question_and_its_experiment():
-    found: dict[str, list[str]] = {"study": [], "answer": []}
-    blocks.fill(
-        generalisation_doc.PAGE.read_text("utf-8"),
-        {kind: lambda name, kind=kind: found[kind].append(name) for kind in found},
-    )
-    assert sorted(found["answer"]) == sorted(generalisation_doc.QUESTIONS)
+    studies, answers = blocks_of(generalisation_doc.PAGE, "study", "answer")
+    assert sorted(answers) == sorted(generalisation_doc.QUESTIONS)
     files = {path.stem for path in generalisation_doc.EXAMPLES.glob("*.toml")}
-    assert set(found["study"]) == files == {q.experiment for q in generalisation_doc.QUESTIONS.values()}
+    assert set(studies) == files == {q.experiment for q in generalisation_doc.QUESTIONS.values()}
 
 
 @pytest.mark.parametrize(

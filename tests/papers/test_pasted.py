@@ -4,6 +4,7 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.papers import adding, grids, pasted
+from tests.support.papers import reading
 
 LATEX = r"""
 \newcommand{\ms}[2]{$#1_{\pm #2}$}
@@ -34,11 +35,9 @@ $\Delta$ & +3.1 & +4.2 & +3.9 & - & +1.3 \\
 
 def read(text: str, **common: str) -> list[tuple[str, ...]]:
     """Return the values in a text: data set, setting, method, target, metric, value."""
-    found = []
-    for grid in pasted.read(text):
-        reading = pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine")
-        found += [(*v.line[1:3], *v.line[4:7], " ± ".join(filter(None, v.written))) for v in reading.values]
-    return found
+    tables = (pasted.values(g, pasted.guess(g), {"table": "1", **common}, "mine") for g in pasted.read(text))
+    found = (value for table in tables for value in table.values)
+    return [(*v.line[1:3], *v.line[4:7], " ± ".join(filter(None, v.written))) for v in found]
 
 
 def test_a_whole_latex_table_is_read_with_its_own_commands_and_spans() -> None:
@@ -57,9 +56,8 @@ def test_a_whole_latex_table_is_read_with_its_own_commands_and_spans() -> None:
 
 
 def test_everything_that_is_dropped_or_taken_off_is_named() -> None:
-    (grid,) = pasted.read(LATEX)
-    assert grid.caption == "Accuracy of our runs (%)"
-    said = "\n".join(pasted.values(grid, pasted.guess(grid), {"table": "1"}, "mine").dropped)
+    assert pasted.read(LATEX)[0].caption == "Accuracy of our runs (%)"
+    said = "\n".join(reading(LATEX).dropped)
     for text in (
         r"commented out: FedOld & 1.0 & 2.0",
         "bold (",
@@ -73,9 +71,8 @@ def test_everything_that_is_dropped_or_taken_off_is_named() -> None:
         "line without values: with more rounds",
     ):
         assert text in said, text
-    (grid,) = pasted.read("Method,Venue,DTD,Food101\nA,CVPR 2024,70.1,OOM\nB,ICLR 2025,72.2,80.1\nC,x,none,-")
-    dropped = pasted.values(grid, pasted.guess(grid), {"table": "1"}, "mine").dropped
-    assert [text.partition(";")[0] for text in dropped] == [
+    text = "Method,Venue,DTD,Food101\nA,CVPR 2024,70.1,OOM\nB,ICLR 2025,72.2,80.1\nC,x,none,-"
+    assert [text.partition(";")[0] for text in reading(text).dropped] == [
         "column 'Venue'",
         "line 2, column 'Food101': 'OOM' is not a number",
         "line 4, column 'DTD': 'none' is not a number",
@@ -109,10 +106,9 @@ def test_a_cell_of_latex_is_its_number(cell: str, printed: str) -> None:
 
 
 def test_an_undefined_command_with_two_numbers_gives_no_invented_one() -> None:
-    (grid,) = pasted.read("Method & DTD \\\\ \\hline\nA & \\ms{91.0}{0.2} \\\\ B & 80.0")
-    reading = pasted.values(grid, pasted.guess(grid), {"table": "1"}, "mine")
-    assert [v.value for v in reading.values] == [80.0]
-    assert "line 2, column 'DTD': '91.0 0.2' is not a number; write 83.21 or 83.21 ± 0.14" in reading.dropped
+    found = reading("Method & DTD \\\\ \\hline\nA & \\ms{91.0}{0.2} \\\\ B & 80.0")
+    assert [v.value for v in found.values] == [80.0]
+    assert "line 2, column 'DTD': '91.0 0.2' is not a number; write 83.21 or 83.21 ± 0.14" in found.dropped
     (grid,) = pasted.read("Method & DTD \\\\ \\hline\nA & \\best{91.0} \\\\")
     assert any(r"\best, which the text does not define (1)" in note for note in grid.notes)
 
@@ -251,9 +247,8 @@ def test_a_planted_wrong_mean_is_found_in_what_was_pasted(tmp_path, monkeypatch)
     fields = {"title": "Mine", "citation": "x", "licence": "facts", "kind": "README"}
 
     def findings(text: str) -> list[str]:
-        (grid,) = pasted.read(text)
-        reading = pasted.values(grid, pasted.guess(grid), {"table": "1", "dataset": "DTD"}, "mine")
-        _, found = adding.write("mine", fields, reading.values, {}, {}, tmp_path / "runs.db")
+        values = reading(text, dataset="DTD").values
+        _, found = adding.write("mine", fields, values, {}, {}, tmp_path / "runs.db")
         adding.remove("mine", tmp_path / "runs.db")
         return [finding.kind for finding in found]
 

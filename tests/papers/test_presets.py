@@ -51,11 +51,6 @@ def small_versions() -> dict[str, Experiment]:
     return dict(found.values())
 
 
-def test_every_preset_is_complete():
-    for experiment in PUBLISHED.values():
-        check_complete(experiment)
-
-
 def test_they_expand_to_the_right_number_of_runs():
     """Counted by hand from the tables: methods x seeds x held-out domains."""
     counted, in_tables = Counter(), Counter()
@@ -75,48 +70,45 @@ def test_they_expand_to_the_right_number_of_runs():
     assert counted["feddeap"] == in_tables["feddeap"] + 2 + imbalance + weights
 
 
-def check_complete(experiment: Experiment) -> None:
-    assert experiment.notes and "published" in experiment.tags
-    without_texts = experiment.backbone.name == "timm:vit_base_patch14_dinov2"
-    assert experiment.backbone.pretrained == ("lvd142m" if without_texts else "openai")
-    labels = [entry.label for entry in experiment.methods]
-    assert len(set(labels)) == len(labels)
-    for entry in experiment.methods:
-        registry.build_config(entry.name, entry.config)
-    runs = expand(experiment)
-    combinations = math.prod(len(values) for values in experiment.sweep.values())
-    expected = (
-        len(experiment.methods) * len(experiment.seeds) * max(1, len(experiment.held_out)) * combinations
-    )
-    assert len(runs) == expected
-    assert len({(group_hash(r), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
+def test_every_preset_is_complete() -> None:
+    for experiment in PUBLISHED.values():
+        assert experiment.notes and "published" in experiment.tags
+        without_texts = experiment.backbone.name == "timm:vit_base_patch14_dinov2"
+        assert experiment.backbone.pretrained == ("lvd142m" if without_texts else "openai")
+        labels = [entry.label for entry in experiment.methods]
+        assert len(set(labels)) == len(labels)
+        for entry in experiment.methods:
+            registry.build_config(entry.name, entry.config)
+        runs = expand(experiment)
+        combinations = math.prod(len(values) for values in experiment.sweep.values())
+        expected = (
+            len(experiment.methods) * len(experiment.seeds) * max(1, len(experiment.held_out)) * combinations
+        )
+        assert len(runs) == expected
+        assert len({(group_hash(r), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
 
 
-def test_every_preset_names_published_values_and_has_a_method_for_each():
+def test_every_preset_names_published_values_and_has_a_method_for_each() -> None:
     for name, experiment in PUBLISHED.items():
-        check_values(name, experiment)
-
-
-def check_values(name: str, experiment: Experiment) -> None:
-    figures = published.values_of(experiment)
-    if name in DRAWN:
-        assert not figures and DRAWN[name] in experiment.notes
-        return
-    assert figures
-    used, variants = set(), variant_runs(experiment)
-    for figure in figures:
-        if figure.dataset:  # a time is of no data set
-            dataset = figure.dataset.replace("OfficeHome", "Office-Home")
-            assert data_names()[dataset] == experiment.data.name
-        if isinstance(equivalent(figure), PrintedMethod):
-            variant = find_variant(variants, figure)
-            assert variant is not None, figure
-            used.add(variant.index)
-    spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
-    drawn = "/figure" in name  # besides the printed value, those of the figure's axis
-    assert drawn or spare <= {"FedOT, all local", "FedOT, momentum 5e-4"}, (
-        "a method that no published value asks for"
-    )
+        figures = published.values_of(experiment)
+        if name in DRAWN:
+            assert not figures and DRAWN[name] in experiment.notes
+            continue
+        assert figures
+        used, variants = set(), variant_runs(experiment)
+        for figure in figures:
+            if figure.dataset:  # a time is of no data set
+                dataset = figure.dataset.replace("OfficeHome", "Office-Home")
+                assert data_names()[dataset] == experiment.data.name
+            if isinstance(equivalent(figure), PrintedMethod):
+                variant = find_variant(variants, figure)
+                assert variant is not None, figure
+                used.add(variant.index)
+        spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
+        drawn = "/figure" in name  # besides the printed value, those of the figure's axis
+        assert drawn or spare <= {"FedOT, all local", "FedOT, momentum 5e-4"}, (
+            "a method that no published value asks for"
+        )
 
 
 def test_every_value_that_can_be_repeated_is_named_by_a_preset():

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,12 +21,22 @@ from fedcore.store.database import writing
 from tests.support import papers as presets
 
 
+class Pacs(NamedTuple):
+    """A preset, its store, their comparison by the paper's rule, and what papers print of its rows."""
+
+    store: Store
+    experiment: Experiment
+    comparison: Comparison
+    found: PrintedValues
+
+
 @pytest.fixture(scope="module")
-def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
+def pacs(tmp_path_factory: pytest.TempPathFactory) -> Pacs:
     db = tmp_path_factory.mktemp("printed") / "runs.db"
     experiment = presets.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50,))
     presets.train(db, experiment)
-    return db, experiment
+    comparison = compare(Store(db), [1], "best")
+    return Pacs(Store(db), experiment, comparison, printed_values(comparison, [experiment]))
 
 
 def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, list[str]]]:
@@ -35,10 +46,8 @@ def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, li
     }
 
 
-def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
-    db, experiment = pacs
-    comparison = compare(Store(db), [1], "best")
-    found = printed_values(comparison, [experiment])
+def test_a_row_has_what_its_paper_prints_of_it(pacs: Pacs) -> None:
+    _, _, comparison, found = pacs
     shown = rows(found, comparison)
     # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
     assert shown["FedOT"]["generalisation"][:2] == ["94.68", "94.26"]
@@ -51,19 +60,12 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
     assert "FedOT" not in found.missing, "its random init has no row, but it has"
 
 
-def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
+def test_they_are_those_of_the_published_tab(pacs: Pacs) -> None:
     """What the summary has by the paper's own rule is what ``reproductions`` reads, number by number."""
-    db, experiment = pacs
-    comparison = compare(Store(db), [1], "best")
-    found = printed_values(comparison, [experiment])
+    store, experiment, comparison, found = pacs
     read = {
-        (
-            library.find(b.value.paper).title,
-            b.value.table,
-            b.value.method,
-            column_of(b.value),
-        ): b
-        for b in reproductions(Store(db), experiment)
+        (library.find(b.value.paper).title, b.value.table, b.value.method, column_of(b.value)): b
+        for b in reproductions(store, experiment)
         if b.stat is not None and column_of(b.value) is not None
     }
     compared = 0
@@ -79,9 +81,9 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
     assert compared > 15
 
 
-def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment]) -> None:
-    db, experiment = pacs
-    comparison = compare(Store(db), [1])
+def test_another_protocol_has_no_printed_value(pacs: Pacs) -> None:
+    store, experiment, _, _ = pacs
+    comparison = compare(store, [1])
     longer = experiment.model_copy(update={"rounds": 9})
     fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
@@ -143,19 +145,16 @@ def test_values_of_single_domains_and_of_models_before_aggregation_have_no_colum
     )
 
 
-def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:
-    db, experiment = pacs
+def test_an_experiment_whose_values_do_not_exist_has_none(pacs: Pacs) -> None:
+    store, experiment, _, _ = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
-    assert printed_values(compare(Store(db), [1]), [other]) == PrintedValues()
+    assert printed_values(compare(store, [1]), [other]) == PrintedValues()
 
 
-def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
-    db, experiment = pacs
-    comparison = compare(Store(db), [1], "best")
-    lines = sharing.summary_latex(
-        summarise(comparison, printed=printed_values(comparison, [experiment]))
-    ).splitlines()
+def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: Pacs) -> None:
+    _, _, comparison, found = pacs
+    lines = sharing.summary_latex(summarise(comparison, printed=found)).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -170,15 +169,10 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert "rinted" not in without and "94.68" not in without
 
 
-def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
-    db, experiment = pacs
-    comparison = compare(Store(db), [1], "best")
-    found = printed_values(comparison, [experiment])
-    table = list(
-        csv.DictReader(
-            io.StringIO(tables.rows_csv(tables.summary_rows(summarise(comparison, printed=found))))
-        )
-    )
+def test_files_have_what_the_screen_has(pacs: Pacs) -> None:
+    store, _, comparison, found = pacs
+    summary = summarise(comparison, printed=found)
+    table = list(csv.DictReader(io.StringIO(tables.rows_csv(tables.summary_rows(summary)))))
     filed = {(r["label"], r["metric"]): r for r in table}
     for group in comparison.rows:
         for metric in group.stats:
@@ -187,5 +181,5 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     assert filed["FedOT", "generalisation"]["printed_in"] == ("FedOT, Table 1: FedOT (best on validation)")
     assert filed["FedOT", "generalisation"]["comparability"] == "with a caveat"
     assert filed["FedOT", "generalisation"]["reasons_against_comparing"]
-    rows = json.loads(tables.summary_json(Store(db), summarise(comparison, printed=found)))["summary"]
+    rows = json.loads(tables.summary_json(store, summary))["summary"]
     assert [r["printed"] for r in rows] == [float(r["printed"]) if r["printed"] else None for r in table]

@@ -20,7 +20,7 @@ from fedcore.results.summary import best_and_second, summarise
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import breakdown_tables, read_report, summary_table
 from fedcore.share.page import report_html
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views import Heatmaps
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill

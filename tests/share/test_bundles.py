@@ -31,9 +31,10 @@ from fedcore.share.content import read_report
 from fedcore.share.make import Made, make
 from fedcore.share.page import report_html
 from fedcore.share.recipe import round_digests
-from fedcore.share.rerun import compare_runs, handler, read_source, trainable
+from fedcore.share.rerun import Source, compare_runs, handler, read_source, trainable
 from fedcore.share.verify import Verification, import_bundle, verify, verify_numbers
 from fedcore.store import Store
+from fedcore.store.damage import write_digests
 from fedcore.store.database import writing
 from tests.support import command_line, fill
 from tests.support.encoded import DIGITS
@@ -64,9 +65,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, encoded_digits: Callable[[
 
 
 def train(db: Path, experiment: Experiment) -> Path:
-    Store(db).prepare()
     runs = plan(experiment).runs
-    Store(db).experiments.create(experiment, runs)
+    empty(db).experiments.create(experiment, runs)
     assert [execute_next(db) for _ in runs] == ["done"] * len(runs)
     return db
 
@@ -79,6 +79,24 @@ def bundle(db: Path, **choice: object) -> Made:
 @pytest.fixture(scope="module")
 def made(trained: Path) -> Made:
     return bundle(trained, baseline="PromptFL")
+
+
+def source_of(content: bytes | str, folder: Path) -> Source:
+    """Write a bundle or a page into a folder and read it, as `fedlens rerun` does."""
+    file = folder / ("bundle.zip" if isinstance(content, bytes) else "report.html")
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_source(file)
+
+
+def report_of(db: Path, **choice: object) -> str:
+    with checked_comparison(Store(db), [1], ComparisonChoices(**choice)) as checked:
+        return result_of(report_html(result_of(read_report(checked))))
+
+
+def empty(db: Path) -> Store:
+    store = Store(db)
+    store.prepare()
+    return store
 
 
 def judged(content: bytes, with_data: bool = False) -> Verification:
@@ -222,6 +240,17 @@ def test_every_kind_of_test_set_has_its_predictions(kind: str, db: Path) -> None
     assert all(str(reason) in text for text in verdict.unchecked), verdict.unchecked
 
 
+def executed(*statements: str) -> Callable[[Files], None]:
+    """A change of a bundle's database, as a forger would make it who mends the digests."""
+
+    def change(files: Files) -> None:
+        with changed_database(files) as database:
+            for statement in statements:
+                database.execute(statement)
+
+    return change
+
+
 def change_prediction(files: Files) -> None:
     """A correct prediction of the global model becomes a wrong one."""
     name = next(n for n in sorted(files) if n.startswith("predictions/"))
@@ -248,11 +277,10 @@ def change_number(files: Files) -> None:
     files[SUMMARY] = files[SUMMARY].replace(b"personal,last,1,", b"personal,last,1,1", 1)
 
 
-def change_count(files: Files) -> None:
-    """As a forger would who mends the digests."""
-    of_round = "run_id = 1 AND split = 2 AND stage = 1 AND round = 1 AND model = 1 AND test_set = 1"
-    with changed_database(files) as database:
-        database.execute(f"UPDATE accuracy SET correct = correct - 1 WHERE {of_round}")
+ONE_COUNT = "run_id = 1 AND split = 2 AND stage = 1 AND round = 1 AND model = 1 AND test_set = 1"
+
+
+change_count = executed(f"UPDATE accuracy SET correct = correct - 1 WHERE {ONE_COUNT}")
 
 
 def exchange(column: str, codes: str = "1, 2") -> Callable[[Files], None]:
@@ -296,10 +324,7 @@ def add_predictions(files: Files) -> None:
         (exchange_domains, "rot0 is of the domain rot75, and its test samples are not"),
         (exchange_names, "the test set of rot75 is not that of its test samples"),
         (fill_from_others, "the test set of rot0 is not that of its test samples"),
-        (
-            lambda files: files.pop(prediction_file(2, 1)) and None,
-            "run 2, round 1: its predictions are missing",
-        ),
+        (remove_predictions, "run 2, round 1: its predictions are missing"),
         (add_predictions, "predictions of a round that is not reported"),
     ],
 )
@@ -308,17 +333,17 @@ def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: s
     assert not verdict.holds and any(re.search(where, text) for text in verdict.differences), verdict
 
 
-def relabel(files: Files) -> None:
-    with changed_database(files) as database:
-        database.execute("UPDATE runs SET label='FedDEAP' WHERE id=3")
+relabel = executed("UPDATE runs SET label='FedDEAP' WHERE id=3")
 
 
-def drop_the_last_round(files: Files) -> None:
-    """Without training, the baseline is weaker."""
-    with changed_database(files) as database:
-        for table in ("accuracy", "rounds", "scores", "client_rounds", "diagnostics", "digests"):
-            database.execute(f"DELETE FROM {table} WHERE run_id=1 AND round=1")
-        database.execute("UPDATE runs SET rounds_done=0 WHERE id=1")
+# without training, the baseline is weaker
+drop_the_last_round = executed(
+    "UPDATE runs SET rounds_done=0 WHERE id=1",
+    *(
+        f"DELETE FROM {table} WHERE run_id=1 AND round=1"
+        for table in ("accuracy", "rounds", "scores", "client_rounds", "diagnostics", "digests")
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -351,8 +376,7 @@ def test_runs_without_predictions_are_marked_wherever_they_are_imported(made: Ma
     assert judged(content).unchecked == (
         "run 2, round 1: it has counts only, since it was recorded elsewhere, so there is no model",
     )
-    other = Store(tmp_path / "other.db")
-    other.prepare()
+    other = empty(tmp_path / "other.db")
     import_bundle(read_bundle(content), other)
     rows = {row.label: row for row in compare(other, [1]).rows}
     assert rows["FedDEAP"].mark == "†" and rows["FedDEAP"].remark.startswith("counts only: the bundle ")
@@ -374,16 +398,10 @@ def test_a_run_without_its_checkpoint_has_counts_only(trained: Path, tmp_path: P
 def test_predictions_that_do_not_give_the_counts_are_refused(trained: Path, tmp_path: Path) -> None:
     db = shutil.copytree(trained.parent, tmp_path / "copy") / trained.name
     store = Store(db)
-    folder, other = store.runs.folder(1), store.runs.folder(2)
-    assert list(folder.glob("*.safetensors")) and list(other.glob("*.safetensors"))
+    assert all(list(store.runs.folder(run).glob("*.safetensors")) for run in (1, 2))
     with writing(db) as database:
-        database.execute(
-            "UPDATE accuracy SET correct = correct - 1 WHERE run_id = 1 AND split = 2 AND stage = 1 "
-            "AND correct > 0 AND round = 1 AND model = 1 AND test_set = 1"
-        )
+        database.execute(f"UPDATE accuracy SET correct = correct - 1 WHERE correct > 0 AND {ONE_COUNT}")
         database.execute("DELETE FROM digests WHERE run_id = 1 AND round = 1")
-        from fedcore.store.damage import write_digests
-
         write_digests(database, 1, [1])
     with pytest.raises(FedLensError, match="the checkpoint gives .* were recorded"):
         bundle(db)
@@ -464,43 +482,27 @@ FOREIGN = {
 @pytest.mark.parametrize("what", FOREIGN)
 def test_a_database_with_more_than_our_tables_is_refused(made: Made, what: str) -> None:
     """None of it is executed; integrity checks would execute constraints and generated columns."""
-
-    def change(files: Files) -> None:
-        with changed_database(files) as database:
-            database.execute(FOREIGN[what])
-
     with pytest.raises(
         FedLensError, match="the tables of runs.db are not those that FedLens makes|unsafe use"
     ):
-        judged(repacked(made.content, change))
+        judged(repacked(made.content, executed(FOREIGN[what])))
 
 
 def test_a_database_that_is_none_or_newer_or_circular_gets_a_plain_error(made: Made) -> None:
-    def newer(files: Files) -> None:
-        with changed_database(files) as database:
-            database.execute("PRAGMA user_version=99")
-
-    def without_version(files: Files) -> None:
-        with changed_database(files) as database:
-            database.execute("PRAGMA user_version=-1")
-
-    def circular(files: Files) -> None:
-        """The first page of one table is that of another, so that pages have two owners."""
-        with changed_database(files) as database:
-            database.execute("PRAGMA writable_schema=ON")
-            database.execute(
-                "UPDATE sqlite_master SET rootpage=(SELECT rootpage FROM sqlite_master WHERE name='rounds') "
-                "WHERE name='scores'"
-            )
-
+    # the first page of one table is that of another, so that pages have two owners
+    circular = executed(
+        "PRAGMA writable_schema=ON",
+        "UPDATE sqlite_master SET rootpage=(SELECT rootpage FROM sqlite_master WHERE name='rounds') "
+        "WHERE name='scores'",
+    )
     cases: dict[str, Callable[[Files], None]] = {
         "runs.db: DatabaseError: file is not a database": lambda files: files.update(
             {RUNS: b"no database" * 1000}
         ),
         "the tables of runs.db": lambda files: files.update({RUNS: b""}),
         "it has no file runs.db": lambda files: files.pop(RUNS) and None,
-        "a newer FedLens made this bundle": newer,
-        "not those that FedLens makes": without_version,
+        "a newer FedLens made this bundle": executed("PRAGMA user_version=99"),
+        "not those that FedLens makes": executed("PRAGMA user_version=-1"),
         "runs.db: ": circular,
     }
     for said, change in cases.items():
@@ -538,14 +540,8 @@ def other_samples(files: Files) -> None:
     files[EVIDENCE] = json.dumps(content).encode()
 
 
-def unknown_model(files: Files) -> None:
-    with changed_database(files) as database:
-        database.execute("UPDATE accuracy SET model = -1 WHERE run_id = 1 AND model = 0")
-
-
-def fewer_rounds(files: Files) -> None:
-    with changed_database(files) as database:
-        database.execute("UPDATE runs SET config = json_set(config, '$.rounds', 0)")
+unknown_model = executed("UPDATE accuracy SET model = -1 WHERE run_id = 1 AND model = 0")
+fewer_rounds = executed("UPDATE runs SET config = json_set(config, '$.rounds', 0)")
 
 
 @pytest.mark.parametrize(
@@ -590,9 +586,7 @@ def test_a_run_without_recorded_rounds_is_no_repeat_and_harmful_choices_are_refu
     trained: Path, made: Made, tmp_path: Path
 ) -> None:
     """As an edited report gives it."""
-    file = tmp_path / "bundle.zip"
-    file.write_bytes(made.content)
-    source = read_source(file)
+    source = source_of(made.content, tmp_path)
     emptied = source.recipe.runs[0].model_copy(update={"rounds": {}})
     (said,) = result_of(compare_runs(Store(trained), source, {1: emptied})).differences
     assert "no round of it was recorded" in said
@@ -608,12 +602,8 @@ def test_runs_are_trained_again_to_the_last_bit(
     made: Made, tmp_path: Path, count: int, encoded_digits: Callable[[Path], Path]
 ) -> None:
     """From a bundle, into a new database; with all of its runs, the evidence is compared too."""
-    file = tmp_path / "bundle.zip"
-    file.write_bytes(made.content)
-    again = Store(tmp_path / "again.db")
-    again.prepare()
+    again, source = empty(tmp_path / "again.db"), source_of(made.content, tmp_path)
     encoded_digits(tmp_path / "artifacts")
-    source = read_source(file)
     (part,) = trainable(source.recipe, {})
     runs = part.runs[:count]
     _, outcomes = run_local(again, part.experiment, runs, device="cpu", handler=handler(part.recipes))
@@ -626,22 +616,17 @@ def test_runs_are_trained_again_to_the_last_bit(
     assert changed.differences == ("run 1 (PromptFL, seed 1): differs from round 1 of 1 on",)
 
 
-def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    with checked_comparison(Store(trained), [1]) as checked:
-        page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
-    source = read_source(page)
-    assert source.bundle is None and len(source.recipe.runs) == 3
-    assert source.recipe.runs[0].config == Store(trained).runs.config(1)
-    page.write_text(page.read_text("utf-8").replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), "utf-8")
-    with pytest.raises(FedLensError, match="holds no recipe"):
-        read_source(page)
-
-
 @pytest.fixture(scope="module")
 def page(trained: Path) -> str:
-    with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
-        return result_of(report_html(result_of(read_report(checked))))
+    return report_of(trained, baseline="PromptFL")
+
+
+def test_a_page_holds_the_recipe_of_its_runs(trained: Path, page: str, tmp_path: Path) -> None:
+    source = source_of(page, tmp_path)
+    assert source.bundle is None and len(source.recipe.runs) == 3
+    assert source.recipe.runs[0].config == Store(trained).runs.config(1)
+    with pytest.raises(FedLensError, match="holds no recipe"):
+        source_of(page.replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), tmp_path)
 
 
 def first_cell(page: str) -> str:
@@ -676,10 +661,9 @@ FORGED: dict[str, tuple[Callable[[str], str], str]] = {
 @pytest.mark.parametrize("forgery", FORGED)
 def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path, forgery: str) -> None:
     """The recorded runs stand for those that were trained again; 43 changed numbers were certified."""
-    file, (forge, said) = tmp_path / "report.html", FORGED[forgery]
-    file.write_text(forge(page), "utf-8")
+    forge, said = FORGED[forgery]
     assert forge(page) != page
-    source = read_source(file)
+    source = source_of(forge(page), tmp_path)
     repeated = result_of(compare_runs(Store(trained), source, dict(enumerate(source.recipe.runs, 1))))
     assert any(re.search(said, line) for line in repeated.differences), repeated
 
@@ -687,9 +671,7 @@ def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path
 def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
     trained: Path, page: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(page, "utf-8")
-    source = read_source(file)
+    source = source_of(page, tmp_path)
     runs = dict(enumerate(source.recipe.runs, 1))
     repeated = result_of(compare_runs(Store(trained), source, runs))
     assert not repeated.differences and repeated.rounds == 6
@@ -702,8 +684,7 @@ def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
 def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
     trained: Path, made: Made, tmp_path: Path
 ) -> None:
-    other = Store(tmp_path / "other.db")
-    other.prepare()
+    other = empty(tmp_path / "other.db")
     merged = import_bundle(read_bundle(made.content), other)
     assert merged.added == ("to be checked",)
     assert import_bundle(read_bundle(made.content), other).present == merged.added, "once only"
@@ -755,8 +736,7 @@ def test_method_files_of_a_report_run_only_after_consent(
     own_method: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, page, there = own_method, tmp_path / "report.html", tmp_path / "there"
-    with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
-        page.write_text(result_of(report_html(result_of(read_report(checked)))), "utf-8")
+    page.write_text(report_of(tmp_path / "runs.db"), "utf-8")
     assert command_line.run("rerun", page, "--db", there / "runs.db") == 2
     told = capsys.readouterr().err
     assert "you have not agreed" in told and consent.digest(source.read_bytes()) in told

@@ -4,8 +4,8 @@ import csv
 import io
 from collections.abc import Iterable
 
+from fedcore.share import Format, TableName
 from fedcore.share.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.share.formats import Format, TableName
 from fedcore.store import Store
 
 

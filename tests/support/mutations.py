@@ -54,13 +54,10 @@ def changed_database(files: Files) -> Iterator[sqlite3.Connection]:
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
     """A bundle with one change, drawn from those that a forger might make."""
-    ways = [_bytes, _byte_of_a_file, _digit, _csv_value, _csv_row, _json_value, _json_value, _stored_value]
-    how = draw.choice(ways)
-    return how(content, draw)
-
-
-def _bytes(content: bytes, draw: random.Random) -> bytes:
-    changed = bytearray(content)
+    ways = [None, _byte_of_a_file, _digit, _csv_value, _csv_row, _json_value, _json_value, _stored_value]
+    if (how := draw.choice(ways)) is not None:
+        return repacked(content, lambda files: how(files, draw))
+    changed = bytearray(content)  # None: a bit of the archive itself
     place = draw.randrange(len(changed))
     changed[place] ^= 1 << draw.randrange(8)
     return bytes(changed)
@@ -70,47 +67,36 @@ def _name(files: Files, draw: random.Random, suffix: str = "") -> str:
     return draw.choice([n for n in sorted(files) if n.endswith(suffix) and n != "README.md"])
 
 
-def _byte_of_a_file(content: bytes, draw: random.Random) -> bytes:
-    def change(files: Files) -> None:
-        name = _name(files, draw)
-        changed = bytearray(files[name])
-        changed[draw.randrange(len(changed))] = draw.randrange(32, 127)
-        files[name] = bytes(changed)
-
-    return repacked(content, change)
+def _byte_of_a_file(files: Files, draw: random.Random) -> None:
+    name = _name(files, draw)
+    changed = bytearray(files[name])
+    changed[draw.randrange(len(changed))] = draw.randrange(32, 127)
+    files[name] = bytes(changed)
 
 
-def _stored_value(content: bytes, draw: random.Random) -> bytes:
+def _stored_value(files: Files, draw: random.Random) -> None:
     """Another value in one row of the database."""
-
-    def change(files: Files) -> None:
-        with changed_database(files) as database:
-            table = draw.choice(("experiments", "runs", *RUN_TABLES, "accuracy"))
-            column = draw.choice(columns(table))
-            found = database.execute(f"SELECT {column} FROM {table}").fetchall()
-            if not found:
-                return
-            (value,) = draw.choice(found)
-            if isinstance(value, (int, float)):
-                other = value + draw.choice([-1, 1, 2, 10**6])
-            else:
-                other = draw.choice([None, "", f"{value}x", 7, "[]"])
-            with suppress(sqlite3.Error):
-                database.execute(f"UPDATE {table} SET {column}=? WHERE {column} IS ?", [other, value])
-
-    return repacked(content, change)
+    with changed_database(files) as database:
+        table = draw.choice(("experiments", "runs", *RUN_TABLES, "accuracy"))
+        column = draw.choice(columns(table))
+        found = database.execute(f"SELECT {column} FROM {table}").fetchall()
+        if not found:
+            return
+        (value,) = draw.choice(found)
+        if isinstance(value, (int, float)):
+            other = value + draw.choice([-1, 1, 2, 10**6])
+        else:
+            other = draw.choice([None, "", f"{value}x", 7, "[]"])
+        with suppress(sqlite3.Error):
+            database.execute(f"UPDATE {table} SET {column}=? WHERE {column} IS ?", [other, value])
 
 
-def _digit(content: bytes, draw: random.Random) -> bytes:
+def _digit(files: Files, draw: random.Random) -> None:
     """Another digit somewhere in a file, so that its form stays right."""
-
-    def change(files: Files) -> None:
-        name = _name(files, draw, draw.choice([".csv", ".json"]))
-        text = files[name].decode()
-        place = draw.choice([m.start() for m in re.finditer(r"\d", text)])
-        files[name] = f"{text[:place]}{draw.randrange(10)}{text[place + 1 :]}".encode()
-
-    return repacked(content, change)
+    name = _name(files, draw, draw.choice([".csv", ".json"]))
+    text = files[name].decode()
+    place = draw.choice([m.start() for m in re.finditer(r"\d", text)])
+    files[name] = f"{text[:place]}{draw.randrange(10)}{text[place + 1 :]}".encode()
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -123,62 +109,50 @@ def _written(rows: list[list[str]]) -> bytes:
     return out.getvalue().encode()
 
 
-def _csv_value(content: bytes, draw: random.Random) -> bytes:
+def _csv_value(files: Files, draw: random.Random) -> None:
     """A value of one row instead of another's: another client, set, class, model or number."""
-
-    def change(files: Files) -> None:
-        name = _name(files, draw, ".csv")
-        rows = _rows(files[name].decode())
-        column = draw.randrange(len(rows[0]))
-        one, other = draw.sample(range(1, len(rows)), 2)
-        rows[one][column] = rows[other][column]
-        files[name] = _written(rows)
-
-    return repacked(content, change)
+    name = _name(files, draw, ".csv")
+    rows = _rows(files[name].decode())
+    column = draw.randrange(len(rows[0]))
+    one, other = draw.sample(range(1, len(rows)), 2)
+    rows[one][column] = rows[other][column]
+    files[name] = _written(rows)
 
 
-def _csv_row(content: bytes, draw: random.Random) -> bytes:
+def _csv_row(files: Files, draw: random.Random) -> None:
     """A row less, or once more, or two exchanged."""
-
-    def change(files: Files) -> None:
-        name = _name(files, draw, ".csv")
-        rows = _rows(files[name].decode())
-        one, other = draw.sample(range(1, len(rows)), 2)
-        kind = draw.randrange(3)
-        if kind == 0:
-            del rows[one]
-        elif kind == 1:
-            rows.insert(other, rows[one])
-        else:
-            rows[one], rows[other] = rows[other], rows[one]
-        files[name] = _written(rows)
-
-    return repacked(content, change)
+    name = _name(files, draw, ".csv")
+    rows = _rows(files[name].decode())
+    one, other = draw.sample(range(1, len(rows)), 2)
+    kind = draw.randrange(3)
+    if kind == 0:
+        del rows[one]
+    elif kind == 1:
+        rows.insert(other, rows[one])
+    else:
+        rows[one], rows[other] = rows[other], rows[one]
+    files[name] = _written(rows)
 
 
-def _json_value(content: bytes, draw: random.Random) -> bytes:
+def _json_value(files: Files, draw: random.Random) -> None:
     """Another value at a place of a JSON file: a prediction, a code, a number, a name, or nothing."""
-
-    def change(files: Files) -> None:
-        name = _name(files, draw, ".json")
-        parsed = json.loads(files[name])
-        places: list[tuple[Any, Any]] = []
-        _collect(parsed, places)
-        holder, key = draw.choice(places)
-        value = holder[key]
-        if isinstance(value, bool) or value is None:
-            holder[key] = draw.choice([None, True, 1, "x"])
-        elif isinstance(value, (int, float)):
-            holder[key] = value + draw.choice([-1, 1, 2, 10**6])
-        elif isinstance(value, str):
-            holder[key] = draw.choice([None, "", f"{value}x", 7, ["x"]])
-        elif isinstance(value, list) and value:
-            del value[draw.randrange(len(value))]
-        elif isinstance(value, dict) and value:
-            del value[draw.choice(sorted(value))]
-        files[name] = json.dumps(parsed, ensure_ascii=False).encode()
-
-    return repacked(content, change)
+    name = _name(files, draw, ".json")
+    parsed = json.loads(files[name])
+    places: list[tuple[Any, Any]] = []
+    _collect(parsed, places)
+    holder, key = draw.choice(places)
+    value = holder[key]
+    if isinstance(value, bool) or value is None:
+        holder[key] = draw.choice([None, True, 1, "x"])
+    elif isinstance(value, (int, float)):
+        holder[key] = value + draw.choice([-1, 1, 2, 10**6])
+    elif isinstance(value, str):
+        holder[key] = draw.choice([None, "", f"{value}x", 7, ["x"]])
+    elif isinstance(value, list) and value:
+        del value[draw.randrange(len(value))]
+    elif isinstance(value, dict) and value:
+        del value[draw.choice(sorted(value))]
+    files[name] = json.dumps(parsed, ensure_ascii=False).encode()
 
 
 def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:

@@ -1,5 +1,6 @@
 """Published experiments cut to a few methods, and made-up runs of them in a store."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from fedcore.base.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.base.seeds import numpy_generator
 from fedcore.config import Experiment
 from fedcore.engine.plan import plan
-from fedcore.papers import choices, experiments, published
+from fedcore.papers import choices, experiments, pasted, published
 from fedcore.papers.cells import Availability, Filling, TableCell, fillings
 from fedcore.papers.choices import Multiverse
 from fedcore.papers.published import PublishedValue
@@ -26,6 +27,27 @@ def value_of(paper: str, **fields: str) -> PublishedValue:
     """The one published value with these fields."""
     (found,) = [f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items())]
     return found
+
+
+PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
+HEAD = "table,dataset,setting,backbone,method,target,metric,value,std\n"
+
+
+def paper_folder(place: Path, **files: str | None) -> Path:
+    """Write the files of a paper's folder, each by its name without its ending."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for name, text in ({"paper": PAPER} | files).items():
+        if text is not None:
+            suffix = "toml" if name in ("paper", "runs", "choices") else "csv"
+            (place / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    return place
+
+
+def reading(text: str, **common: str) -> pasted.Reading:
+    """The values of a text with one pasted table, with its columns as they are guessed."""
+    (grid,) = pasted.read(text)
+    return pasted.values(grid, pasted.guess(grid), {"table": "1", **common}, "mine")
 
 
 def queue(store: Store, filling: Filling) -> Created:
@@ -60,15 +82,9 @@ def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFin
                 cells.append(fill.cell(code, code, 90 if round_ == 2 else 10, 100, 1.0, split=1))
     return RoundFinished(
         round=round_,
-        train_loss=1.0,
         seconds_train=0.1,
         seconds_aggregate=0.1,
         seconds_evaluate=0.1,
-        scalars_up=4_000_000,
-        scalars_down=0,
-        bytes_up=16_000_000,
-        bytes_down=0,
-        clients=(),
         cells=tuple(cells),
         diagnostics=tuple(Diagnostic("condition_number", 1.0 + c, client_a=c) for c in range(1, len(models))),
     )

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Protocol
 
+from fedcore.results.charts import heatmaps
+from fedcore.results.charts.heatmaps import PanelKind, Place
 from fedcore.results.charts.theme import Chart, Theme
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import Metric
+from fedcore.results.panels import Panel
 from fedcore.results.rows import ComparisonRow
 from fedcore.store import Store
 
@@ -38,34 +40,15 @@ class ViewSource:
         return next((row for row in rows if row.label == self.baseline), None)
 
 
-class Figure(Protocol):
-    """A chart and the numbers behind it; ``name`` is that of its files.
-
-    The page draws it with plotly. Reports and the folder for a paper have it as a still picture (``still``).
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    def chart(self, theme: Theme, width: int) -> Chart:
-        """Draw the figure for a width in pixels."""
-
-    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        """Return tables of the numbers, each with its title."""
-
-
 @dataclass(frozen=True)
 class ChartFigure:
-    """A figure of any kind, from a function that draws it; ``further`` are more tables of its numbers."""
+    """A figure of any kind, from a function that draws it and one that returns its numbers."""
 
     name: str
     title: str
     draw: Callable[[Theme, int], Chart]
-    columns: NumberColumns
-    further: Sequence[tuple[str, NumberColumns]] = ()
+    numbers: Callable[[], Sequence[tuple[str, NumberColumns]]]
+    narrow: bool = False
 
     def chart(self, theme: Theme, width: int) -> Chart:
         chart = self.draw(theme, width)
@@ -76,8 +59,45 @@ class ChartFigure:
             )
         return chart
 
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """Matrices that are drawn side by side on one colour scale.
+
+    Attributes:
+        fitted: whether the colours of accuracies span the values instead of 0 to 100 %.
+        columns: panels beside each other; 0: as many as are usual.
+        marked: a cell of the differences that has a frame.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    kind: PanelKind = "accuracy"
+    fitted: bool = False
+    columns: int = 0
+    marked: Place | None = None
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        square = len(self.panels) == 4 and width <= heatmaps.PAPER[1]  # two by two instead of three and one
+        columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else 3)
+        if self.kind == "difference":
+            return heatmaps.difference_grid(self.panels, theme, columns, width, self.title, self.marked)
+        return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
+
+    @property
+    def narrow(self) -> bool:
+        return len(self.panels) == 1 and len(self.panels[0].columns) <= 10
+
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        return [(self.title, self.columns), *self.further]
+        return [(panel.title, heatmaps.panel_table(panel)) for panel in self.panels]
+
+
+Figure = ChartFigure | Heatmaps
+"""A chart and the numbers behind it; ``name`` is that of its files.
+
+The page draws it with plotly. Reports and the folder for a paper have it as a still picture (``still``).
+"""
 
 
 @dataclass(frozen=True)

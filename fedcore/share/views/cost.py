@@ -61,8 +61,10 @@ def cost_figure(
             NARROW_COST_PLOTS if width < NARROW else WIDE_COST_PLOTS,
             scale,
         ),
-        cost_table(costs, front, unit),
-        [(found.title, reach_table(found)) for found in reached],
+        lambda: [
+            (f"{title} against {AGAINST[against]}", cost_table(costs, front, unit)),
+            *((found.title, reach_table(found)) for found in reached),
+        ],
     )
 
 

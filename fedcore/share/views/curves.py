@@ -1,61 +1,16 @@
 """Accuracy, loss and recorded values by round, time or traffic: a line per row, the mean over its seeds."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from collections.abc import Mapping
+from typing import cast
 
 from fedcore.base.presentation import DiagnosticChart
 from fedcore.results import curves
 from fedcore.results.charts.lines import line_chart, series_table
-from fedcore.results.charts.theme import Chart, Theme
-from fedcore.results.curves import AXES, Band, CurveAxis, CurveValue, Series
-from fedcore.results.metrics import BY_ROUND, METRICS
-from fedcore.share.views import Figure, NumberColumns, View, ViewSource
+from fedcore.results.curves import AXES, CurveAxis, CurveValue, Series
+from fedcore.results.metrics import BY_ROUND, METRICS, Metric
+from fedcore.share.views import ChartFigure, Figure, View, ViewSource
 
 LOSS = "loss"
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Lines over one axis.
-
-    Attributes:
-        best: number of lines to show, those with the best last values; None: all of them.
-        logarithmic: axes with a logarithmic scale.
-        band: meaning of the bands around the lines.
-        highlighted: label of the line that stands out.
-    """
-
-    name: str
-    title: str
-    series: tuple[Series, ...]
-    x_title: str = AXES["round"]
-    y_title: str = "Accuracy"
-    per_cent: bool = True
-    height: int = 420
-    best: int | None = None
-    logarithmic: Collection[Literal["x", "y"]] = ()
-    lower_is_better: bool = False
-    band: Band = "std"
-    highlighted: str | None = None
-
-    def chart(self, theme: Theme, width: int) -> Chart:
-        return line_chart(
-            self.series,
-            theme,
-            self.x_title,
-            self.y_title,
-            per_cent=self.per_cent,
-            height=self.height,
-            best=self.best,
-            logarithmic=self.logarithmic,
-            lower_is_better=self.lower_is_better,
-            highlighted=self.highlighted,
-        )
-
-    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        unit = "%" if self.per_cent else ""
-        return [(self.title, series_table(self.series, self.x_title, unit, self.band))]
 
 
 def recorded_values(source: ViewSource) -> dict[str, DiagnosticChart]:
@@ -82,11 +37,18 @@ def lines_of(
 def figures(source: ViewSource, setting: str) -> list[Figure]:
     """Return the accuracy by round, a figure per metric."""
     rows = source.comparison.rows_in(setting)
-    return [
-        Curves(f"curves-{m}", f"{METRICS[m].title} by round", tuple(lines_of(source, setting, m)))
-        for m in BY_ROUND
-        if any(m in row.stats for row in rows)
-    ]
+    return [_by_round(source, setting, m) for m in BY_ROUND if any(m in row.stats for row in rows)]
+
+
+def _by_round(source: ViewSource, setting: str, metric: Metric) -> ChartFigure:
+    title, lines = f"{METRICS[metric].title} by round", lines_of(source, setting, metric)
+    return ChartFigure(
+        f"curves-{metric}",
+        title,
+        lambda theme, width: line_chart(lines, theme, AXES["round"], "Accuracy", height=420),
+        lambda: [(title, series_table(lines, AXES["round"], "%"))],
+        narrow=True,
+    )
 
 
 VIEW = View("Curves", figures, "No row has recorded an accuracy by round.")

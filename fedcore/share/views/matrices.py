@@ -1,13 +1,8 @@
 """Matrices of all rows on one colour scale, and their differences from the baseline."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from fedcore.results.charts import heatmaps
-from fedcore.results.charts.heatmaps import PanelKind, Place
-from fedcore.results.charts.theme import Chart, Theme
+from fedcore.results.charts.heatmaps import PanelKind
 from fedcore.results.matrices import (
     Panels,
     difference_panel,
@@ -16,40 +11,7 @@ from fedcore.results.matrices import (
     paired_panels,
     shown_panels,
 )
-from fedcore.results.panels import Panel
-from fedcore.share.views import Figure, NumberColumns, View, ViewSource
-
-SIDE_BY_SIDE = 3
-"""Panels beside each other."""
-
-
-@dataclass(frozen=True)
-class Heatmaps:
-    """Matrices that are drawn side by side on one colour scale.
-
-    Attributes:
-        fitted: whether the colours of accuracies span the values instead of 0 to 100 %.
-        columns: panels beside each other; 0: as many as are usual.
-        marked: a cell of the differences that has a frame.
-    """
-
-    name: str
-    title: str
-    panels: tuple[Panel, ...]
-    kind: PanelKind = "accuracy"
-    fitted: bool = False
-    columns: int = 0
-    marked: Place | None = None
-
-    def chart(self, theme: Theme, width: int) -> Chart:
-        square = len(self.panels) == 4 and width <= heatmaps.PAPER[1]  # two by two instead of three and one
-        columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else SIDE_BY_SIDE)
-        if self.kind == "difference":
-            return heatmaps.difference_grid(self.panels, theme, columns, width, self.title, self.marked)
-        return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
-
-    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        return [(panel.title, heatmaps.panel_table(panel)) for panel in self.panels]
+from fedcore.share.views import Figure, Heatmaps, View, ViewSource
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:

@@ -31,11 +31,12 @@ def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFig
         ]
     columns[facts.title] = [row.stat.text(2) for _, row in points]
     columns["n"] = [row.stat.n for _, row in points]
+    title = f"{facts.title} of all combinations"
     return ChartFigure(
         "sweep",
-        f"{facts.title} of all combinations",
+        title,
         lambda theme, width: parallel_chart(families, theme, facts.title, facts.unit),
-        columns,
+        lambda: [(title, columns)],
     )
 
 
@@ -74,7 +75,7 @@ def _lines_figure(
         name,
         title,
         lambda theme, width: sweep_line_chart(lines, theme, field, facts.title, facts.unit),
-        columns,
+        lambda: [(title, columns)],
     )
 
 

@@ -13,7 +13,7 @@ from fedcore.results.charts.vector import Image
 from fedcore.results.panels import Panel
 from fedcore.share.folder import figure_files
 from fedcore.share.page import picture
-from fedcore.share.views.matrices import Heatmaps
+from fedcore.share.views import Heatmaps
 
 POINTS = np.arange(-76.0, 77.0)
 # Viénot, Brettel and Mollon (1999), "Digital video colourmaps for checking the legibility of displays by

@@ -89,6 +89,6 @@ def test_a_trace_of_another_kind_is_refused_with_the_kinds_that_can_be_drawn() -
 
 
 def test_a_view_that_returns_a_plotly_figure_is_told_to_return_a_chart() -> None:
-    figure = ChartFigure("bars", "Bars", lambda theme, width: go.Figure(), {})  # type: ignore[arg-type, return-value]
+    figure = ChartFigure("bars", "Bars", lambda theme, width: go.Figure(), list)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match=r"'bars' drew a Figure, not a Chart; .*Chart\(figure, alt\)"):
         figure.chart(Theme(), 662)
