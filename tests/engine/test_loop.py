@@ -232,14 +232,14 @@ def test_a_loss_that_is_not_finite_names_the_client_and_the_round(backbone):
 
 def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, monkeypatch):
     """Others: the global row (5), three clients' own sets and every client on both domains (6)."""
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 2)
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
     tests = [[c for c in e.cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)] for e in loop.finished]
     assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
     pairs = {(c.model, c.test_set) for c in tests[1]}
     assert pairs == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 3)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 3)
     whole = run_rounds(method, federation, 2).finished[1].cells
     assert set(tests[1]) <= set(whole), "what is kept is what the full matrix has there"
 
