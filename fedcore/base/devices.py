@@ -379,7 +379,7 @@ def peak_memory(device: str) -> int:
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     # Linux's peak of this process alone; ``ru_maxrss`` begins with that of its parent
-    if found := re.search(r"^VmHWM:\s*(\d+) kB$", _text_of(Path("/proc/self/status")), re.MULTILINE):
+    if found := re.search(r"^VmHWM:\s*(\d+) kB$", text_of(Path("/proc/self/status")), re.MULTILINE):
         return int(found[1]) * 1024
     import resource
 
@@ -483,29 +483,29 @@ def memory_share() -> int:
     return min(total_memory(), int(given)) if given else total_memory()
 
 
-def limited_groups(mount: Path = _MOUNT, membership: Path = _MEMBERSHIP) -> list[ControlGroup]:
+def limited_groups() -> list[ControlGroup]:
     """Return the control groups that limit the memory of this process, outer ones included."""
     found = []
-    for folder in _group_folders(mount, membership):
+    for folder in _group_folders():
         for limit_file, used_file in _GROUP_FILES:
             limit, used = _number_in(folder / limit_file), _number_in(folder / used_file)
             if limit is not None and used is not None:
-                cached = _RECLAIMABLE.findall(_text_of(folder / "memory.stat"))
+                cached = _RECLAIMABLE.findall(text_of(folder / "memory.stat"))
                 found.append(ControlGroup(limit, max(0, used - int(cached[-1] if cached else 0))))
     return found
 
 
-def _group_folders(mount: Path, membership: Path) -> Iterator[Path]:
+def _group_folders() -> Iterator[Path]:
     """Yield the folders of this process's control groups, innermost first; some may not exist.
 
     In a container the path may be that of the host. Then only the outermost folder exists, and it is the
     container's.
     """
-    for line in _text_of(membership).splitlines():
+    for line in text_of(_MEMBERSHIP).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        outermost = mount / "memory" if controllers else mount
+        outermost = _MOUNT / "memory" if controllers else _MOUNT
         folder = outermost / path.lstrip("/")
         yield folder
         if folder != outermost:
@@ -526,11 +526,12 @@ def _process_limits() -> Iterator[int]:
 
 def _number_in(file: Path) -> int | None:
     """Return the number in a file; None if it holds none, as in a group without a limit."""
-    text = _text_of(file).strip()
+    text = text_of(file).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _text_of(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Return the text of one of Linux's files about the system; empty if there is none."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux, or another version of control groups

@@ -155,31 +155,19 @@ def _problem(kind: Kind, repo: str, revision: str | None, error: Exception) -> F
 
     where, kept = address(repo, kind), "what was downloaded is kept"
     causes = [error, *filter(None, (error.__cause__, error.__context__))]
-
-    def is_a(kind: type[Exception]) -> bool:
-        return any(isinstance(cause, kind) for cause in causes)
-
-    if is_a(errors.OfflineModeIsEnabled):
-        text = f"{where} is not asked, as HF_HUB_OFFLINE is set; unset it and try again"
-    elif is_a(errors.GatedRepoError):
-        text = (
-            f"{where} asks for its terms to be accepted first: do so on that page, log in with "
-            "`hf auth login`, and try again"
-        )
-    elif is_a(errors.RevisionNotFoundError):
-        text = (
-            f"{where} no longer has the revision {revision}; `--revision main` takes today's content, which "
-            "is checked in the same way"
-        )
-    elif is_a(errors.RepositoryNotFoundError):
-        text = (
-            f"{where} does not exist, or only for others; check the name, or log in with `hf auth login` "
-            "if it is private"
-        )
-    elif any(getattr(cause, "errno", None) == errno.ENOSPC for cause in causes):
+    texts: dict[type[Exception], str] = {
+        errors.OfflineModeIsEnabled: "is not asked, as HF_HUB_OFFLINE is set; unset it and try again",
+        errors.GatedRepoError: "asks for its terms to be accepted first: do so on that page, log in with "
+        "`hf auth login`, and try again",
+        errors.RevisionNotFoundError: f"no longer has the revision {revision}; `--revision main` takes "
+        "today's content, which is checked in the same way",
+        errors.RepositoryNotFoundError: "does not exist, or only for others; check the name, or log in with "
+        "`hf auth login` if it is private",
+    }
+    for type_, text in texts.items():  # in this order: a gated repository is not found either
+        if any(isinstance(cause, type_) for cause in causes):
+            return FedLensError(f"{where} {text}", FIELDS[kind])
+    text = f"{where} cannot be downloaded ({first_line(error)}); try again with a network connection: {kept}"
+    if any(getattr(cause, "errno", None) == errno.ENOSPC for cause in causes):
         text = f"the disk is full while {where} is downloaded; free space and try again: {kept}"
-    else:
-        text = (
-            f"{where} cannot be downloaded ({first_line(error)}); try again with a network connection: {kept}"
-        )
     return FedLensError(text, FIELDS[kind])

@@ -4,7 +4,7 @@ import gc
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,26 +28,29 @@ def _imported(name: str) -> types.ModuleType:
 
 
 class _Lazy(types.ModuleType):
-    """A stand-in for torch, so that pages can read method files without loading it.
+    """A stand-in for a library that is imported when one of its attributes is used.
 
-    A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-loaded ``torch`` into
-    ``sys.modules``, where other libraries find it and, by touching it, load it.
+    With one for torch, pages can read method files without loading it. It is a plain proxy instead of
+    ``importlib.util.LazyLoader``, which puts a half-loaded ``torch`` into ``sys.modules``, where other
+    libraries find it and, by touching it, load it.
     """
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:  # asked by the import system
+            raise AttributeError(name)
         value = getattr(_imported(self.__name__), name)
         setattr(self, name, value)  # the next access is an ordinary attribute
         return value
 
 
 @contextmanager
-def kept_out(*names: str) -> Iterator[None]:
-    """Make libraries that are not loaded yet look uninstalled to a library that is imported in the block.
+def replaced(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None]:
+    """Put other modules in place of libraries that are not loaded yet, for what is imported in the block.
 
-    It is for a library with optional imports, and only while no other thread imports anything.
+    None makes a library look uninstalled. Use it only while no other thread imports anything.
     """
-    missing = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(missing))  # type: ignore[arg-type]  # None marks a module as missing
+    missing: dict[str, Any] = {name: other for name, other in modules.items() if name not in sys.modules}
+    sys.modules.update(missing)
     try:
         yield
     finally:
@@ -77,15 +80,6 @@ _incomplete: set[str] = set()
 """Modules of open_clip that were loaded without their libraries."""
 
 
-class _Postponed(types.ModuleType):
-    """A stand-in for a package that is imported when one of its attributes is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or sys.modules.get(self.__name__) is self:  # asked by the import system
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__name__), name)
-
-
 def open_clip() -> Any:
     """Return the package open_clip, loaded without optional libraries unless something imported it before.
 
@@ -96,7 +90,10 @@ def open_clip() -> Any:
     """
     if "open_clip" not in sys.modules:
         _imported("torch")
-        with kept_out(*_OPTIONAL), _torchvision_postponed():
+        misc = types.ModuleType("torchvision.ops.misc")
+        misc.FrozenBatchNorm2d = type("FrozenBatchNorm2d", (), {})  # type: ignore[attr-defined]  # to lock towers
+        postponed = {module.__name__: module for module in (*map(_Lazy, _POSTPONED), misc)}
+        with replaced({**dict.fromkeys(_OPTIONAL), **({} if "torchvision" in sys.modules else postponed)}):
             _imported("open_clip")
         _incomplete.update(("timm_model", "hf_model", "pretrained"))
     return sys.modules["open_clip"]
@@ -112,24 +109,7 @@ def complete_open_clip(module: str) -> None:
         _incomplete.discard(module)
 
 
-@contextmanager
-def _torchvision_postponed() -> Iterator[None]:
-    """Keep an import of torchvision from importing its models and operators, unless they are loaded."""
-    if "torchvision" in sys.modules:
-        yield
-        return
-    misc = types.ModuleType("torchvision.ops.misc")
-    misc.FrozenBatchNorm2d = type("FrozenBatchNorm2d", (), {})  # type: ignore[attr-defined]  # to lock towers
-    stand_ins = [*map(_Postponed, _POSTPONED), misc]
-    sys.modules.update({module.__name__: module for module in stand_ins})
-    try:
-        yield
-    finally:
-        for module in stand_ins:
-            del sys.modules[module.__name__]
-
-
 __all__ = [
-    "Generator", "Tensor", "complete_open_clip", "functional", "is_half_imported", "kept_out",
-    "open_clip", "torch",
+    "Generator", "Tensor", "complete_open_clip", "functional", "is_half_imported", "open_clip",
+    "replaced", "torch",
 ]  # fmt: skip

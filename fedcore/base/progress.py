@@ -177,13 +177,12 @@ class Pace:
     Work done before that report, e.g. by an interrupted attempt, does not count.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
 
     def text(self, done: int, total: int) -> str:
         """Return ``312 images/s, 25 s left``, or an empty text until the speed is known."""
-        now = self._clock()
+        now = time.monotonic()
         if self._first is None:
             self._first = (now, done)
         seconds, steps = now - self._first[0], done - self._first[1]

@@ -244,16 +244,20 @@ def _create(name: str, pretrained: str | None) -> Any:
         model.load_state_dict(weights.embedded_state_dict(name))
         return model
     assert pretrained is not None, "weights_source refuses a model without weights"
+    # OpenAI's archives and tags, and some others, were trained with QuickGELU, although a model's plain name
+    # builds GELU. open_clip only warns of the mismatch, which lowers the accuracy without an error. A plain
+    # state dict does not record it: ``<model>-quickgelu`` is for these.
     path = user_path(pretrained, "backbone.pretrained")
     if path.is_file():
         state = weights.read(path)
-        model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained))
+        model = _empty(name, force_quick_gelu=weights.is_archive(path))
         weights.fit(model, state, name, path)
         return model
     cfg = tags.config(name, pretrained)
     weights_file = result_of(tags.fetch(name, pretrained))
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
-    model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
+    quick = bool(cfg.get("quick_gelu", False))
+    model = _empty(name, force_quick_gelu=quick, force_preprocess_cfg=settings)
     try:
         lazy.open_clip().load_checkpoint(model, str(weights_file), weights_only=True)
     except Exception as error:  # a damaged download raises anything from EOFError to KeyError
@@ -288,17 +292,3 @@ def _empty(name: str, **options: object) -> Any:
             return open_clip.create_model(name, load_weights=False, pretrained_text=False, **options)
     finally:
         logging.getLogger().removeFilter(is_other_message)
-
-
-def wants_quick_gelu(name: str, pretrained: str) -> bool:
-    """Return whether weights were trained with QuickGELU although the model's plain name builds GELU.
-
-    OpenAI's tags and archives, and some others, need it; open_clip only warns of the mismatch, which lowers
-    the accuracy without an error. A plain state dict does not record it: use ``<model>-quickgelu`` then.
-    """
-    from fedcore.clip import weights
-
-    path = user_path(pretrained, "backbone.pretrained")
-    if path.is_file():
-        return weights.is_archive(path)
-    return bool(tags.config(name, pretrained).get("quick_gelu", False))

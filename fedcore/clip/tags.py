@@ -13,7 +13,7 @@ from typing import Any
 from fedcore.base import hub
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import ASSETS
-from fedcore.base.lazy import kept_out
+from fedcore.base.lazy import replaced
 from fedcore.base.progress import Work
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
@@ -37,7 +37,7 @@ def _table() -> types.ModuleType:
     package = types.ModuleType(_ALIAS)
     package.__path__ = [str(open_clip_folder())]
     sys.modules[_ALIAS] = package
-    with kept_out("safetensors.torch"):  # it would import torch
+    with replaced({"safetensors.torch": None}):  # it would import torch
         return importlib.import_module(f"{_ALIAS}.pretrained")
 
 

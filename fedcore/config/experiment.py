@@ -147,12 +147,9 @@ def dumps(experiment: Experiment) -> str:
                     f"methods.{i}.config.{name}",
                 )
     content = experiment.model_dump(mode="json", exclude_none=True)
-    for name in ("sweep", "cohorts", "reproduces", "transfer", "further_data"):
-        if not content[name]:
-            del content[name]
-    for name in ("keep_checkpoints", "held_out_share", "order"):
-        if content[name] == Experiment.model_fields[name].default:
-            del content[name]
+    rare = ("cohorts", "further_data", "held_out_share", "keep_checkpoints", "order", "reproduces", "sweep")
+    for name in {*rare, "transfer"} - experiment.model_dump(exclude_defaults=True).keys():
+        del content[name]
     if experiment.tuning is not None:  # a repeated search has its own result
         content["tuning"].pop("final", None)
     for entry in content["methods"]:

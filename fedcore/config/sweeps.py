@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedcore.base.errors import FedLensError, did_you_mean
+from fedcore.base.progress import shortened
 from fedcore.config.field_names import field_phrase
 from fedcore.config.models import (
     BackboneConfig,
@@ -38,7 +39,7 @@ PARTS: dict[str, type[BaseModel]] = {
 }
 FIXED = ("data.name", "data.root", "data.domains", "data.columns", "data.classes")
 """Fields that cannot be swept: all runs of a comparison have one data set, and so the same classes."""
-LONGEST_SHOWN = 100
+LONGEST_SHOWN = 101
 """Maximum length of a value in an error, in characters."""
 MAX_RUNS = 10_000
 
@@ -109,7 +110,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     """Check the values of one field, and convert those of data, partition and backbone to its type."""
     field = f"sweep.{path}"
     if not isinstance(values, (list, tuple)):
-        raise FedLensError(f"give a list of values, e.g. [{_in_short(values)}]", field)
+        raise FedLensError(f"give a list of values, e.g. [{shortened(_shown(values), LONGEST_SHOWN)}]", field)
     if not values:
         raise FedLensError("the list is empty; give at least one value, or leave the field out", field)
     odd = [v for v in values if not isinstance(v, (bool, int, float, str))]
@@ -131,7 +132,8 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     distinct = [(isinstance(value, bool), value) for value in converted]  # 1 is 1.0, but not true
     for i, value in enumerate(converted):
         if distinct[i] in distinct[:i]:
-            raise FedLensError(f"the value {_in_short(value)} is named twice; name each once", field)
+            shown = shortened(_shown(value), LONGEST_SHOWN)
+            raise FedLensError(f"the value {shown} is named twice; name each once", field)
     return converted
 
 
@@ -329,11 +331,6 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _in_short(value: object) -> str:
-    text = _shown(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _shown(value: object) -> str:

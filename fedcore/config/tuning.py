@@ -226,18 +226,14 @@ def require_sampler(tuning: TuningConfig) -> None:
         )
 
 
-def range_text(path: str, found: SearchRange) -> str:
-    """Return a range in words: ``learning rate 0.001 to 0.1 (log)``."""
-    if found.choices:
-        words = ", ".join(value_text(path, value) for value in found.choices)
-    else:
-        words = f"{found.low:g} to {found.high:g}{' (log)' if found.log else ''}"
-    return f"{field_phrase(path)} {words}"
-
-
 def space_text(entry: MethodEntry, space: SearchSpace) -> str:
     """Return a method's space in words, ``FedOT: learning rate 0.001 to 0.1 (log)``."""
-    ranges = [range_text(f"methods.{entry.name}.{name}", found) for name, found in space.items()]
+    ranges = []
+    for name, found in space.items():
+        path = f"methods.{entry.name}.{name}"
+        words = ", ".join(value_text(path, value) for value in found.choices)
+        words = words or f"{found.low:g} to {found.high:g}{' (log)' if found.log else ''}"
+        ranges.append(f"{field_phrase(path)} {words}")
     return f"{base_label(entry)}: {'; '.join(ranges) or 'nothing to search, so it is run as written'}"
 
 

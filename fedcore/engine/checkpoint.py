@@ -12,6 +12,7 @@ the same numbers after a restart as without one. Files are written whole or not 
 of all their bytes.
 """
 
+import json
 import os
 import re
 import sys
@@ -21,8 +22,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.files import make_folder, new_digest, publish
@@ -401,47 +400,21 @@ def verify(path: Path) -> list[str]:
     return []
 
 
-class _Metadata(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    round: int
-    run: str
-    digest: str = ""
-
-
-class _TensorEntry(BaseModel):
-    data_offsets: tuple[int, int]
-
-
-class _Header(BaseModel):
-    """The header of a safetensors file; its further entries are the tensors by name."""
-
-    model_config = ConfigDict(extra="allow")
-
-    __pydantic_extra__: dict[str, _TensorEntry] = Field(init=False)
-    metadata: _Metadata = Field(alias="__metadata__")
-
-
-def _read(path: Path) -> tuple[bytes, _Metadata]:
-    """Return the bytes of a checkpoint and its metadata, once its digest has been compared."""
+def _read(path: Path) -> tuple[bytes, int, str]:
+    """Return the bytes of a checkpoint, its round and its run, once its digest has been compared."""
     try:
         content = path.read_bytes()
-        end = 8 + int.from_bytes(content[:8], "little")
-        header = _Header.model_validate_json(content[8:end])
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
-    metadata = header.metadata
-    tensors = max((entry.data_offsets[1] for entry in header.__pydantic_extra__.values()), default=0)
-    place = _DIGEST.search(content, 8, end)
-    if place is None or metadata.digest != _digest(content, place):
+    place = _DIGEST.search(content)
+    if place is None or place[1].decode() != _digest(content, place):
         raise FedLensError(f"{path.name} is damaged: its bytes are not those that were written")
-    if len(content) != end + tensors:
-        raise FedLensError(
-            f"{path.name} is damaged: it has {len(content):,} bytes instead of {end + tensors:,}"
-        )
-    if path not in (path_of(path.parent, metadata.round), row_file(path.parent, metadata.round)):
-        raise FedLensError(f"{path.name} is the checkpoint after round {metadata.round}; it was renamed")
-    return content, metadata
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    metadata = json.loads(header)["__metadata__"]
+    round_ = int(metadata["round"])
+    if path not in (path_of(path.parent, round_), row_file(path.parent, round_)):
+        raise FedLensError(f"{path.name} is the checkpoint after round {round_}; it was renamed")
+    return content, round_, metadata["run"]
 
 
 def load(path: Path, run: str, device: "torch.device") -> tuple[dict[str, Tensor], int]:
@@ -450,13 +423,13 @@ def load(path: Path, run: str, device: "torch.device") -> tuple[dict[str, Tensor
     from safetensors.torch import load as from_bytes
 
     try:
-        content, metadata = _read(path)
+        content, round_, made_for = _read(path)
         tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
     except (FedLensError, SafetensorError) as error:
         raise FedLensError(f"cannot resume from {path}: {error}; clone the run to start again") from error
-    if metadata.run != run:
+    if made_for != run:
         raise FedLensError(
             f"{path} was made with another config, other weights or other images; "
             "clone the run to start again"
         )
-    return tensors, metadata.round
+    return tensors, round_

@@ -14,6 +14,7 @@ from typing import Any
 
 import fedcore
 from fedcore.base import consent
+from fedcore.base.devices import text_of
 from fedcore.base.errors import Elsewhere, FedLensError
 from fedcore.base.events import Notice
 from fedcore.base.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
@@ -229,11 +230,7 @@ def bf16_instructions() -> str:
 
 def _cpuinfo(field: str) -> str:
     """Return a field of Linux's description of the first processor; empty elsewhere."""
-    try:
-        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        listed = ""
-    value = re.search(rf"^{field}\s*:\s*(.+)$", listed, re.MULTILINE)
+    value = re.search(rf"^{field}\s*:\s*(.+)$", text_of(Path("/proc/cpuinfo")), re.MULTILINE)
     return value[1].strip() if value else ""
 
 
@@ -277,14 +274,10 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Builds of one version of torch for different devices count as equal.
     """
-
-    def version(values: Mapping[str, Any], name: str) -> str:
-        return str(values[name]).partition("+")[0]
-
     other = [
         f"{name} {now[name]} instead of {recorded[name]}"
         for name in ("fedlens", *_PACKAGES)
-        if name in recorded and version(recorded, name) != version(now, name)
+        if name in recorded and recorded[name].partition("+")[0] != now[name].partition("+")[0]
     ]
     if other:
         raise FedLensError(

@@ -5,7 +5,7 @@ value. The predictions behind the accuracies of one round are made by the evalua
 with the same chunks, so that they have the bits of the evaluation that was recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,18 +23,9 @@ from fedcore.clip.encodings import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine.clients.evaluator import Evaluator, samples_at_once
-from fedcore.engine.clients.executor import (
-    Cohort,
-    EvaluationPart,
-    GlobalPasses,
-    InProcess,
-    PartResult,
-    Worker,
-    after_aggregation,
-)
+from fedcore.engine.clients.evaluator import Evaluator, Scores, samples_at_once
+from fedcore.engine.clients.executor import Cohort, GlobalPasses, OwnModels, Worker, after_aggregation
 from fedcore.engine.environment import resolve_environment
-from fedcore.engine.server import is_full
 from fedcore.engine.train import make_server, set_up_again
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.methods.federation import Federation
@@ -42,6 +33,8 @@ from fedcore.methods.federation import Federation
 Arrays = dict[str, np.ndarray]
 SHOWN = 12
 """Images that are shown with their maps of each kind: only one of two models right, or both wrong."""
+EXAMPLES = 8
+"""Images of a test set that are shown with their maps."""
 _EXPLAINED = 12
 """Images that are explained at once: their graph may reach through the whole image tower."""
 _CHUNK = 256
@@ -52,11 +45,9 @@ class Model:
     """One model of a run, with a model axis of 1.
 
     Attributes:
-        entity: its entity code, ``GLOBAL`` or a client's.
         method, federation: of its cohort, so that samples are encoded by its own backbone.
     """
 
-    entity: int
     method: Method
     federation: Federation
     params: Params
@@ -126,7 +117,7 @@ class RunSnapshot:
             if not self.has_global:
                 raise FedLensError(f"this run of {method.about.title} has no global model; choose a client")
             params = method.models(self.state).global_model or {}
-            return Model(entity, method, self.federation, params, method.head(params, None))
+            return Model(method, self.federation, params, method.head(params, None))
         if not 1 <= entity <= len(names):
             raise FedLensError(
                 f"no model {entity}; clients are 1 to {len(names)}, the global model is {GLOBAL}"
@@ -135,7 +126,7 @@ class RunSnapshot:
         client = torch.tensor([entity - 1])
         params = cohort.method.models(self.state).of(client)
         head = cohort.method.head(params, cohort.federation.local_data(client))
-        return Model(entity, cohort.method, cohort.federation, params, head)
+        return Model(cohort.method, cohort.federation, params, head)
 
     def test_rows(self, entity: int) -> Tensor:
         """Return the pool rows of a test set by entity code, in evaluation order. Shape: (1, samples)."""
@@ -250,12 +241,7 @@ def feature_space(snapshot: RunSnapshot, model: int | None, test_set: int, most:
     }
 
 
-def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
-    """Compute the maps of ``evidence_for`` for the first samples of a test set."""
-    return (yield from evidence_for(snapshot, model, snapshot.test_rows(test_set)[0, :count]))
-
-
-def evidence_for(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
+def evidence(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
     """Compute Grad-CAM maps (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
 
     The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
@@ -403,7 +389,7 @@ def disagreement(first: RunSnapshot, second: RunSnapshot, model: int, test_set: 
             parts = []
             for start in range(0, shown.size, _EXPLAINED):
                 some = torch.from_numpy(shown[start : start + _EXPLAINED])
-                parts.append((yield from evidence_for(snapshot, model, rows[0, some])))
+                parts.append((yield from evidence(snapshot, model, rows[0, some])))
             for key in ("pixels", "map/prediction", "probability"):
                 arrays[f"{name}/{key.partition('/')[0]}"] = np.concatenate([part[key] for part in parts])
     return arrays
@@ -470,13 +456,12 @@ def predict_round(
         rounds, chunk: of the run, as recorded.
         recorded: model and test set, by entity code, of each accuracy whose predictions are wanted.
     """
-    worker = Worker(snapshot.cohorts)
     # A prediction that depends on its batch is scored for one model at a time, on one test set at a time.
     in_batches = any(c.method.batch_order is not None for c in snapshot.cohorts)
-    listener = _Listener(worker)
-    full = is_full(snapshot.round, rounds, len(snapshot.federation.problem.clients))
+    listener = _Listener(snapshot.cohorts)
+    between, chunk = 0 < snapshot.round < rounds, 1 if in_batches else chunk
     evaluated = after_aggregation(
-        worker.evaluators, listener, snapshot.state, full, 1 if in_batches else chunk, lambda: False
+        listener.evaluators, listener, snapshot.state, between, chunk, lambda: False
     )
     cells = [c for c in evaluated if (c.split, c.stage) == (TEST, AFTER_AGGREGATION)]
     samples = samples_of_test_sets(snapshot)
@@ -495,32 +480,26 @@ def predict_round(
     return made, cells
 
 
-class _Listener(InProcess):
-    """Computes the parts of an evaluation in this process, and stores each model's predictions."""
+class _Listener(Worker):
+    """A worker that stores each model's predictions."""
 
-    def __init__(self, worker: Worker) -> None:
-        worker.evaluators = [replace(e, note=self._note) for e in worker.evaluators]
-        super().__init__(worker)
+    def __init__(self, cohorts: Sequence[Cohort]) -> None:
+        super().__init__(cohorts)
+        self.evaluators = [replace(e, note=self._note) for e in self.evaluators]
         self._passes: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = {}
         self._speakers: tuple[int, ...] = ()
         self._space = 0
         self._shared: dict[int, int] = {}
 
-    def evaluate(
-        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
-    ) -> Iterator[PartResult]:
-        """Compute the parts one after another, and note the model and test set of the current one."""
-        for part in parts:
-            self._space = part.space
-            if isinstance(part, GlobalPasses):
-                # Each cohort has a global model, which its clients may share: its code is minus its number.
-                self._speakers = (-part.cohort,)
-                self._shared |= dict.fromkeys(
-                    (i + 1 for i in self.worker.cohorts[part.cohort].clients), -part.cohort
-                )
-            else:
-                self._speakers = tuple((part.clients + 1).tolist())
-            yield self.worker.evaluate(part)
+    def evaluate(self, part: OwnModels | GlobalPasses) -> list[Cell] | Scores:
+        self._space = part.space
+        if isinstance(part, GlobalPasses):
+            # Each cohort has a global model, which its clients may share: its code is minus its number.
+            self._speakers = (-part.cohort,)
+            self._shared |= dict.fromkeys((i + 1 for i in self.cohorts[part.cohort].clients), -part.cohort)
+        else:
+            self._speakers = tuple((part.clients + 1).tolist())
+        return super().evaluate(part)
 
     def _note(self, index: Tensor, predicted: Tensor) -> None:
         rows, classes = index.cpu().numpy(), predicted.to(torch.int32).numpy()

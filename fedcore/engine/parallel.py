@@ -21,13 +21,13 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedcore.base.errors import SystemFault
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.progress import result_of
 from fedcore.config import RunConfig
-from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, PartResult, Worker
+from fedcore.engine.clients.executor import Order, Worker
 from fedcore.engine.clients.hooks import faults_named
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
@@ -42,10 +42,6 @@ _AHEAD = 2
 _POLL_SECONDS = 0.2
 """Seconds after which a wait checks again whether the run has to stop."""
 
-Order = Chunk | EvaluationPart | None
-"""To a process; None asks for its ``environment.numerics``."""
-Reply = TypeVar("Reply", ChunkResult, PartResult, dict[str, str])
-
 
 @dataclass(frozen=True)
 class _OnDevice:
@@ -54,8 +50,8 @@ class _OnDevice:
     value: Tensor
 
 
-def pack(value: Order | ChunkResult | PartResult | dict[str, str]) -> bytes:
-    """Return the bytes of a message; a tensor broadcast to all clients is sent once."""
+def pack(value: object) -> bytes:
+    """Return the bytes of an order or its result; a tensor broadcast to all clients is sent once."""
 
     def outgoing(tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):
@@ -104,12 +100,8 @@ class Serving:
         """Answer a packed request; returns the packed reply, or the pickled error."""
         try:
             with faults_named(self.worker.cohorts[0].method.name):
-                request: Order = unpack(content, self.worker.device)
-                if request is None:
-                    return pack(self.worker.numerics)
-                if isinstance(request, Chunk):
-                    return pack(self.worker.train(request))
-                return pack(self.worker.evaluate(request))
+                (result,) = self.worker.compute([unpack(content, self.worker.device)])
+                return pack(result)
         except Exception as error:  # noqa: BLE001 - the sender raises it again
             error.add_note(traceback.format_exc())  # pickle drops the traceback
             return pickle.dumps(error)
@@ -136,38 +128,22 @@ class Parallel:
         self._submits = submits
         self._device = device
 
-    def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
-        """Train chunks of clients; a process has its next chunk before it returns the last one.
+    def compute(self, orders: Iterable[Order], should_stop: Callable[[], bool]) -> Iterator[Any]:
+        """Yield the results; a process has its next order before it returns the last one.
 
         Raises:
             Stopped: if ``should_stop`` says so; the round is discarded.
             SystemFault: if a process is gone.
         """
-        return self._replies(chunks, should_stop, ChunkResult)
-
-    def evaluate(
-        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
-    ) -> Iterator[PartResult]:
-        """Compute parts of the evaluation after aggregation; raises as ``train`` does."""
-        return self._replies(parts, should_stop, PartResult)
-
-    def numerics(self, should_stop: Callable[[], bool]) -> list[dict[str, str]]:
-        """Wait until all processes are ready, and return their numeric environments."""
-        return list(self._replies([None] * self.width, should_stop, dict))
-
-    def _replies(
-        self, requests: Iterable[Order], should_stop: Callable[[], bool], of: type[Reply]
-    ) -> Iterator[Reply]:
-        """Send requests to the processes in turn, few at a time, and yield the replies in order."""
         waiting: deque[Future[bytes]] = deque()
-        for number, request in enumerate(requests):
-            waiting.append(self._submits[number % self.width](pack(request)))
+        for number, order in enumerate(orders):
+            waiting.append(self._submits[number % self.width](pack(order)))
             if len(waiting) == _AHEAD * self.width:
-                yield self._result(waiting.popleft(), should_stop, of)
+                yield self._result(waiting.popleft(), should_stop)
         while waiting:
-            yield self._result(waiting.popleft(), should_stop, of)
+            yield self._result(waiting.popleft(), should_stop)
 
-    def _result(self, future: Future[bytes], should_stop: Callable[[], bool], of: type[Reply]) -> Reply:
+    def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> Any:
         while True:
             if should_stop():
                 raise Stopped
@@ -182,7 +158,6 @@ class Parallel:
                 ) from error
             if isinstance(result, Exception):
                 raise result
-            assert isinstance(result, of), "a process answers with a result or an error"
             return result
 
 
@@ -211,10 +186,6 @@ def _answer(content: bytes) -> bytes:
     return _serving.answer(content)
 
 
-def _submit_to(pool: ProcessPoolExecutor) -> Submit:
-    return lambda content: pool.submit(_answer, content)
-
-
 @contextmanager
 def processes(
     makes: Sequence[tuple[MakeWorker, Mapping[str, str]]], device: torch.device
@@ -229,7 +200,8 @@ def processes(
     os.environ["PYTHONSAFEPATH"] = "1"  # a process would import from the folder in which it starts
     pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
     try:
-        yield Parallel([_submit_to(pool) for pool in pools], device)
+        submits: list[Submit] = [partial(pool.submit, _answer) for pool in pools]  # type: ignore[call-arg]
+        yield Parallel(submits, device)
     finally:
         os.environ["PYTHONSAFEPATH"] = before
         for pool in pools:

@@ -130,7 +130,13 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
 
     The plan and the job both call this, so that the previewed clients are those that train.
     """
-    sizes = check_backbones(run)
+    for i, cohort in enumerate(run.cohorts):
+        if cohort.backbone is not None:
+            with _error_of_cohort(i):
+                weights_source(cohort.backbone.name, cohort.backbone.pretrained)
+    first = backbones(run)[0]  # the server's
+    weights_source(first.name, first.pretrained)
+    sizes = backbone_spec(first.name, first.pretrained)
     if (given := images.given) is not None:
         sizes = BackboneSpec(GIVEN, given.width, class_texts="given" if given.class_vectors else "none")
     _check_cross_class(run)
@@ -380,17 +386,6 @@ def bound_to_one_label_space(method: type[Method], config: MethodConfig) -> str:
     return reason
 
 
-def check_backbones(run: RunConfig) -> BackboneSpec:
-    """Check all backbones of a run, and return the sizes of the first one, which is the server's."""
-    for i, cohort in enumerate(run.cohorts):
-        if cohort.backbone is not None:
-            with _error_of_cohort(i):
-                weights_source(cohort.backbone.name, cohort.backbone.pretrained)
-    first = backbones(run)[0]
-    weights_source(first.name, first.pretrained)
-    return backbone_spec(first.name, first.pretrained)
-
-
 def spec_of(backbone: BackboneConfig, known: BackboneSpec) -> BackboneSpec:
     """Return the sizes of a backbone of a run; those of given embeddings are ``known``."""
     return known if backbone.name == GIVEN else backbone_spec(backbone.name, backbone.pretrained)
@@ -450,10 +445,12 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSp
         return
     field = f"cohorts.{other}.backbone.name"
     if method.backbones == "one":
+        pair = (chosen[0], chosen[other])
+        one, two = (f"{b.name} ({b.pretrained})" if b.pretrained else b.name for b in pair)
         able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
         raise FedLensError(
             f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
-            f"{_name(chosen[0])} and {_name(chosen[other])}; give all cohorts one backbone, or use a method "
+            f"{one} and {two}; give all cohorts one backbone, or use a method "
             f"that does not depend on it: {', '.join(able)}",
             field,
         )
@@ -465,7 +462,3 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSp
             "token width, e.g. ViT-B-16 and RN50",
             f"cohorts.{wider}.backbone.name",
         )
-
-
-def _name(backbone: BackboneConfig) -> str:
-    return f"{backbone.name} ({backbone.pretrained})" if backbone.pretrained else backbone.name

@@ -9,7 +9,7 @@ from typing import NoReturn
 import numpy as np
 
 from fedcore.base.devices import fitting
-from fedcore.base.events import FULL_MATRIX_CLIENTS, Cell, Diagnostic
+from fedcore.base.events import Cell, Diagnostic
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.seeds import draw_names
 from fedcore.engine.checkpoint import RunState
@@ -20,7 +20,6 @@ from fedcore.engine.clients.executor import (
     ChunkResult,
     Cohort,
     Executor,
-    InProcess,
     Worker,
     after_aggregation,
 )
@@ -132,22 +131,15 @@ class RunningMean:
         weights = self.weights[self.seen : self.seen + len(values)].tolist()
         if not self.sums:
             shape = values.shape[1:]
-            self.sums = [
-                torch.zeros(shape, dtype=torch.float64, device=values.device) for _ in range(_LEVELS)
-            ]
+            self.sums = [values.new_zeros(shape, dtype=torch.float64) for _ in range(_LEVELS)]
         for row, weight in zip(values, weights, strict=True):
             self.sums[0] += row.to(torch.float64) * weight
             self.seen += 1
-            self._carry()
-
-    def _carry(self) -> None:
-        """Move full blocks to the next level."""
-        block = (1 << self.power) - 1
-        for level in range(1, _LEVELS):
-            if self.seen & (block << (level - 1) * self.power):
-                return
-            self.sums[level] += self.sums[level - 1]
-            self.sums[level - 1].zero_()
+            level = 0
+            while level + 1 < _LEVELS and self.seen % (1 << (level + 1) * self.power) == 0:
+                self.sums[level + 1] += self.sums[level]  # a full block moves to the next level
+                self.sums[level].zero_()
+                level += 1
 
     def result(self) -> Tensor:
         """Return the mean. Shape: (...)."""
@@ -216,7 +208,7 @@ class Server:
         always = torch.cat([evaluated_clients(self.federation.problem), measured])
         self.run_state = RunState(self.method, always, self.folder)
         self.worker = Worker(self.cohorts)
-        self.executor = InProcess(self.worker)
+        self.executor = self.worker
 
     @property
     def _clients(self) -> tuple[str, ...]:
@@ -261,7 +253,8 @@ class Server:
         Of a method that needs only means, uploads are summed as they arrive instead of stored; those of a few
         participants are stored too if the method has diagnostics.
         """
-        method, only_means, samples = self.method, self._only_means, self.federation.train.counts[clients]
+        method, samples = self.method, self.federation.train.counts[clients]
+        only_means = method.trains and method.needs_only_means
         means: dict[str, RunningMean] = {}
         if only_means:
             weights = Uploads({}, clients, samples).weights(method.config.weighting)
@@ -271,7 +264,7 @@ class Server:
         sent: list[dict[str, Tensor | Ragged]] = []
         counted: list[Traffic] = []
         results: list[ChunkResult] = []
-        for result in self.executor.train(self._chunks(received, clients, round_), self.should_stop):
+        for result in self.executor.compute(self._chunks(received, clients, round_), self.should_stop):
             uploads = self.transport.up(result.sent)
             counted.append(traffic(uploads, len(result.trained.steps)))
             for name, mean in means.items():
@@ -310,10 +303,6 @@ class Server:
     def _stores_optimisers(self) -> bool:
         return self.method.trains and self.method.config.optimiser_state == "kept"
 
-    @property
-    def _only_means(self) -> bool:
-        return self.method.trains and self.method.needs_only_means
-
     def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
         """Yield a round's chunks in client order, each of which is made when it is needed."""
         trains, stores = self.method.trains, self._stores_optimisers
@@ -328,7 +317,6 @@ class Server:
                 moments=self.run_state.optimiser.select(members) if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self.is_evaluated(round_),
-                only_means=self._only_means,
             )
 
     def is_evaluated(self, round_: int) -> bool:
@@ -377,10 +365,9 @@ class Server:
             self.worker.evaluators,
             self.executor,
             self.state,
-            is_full(round_, self.rounds, len(self._clients)),
+            0 < round_ < self.rounds,
             self.chunk,
             self.should_stop,
-            between=0 < round_ < self.rounds,
         )
 
     def diagnostics(self, before: State, trained: Trained, uploads: Uploads) -> list[Diagnostic]:
@@ -400,11 +387,6 @@ class Server:
         if self.folder is None:
             return None
         return str(self.run_state.save(self.folder, self.run_key, self.whole_checkpoints))
-
-
-def is_full(round_: int, rounds: int, clients: int) -> bool:
-    """Return whether the evaluation of a round computes the full matrix, see ``FULL_MATRIX_CLIENTS``."""
-    return round_ in (0, rounds) or clients <= FULL_MATRIX_CLIENTS
 
 
 @dataclass(frozen=True)

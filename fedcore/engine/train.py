@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import NO_VALUE, Entity, Event, Notice, RoundFinished, Started
@@ -19,7 +19,7 @@ from fedcore.data import integrity
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.contract import initial_state, planned
 from fedcore.engine.clients.executor import Cohort, Executor, entries_by_class
-from fedcore.engine.clients.hooks import faults_named, make
+from fedcore.engine.clients.hooks import faults_named, make, quoted
 from fedcore.engine.clients.local import CHUNK, Stopped, clients_at_once
 from fedcore.engine.environment import (
     arithmetic_notices,
@@ -81,13 +81,6 @@ class RunSetup:
         return "+".join(b.files.digest for b in self.backbones)
 
 
-class Processes(Executor, Protocol):
-    """Several processes that compute the chunks of a round."""
-
-    def numerics(self, should_stop: Callable[[], bool]) -> list[dict[str, str]]:
-        """Wait until all processes are ready, and return their numeric environments."""
-
-
 @dataclass(frozen=True)
 class Spread:
     """The processes that train the clients of a run.
@@ -102,7 +95,7 @@ class Spread:
     """
 
     width: int
-    start: "Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Processes]]"
+    start: "Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Executor]]"
     device: str
     sharers: int = 1
     memory: int | None = None
@@ -135,10 +128,16 @@ def train(
         FedLensMethodError: for a fault of the method, with its file and line.
         Stopped: if ``should_stop`` says so.
     """
+
+    def continues(step: Progress | Notice) -> bool:
+        if should_stop():
+            raise Stopped
+        return True
+
     with faults_named(run.method.name):
         resolved = resolve_environment(run, device, environment)
         before = environment if resume_from is not None else None
-        setup = yield from set_up(run, artifacts, device, should_stop, before)
+        setup = yield from relay(set_up(run, artifacts, device, before), continues)
         server = make_server(run, setup, int(resolved["chunk"]), folder, should_stop, whole_checkpoints)
         server.worker.fit.halved = resolved.get("passes_halved", 0)
         if resume_from is not None:
@@ -151,7 +150,7 @@ def train(
         if spread is not None and spread.device != device:
             recorded["clients_device"] = spread.device
         started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
-        processes: AbstractContextManager[Processes | None] = nullcontext()
+        processes: AbstractContextManager[Executor | None] = nullcontext()
         if spread is not None:
             yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
             processes = spread.start(run, artifacts, recorded, setup.federation.problem.device)
@@ -159,7 +158,8 @@ def train(
             unlike: list[str] = []
             if several is not None:
                 server.executor = several
-                processors, unlike = unlike_processes(recorded, several.numerics(should_stop))
+                found = several.compute([None] * several.width, should_stop)  # waits until all are ready
+                processors, unlike = unlike_processes(recorded, list(found))
                 if unlike:
                     recorded["processors"] = processors
             yield started
@@ -305,11 +305,7 @@ def count_flops(run: RunConfig, artifacts: Path, device: str) -> Work[FlopCount]
 
 
 def set_up(
-    run: RunConfig,
-    artifacts: Path,
-    device: str,
-    should_stop: Callable[[], bool] = lambda: False,
-    before: Mapping[str, Any] | None = None,
+    run: RunConfig, artifacts: Path, device: str, before: Mapping[str, Any] | None = None
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
@@ -318,22 +314,15 @@ def set_up(
 
     Raises:
         FedLensError: if the data, weights or method are not available, or differ from those before.
-        Stopped: if ``should_stop`` says so, while reading or encoding.
     """
-
-    def continues(step: Progress | Notice) -> bool:
-        if should_stop():
-            raise Stopped
-        return True
-
     if run.method.file:
         registry.load_agreed(run.method.file, run.method.sha256)
-    images, left_out = yield from relay(prepare_then(lambda: load_images(run)), continues)
+    images, left_out = yield from prepare_then(lambda: load_images(run))
     yield from (Notice(line) for line in left_out)
     content = {"data": images.content, "pixels": images.fingerprint}
     check_content(before, content)
     inputs = prepare_inputs(run, images)
-    others = yield from relay(prepare_then(lambda: prepare_transfer(run, inputs.context)), continues)
+    others = yield from prepare_then(lambda: prepare_transfer(run, inputs.context))
     if others:
         content["transfer"] = " ".join(o.images.identity for o in others)
     check_content(before, content)
@@ -355,10 +344,10 @@ def set_up(
     federations = {}
     for name, backbone in loaded.items():
         reads, folder = planned(cls, "reads", config, backbone.spec), artifacts / "encodings"
-        values = yield from relay(_encode(backbone, images, reads, folder, files), continues)
+        values = yield from _encode(backbone, images, reads, folder, files)
         made = build_federation(images, inputs, placed(values, backbone), backbone, run.seed, run.data.root)
         for config_of_other, other in zip(run.transfer, others, strict=True):
-            values = yield from relay(_encode(backbone, other.images, reads, folder, files), continues)
+            values = yield from _encode(backbone, other.images, reads, folder, files)
             made = with_transfer(made, other, values, config_of_other.root)
         federations[name] = replace(made, test_sample=run.test_sample)
     listed = entities(federations[backbones(run)[0]])
@@ -397,7 +386,7 @@ def set_up_again(
     run: RunConfig, artifacts: Path, device: str, before: Mapping[str, Any] | None = None
 ) -> Work[RunSetup]:
     """Set up a run as ``set_up`` does, without its notices, for callers that do not train it."""
-    steps = set_up(run, artifacts, device, before=before)
+    steps = set_up(run, artifacts, device, before)
     return (yield from relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[misc]
 
 
@@ -437,23 +426,17 @@ def reason_without_value(method: Method) -> str:
     trained on, its scores would then have the right shape and mean nothing.
     """
     reason: str = planned(type(method), "bound_to_classes", method.config)
-    if reason:
+    if reason or overrides(type(method), "retarget"):
         return reason
-    if overrides(type(method), "retarget"):
-        return ""
-    undeclared = sorted(set(entries_by_class(method)) - set(method.class_axes))
-    if not undeclared:
-        return ""
-    names = ", ".join(f"'{name}'" for name in undeclared)
-    return f"its parameter {names} depends on the number of classes; name it in class_axes"
+    if names := sorted(set(entries_by_class(method)) - set(method.class_axes)):
+        return f"its parameter {quoted(names)} depends on the number of classes; name it in class_axes"
+    return ""
 
 
 def reason_without_adaptation(method: Method, newcomers: Federation) -> str:
     """Return why a client that never took part cannot adapt the trained model; empty if it can."""
-    if not method.trains:
-        return ""
-    reason: str = planned(type(method), "bound_to_clients", method.config)
-    if reason:
+    reason: str = planned(type(method), "bound_to_clients", method.config) if method.trains else ""
+    if reason or not method.trains:
         return reason
     ours, theirs = initial_state(method), initial_state(make(type(method), method.config, newcomers.problem))
     if ours.personal:

@@ -110,7 +110,9 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     analyses = {
         "predictions": lambda: inspect.predictions(snapshot),
         "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
-        "evidence": lambda: inspect.evidence(snapshot, model, test_set),
+        "evidence": lambda: inspect.evidence(
+            snapshot, model, snapshot.test_rows(test_set)[0, : inspect.EXAMPLES]
+        ),
     }
     job.write_arrays(**(yield from analyses[what]()))
     return result

@@ -25,12 +25,18 @@ def write(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def groups(tmp_path: Path, membership: str) -> list[ControlGroup]:
-    (tmp_path / "own").write_text(membership)
-    return limited_groups(tmp_path / "fs", tmp_path / "own")
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    def found(membership: str) -> list[ControlGroup]:
+        (tmp_path / "own").write_text(membership)
+        return limited_groups()
+
+    monkeypatch.setattr(devices, "_MOUNT", tmp_path / "fs")
+    monkeypatch.setattr(devices, "_MEMBERSHIP", tmp_path / "own")
+    return found
 
 
-def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
+def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path, groups):
     inner = tmp_path / "fs" / "user" / "job"
     write(inner, memory__max="max\n", memory__current="700\n")
     write(
@@ -39,23 +45,23 @@ def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
         memory__current="800\n",
         memory__stat="anon 500\ninactive_file 250\nactive_file 50\n",
     )
-    assert groups(tmp_path, "0::/user/job\n") == [ControlGroup(1000, 550)]
+    assert groups("0::/user/job\n") == [ControlGroup(1000, 550)]
 
 
-def test_the_first_version_names_its_controllers(tmp_path):
+def test_the_first_version_names_its_controllers(tmp_path, groups):
     stat = "inactive_file 1\ntotal_inactive_file 100\n"
     folder = tmp_path / "fs" / "memory" / "job"
     write(folder, memory__limit_in_bytes="2000\n", memory__usage_in_bytes="900\n", memory__stat=stat)
-    assert groups(tmp_path, "5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [ControlGroup(2000, 800)]
+    assert groups("5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [ControlGroup(2000, 800)]
 
 
-def test_in_a_container_the_path_is_the_hosts_and_only_the_outermost_folder_is_there(tmp_path):
+def test_in_a_container_the_path_is_the_hosts_and_only_the_outermost_folder_is_there(tmp_path, groups):
     write(tmp_path / "fs", memory__max="3000\n", memory__current="10\n")
-    assert groups(tmp_path, "0::/system.slice/docker-1234.scope\n") == [ControlGroup(3000, 10)]
+    assert groups("0::/system.slice/docker-1234.scope\n") == [ControlGroup(3000, 10)]
 
 
-def test_a_machine_without_control_groups(tmp_path):
-    assert limited_groups(tmp_path / "no", tmp_path / "none") == []
+def test_a_machine_without_control_groups(groups):
+    assert limited_groups() == []
 
 
 def test_a_group_limits_what_the_cpu_has(monkeypatch):

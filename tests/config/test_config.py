@@ -39,14 +39,6 @@ def test_a_table_in_one_bracket_is_told_to_have_two(table):
     assert refused.value.field == table
 
 
-def test_expansion_is_one_run_per_method_seed_and_held_out_domain():
-    runs = expand(config.loads(TEXT), ("photo", "sketch", "night"))
-    assert len(runs) == 2 * 2 * 3
-    assert {(r.method.name, r.seed, r.held_out) for r in runs} == {
-        (m, s, d) for m in ("fedot", "promptfl") for s in (1, 2) for d in ("photo", "sketch", "night")
-    }
-
-
 def test_runs_of_one_group_differ_by_seed_and_held_out_domain_only():
     runs = expand(config.loads(TEXT), ("photo", "sketch"))
     fedot = {group_hash(r) for r in runs if r.method.name == "fedot"}

@@ -18,9 +18,13 @@ PARTS = {
     "reproduces.0": config.Reproduces,
 }
 FIELDS = [(part, name, info) for part, model in PARTS.items() for name, info in model.model_fields.items()]
-REST = {"partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5}, "cohorts.0": {"clients": 1}}
+REST = {
+    "partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5},
+    "cohorts.0": {"clients": 1},
+    "methods.0": {"name": "fedot"},
+    "reproduces.0": {"paper": "fedot", "table": "1"},
+}
 """What a part needs besides the field in question."""
-NO_TEXT = {"methods.0": {"name": "fedot"}, "reproduces.0": {"paper": "fedot", "table": "1"}}
 
 
 def path(part: str, name: str) -> str:
@@ -32,7 +36,7 @@ def with_value(part: str, name: str, value: object) -> dict[str, Any]:
     content: dict[str, Any] = {"methods": [{"name": "fedot"}]}
     if not part:
         return content | {name: value}
-    table = {**REST.get(part, {}), **NO_TEXT.get(part, {}), name: value}
+    table = {**REST.get(part, {}), name: value}
     key, _, listed = part.partition(".")
     return content | {key: [table] if listed else table}
 

@@ -58,6 +58,7 @@ def test_seeds_and_held_out_domains_multiply_the_combinations():
     found = expand(of('"methods.fedot.blocks" = [1, 2]', text), ("a", "b", "c"))
     assert len(found) == 3 * 2 * (2 + 1 + 1)
     assert len({(group_hash(r), r.seed, r.held_out) for r in found}) == len(found)
+    assert {(r.seed, r.held_out) for r in found} == {(s, d) for s in (1, 2) for d in ("a", "b", "c")}
 
 
 def test_a_method_is_named_by_name_by_label_or_all_at_once():

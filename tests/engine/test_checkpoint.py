@@ -113,7 +113,7 @@ def test_a_zeroed_block_a_cut_a_renamed_file_and_one_without_a_digest_are_notice
 def test_a_header_of_other_types_is_damage(file, header):
     file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     (found,) = checkpoint.verify(file)
-    assert found.startswith(f"{file.name} is damaged ("), found
+    assert found.startswith(f"{file.name} is damaged"), found
 
 
 def test_a_fault_of_our_own_is_not_reported_as_damage(file, monkeypatch):

@@ -46,7 +46,7 @@ def _by_hand(logits, federation, client):
 
 @pytest.mark.parametrize("full", [True, False])
 def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbone, monkeypatch, full):
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 16 if full else 2)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 16 if full else 2)
     federation = _federation(backbone, HELD)
     method = BiasMethod(BiasConfig(lr=0.5), federation.problem)
     trained = {}

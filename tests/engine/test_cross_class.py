@@ -243,7 +243,7 @@ def test_a_client_encodes_no_name_beyond_its_label_space(name):
         method, one = cls(config, held.problem), torch.tensor([client])
         received = {n: v[None] for n, v in method.init(held.problem.generator).shared.items()}
         worker = Worker((Cohort(method, held, range(client, client + 1)),))
-        worker.train(Chunk(0, one, 1, received, {}, {}, 0.1, True, False))
+        worker.train(Chunk(0, one, 1, received, {}, {}, 0.1, True))
         named = {name for name in {*TREES, *THINGS} if any(name in text for text in read)}
         assert named == set(protocol.blocks[client]), client
 

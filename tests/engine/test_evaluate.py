@@ -23,9 +23,11 @@ def backbone():
 
 
 def after_aggregation(loop, full):
-    return executor.after_aggregation(
-        loop.worker.evaluators, loop.executor, loop.state, full, loop.chunk, loop.should_stop
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluator, "FULL_MATRIX_CLIENTS", 0)
+        return executor.after_aggregation(
+            loop.worker.evaluators, loop.executor, loop.state, not full, loop.chunk, loop.should_stop
+        )
 
 
 def _diagonal(cells, split=2):

@@ -210,7 +210,7 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
     pictures = [Image.new("RGB", (side, side), (40 * (i % 5), 200, 90)) for i in range(40)]
     images = SimpleNamespace(read=lambda i: pictures[i])
     at = RunSnapshot(loop.cohorts, loop.state, images, 0)
-    found = result_of(inspect.evidence(at, 1, 1, count=3))
+    found = result_of(inspect.evidence(at, 1, at.test_rows(1)[0, :3]))
     assert {n.removeprefix("map/") for n in found if n.startswith("map/")} == maps
     for i, row in enumerate(found["sample"].tolist()):
         assert found["pixels"][i, side // 2, side // 2].tolist() == [40 * (row % 5), 200, 90]

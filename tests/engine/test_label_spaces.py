@@ -104,7 +104,7 @@ def test_training_encodes_no_name_of_a_new_class(backbone):
     loop = Server(method, held, 1)
     worker, everyone = loop.worker, torch.arange(len(held.problem.clients))
     received = {n: v.expand(len(everyone), *v.shape) for n, v in loop.state.shared.items()}
-    worker.train(Chunk(0, everyone, 1, received, {}, {}, 0.1, True, False))
+    worker.train(Chunk(0, everyone, 1, received, {}, {}, 0.1, True))
 
     def new_names() -> list[str]:
         return [text for text in read if any(name in text for name in NEW)]

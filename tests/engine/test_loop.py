@@ -217,13 +217,13 @@ def test_a_loss_that_is_not_finite_names_the_client_and_the_round(backbone):
 
 def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, monkeypatch):
     """Others: the global row (5), three clients' own sets and every client on both domains (6)."""
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 2)
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
     tests = [cells(event) for event in loop.finished]
     assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
     assert set(tests[1]) == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 3)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 3)
     whole = cells(run_rounds(method, federation, 2).finished[1])
     assert tests[1].items() <= whole.items(), "what is kept is what the full matrix has there"
 

@@ -36,7 +36,7 @@ def federation_with(samples, classes=False, **options):
 def test_counts_in_between_are_those_of_the_sample_and_all_others_are_as_without_it(
     monkeypatch, cls, classes
 ):
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 2)
     whole, sampled = federation_with(None, classes), federation_with(WANTED, classes)
     expected = run_rounds(cls(BiasConfig(), whole.problem), whole, ROUNDS).finished
     loop = Server(cls(BiasConfig(), sampled.problem), sampled, ROUNDS)
@@ -79,7 +79,7 @@ def test_the_sample_is_of_the_seed_and_the_test_set_whatever_the_order_of_client
 
 @pytest.mark.parametrize("cls", [BiasMethod, Global])
 def test_a_resumed_run_and_other_processes_give_the_same_rows(tmp_path, monkeypatch, cls):
-    monkeypatch.setattr("fedcore.engine.server.FULL_MATRIX_CLIENTS", 2)
+    monkeypatch.setattr("fedcore.engine.clients.evaluator.FULL_MATRIX_CLIENTS", 2)
 
     def new_loop(**options):
         federation = federation_with(WANTED)

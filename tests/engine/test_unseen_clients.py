@@ -77,7 +77,7 @@ def test_an_unseen_client_trains_as_a_participant_that_begins_now(name):
     last = torch.tensor([len(whole.problem.clients) - 1])
     local = {n: v[last] for n, v in among_all.init(whole.problem.generator).local.items()}
 
-    given = Chunk(0, last, 1, start, local, {}, among_all.config.lr, True, False)
+    given = Chunk(0, last, 1, start, local, {}, among_all.config.lr, True)
     cell = next(c for c in once.worker.train(given).cells if c.model == c.test_set == int(last) + 1)
     assert (found.correct, found.total) == (cell.correct, cell.total)
     assert found.loss == pytest.approx(cell.loss, abs=1e-12)

@@ -55,22 +55,19 @@ def planned(cls: type[Method], name: str, *given: Any) -> Any:
     Raises:
         FedLensMethodError: also if the hook raises another error than a ``FedLensError``.
     """
-    hook, row = getattr(cls, name), CONTRACT[name]
     with faults_named(cls.name):
-        result = hook(*given)
-    if not row.fits(result):
-        raise FedLensMethodError(f"{line_of(hook)}: it returns {kind(result)}; {row.remedy}")
-    return result
+        result = getattr(cls, name)(*given)
+    return checked(cls, name, result)
 
 
-def checked(method: Method, hook: str, result: Any, *given: Any, **beside: Any) -> Any:
+def checked(method: Method | type[Method], hook: str, result: Any, *given: Any, **beside: Any) -> Any:
     """Return the result of a hook if it keeps the contract."""
     row = CONTRACT[hook]
-    if not row.only_own or overrides(type(method), hook):
-        function = getattr(method, hook)
-        if not row.fits(result):
-            _refuse(function, row.makes, iter([f"it returns {kind(result)}; {row.remedy}"]))
-        _refuse(function, row.makes, row.faults(method, result, *given, **beside))
+    if row.fits(result):
+        faults = row.faults(method, result, *given, **beside)
+    else:
+        faults = iter([f"it returns {kind(result)}; {row.remedy}"])
+    _refuse(getattr(method, hook), row.makes, faults)
     return result
 
 
@@ -103,8 +100,8 @@ def _start(method: Method, state: State, generator: object) -> Faults:
     yield from _parts(state)
     clients = len(method.problem.clients)
     yield from _rows("the personal '{0}'", state.personal, clients, "clients")
-    remedy = "; write State(local=self.repeat({{'{0}': value}})) to give all clients the same start"
-    yield from _rows("the local '{0}'", state.local, clients, "clients" + remedy)
+    counted = "clients; write State(local=self.repeat({{'{0}': value}})) to give all clients the same start"
+    yield from _rows("the local '{0}'", state.local, clients, counted)
     own = type(method).__name__
     averages = method.trains and not overrides(type(method), "upload", "aggregate")
     if averages and set(method.shared) != set(state.shared):
@@ -119,9 +116,7 @@ def _start(method: Method, state: State, generator: object) -> Faults:
         )
     of_clients = {n: v for n, v in state.server.items() if n in method.client_rows}
     yield from _rows("'{0}', one of client_rows,", of_clients, clients, "clients")
-    held: Params = {}
-    for part in STATE_PARTS:
-        held |= getattr(state, part)
+    held = {name: value for part in STATE_PARTS for name, value in getattr(state, part).items()}
     classes = len(method.problem.classes)
     for name, axis in method.class_axes.items():
         if name in held and (held[name].dim() < -axis or held[name].shape[axis] != classes):
@@ -168,9 +163,9 @@ def _factors(method: Method, factors: Mapping[str, object], held: Params) -> Fau
 
 
 def _held(method: Method, held: object, trained: Params, *_: object) -> Faults:
-    wanted = {name: shape(value) for name, value in trained.items()}
     found = {n: kind(v) for n, v in held.items()} if isinstance(held, dict) else kind(held)
-    if found != {name: f"a tensor of shape {shape}" for name, shape in wanted.items()}:
+    if found != {name: kind(value) for name, value in trained.items()}:
+        wanted = {name: shape(value) for name, value in trained.items()}
         yield f"it returns {found}, but the participants hold {wanted}; return the same names and shapes"
 
 
@@ -315,14 +310,12 @@ class Row:
         fits, remedy: whether a result is of the right kind, and what to do if it is not.
         faults: finds what else is wrong with a result, from what the hook was given too.
         makes: the call in the hook whose line an error names.
-        only_own: whether the hook is checked only in methods that define it, since the default is right.
     """
 
     fits: Callable[[Any], bool] = lambda result: True
     remedy: str = ""
     faults: Callable[..., Faults] = lambda *_, **beside: iter(())
     makes: str = ""
-    only_own: bool = False
 
 
 def _is(cls: type) -> Callable[[object], bool]:
@@ -346,24 +339,22 @@ CONTRACT = {
     "bound_to_clients": Row(_is(str), "return a text"),
     "reads": Row(_is(str), "return a text"),
     "init": Row(_is(State), "return State(shared={...})", _start, "State"),
-    "sends": Row(_is(dict), "return tensors by name, {...}", _received, only_own=True),
+    "sends": Row(_is(dict), "return tensors by name, {...}", _received),
     "round_constants": Row(
         _is(dict),
         "return tensors by name, {...}",
         lambda method, const, params, data: _rows("'{0}'", const, len(data.clients)),
-        only_own=True,
     ),
     "lr_factors": Row(_is(dict), "return {name: factor}", _factors),
-    "after_training": Row(faults=_held, only_own=True),
-    "upload": Row(_is(dict), "return {name: value}", _upload, only_own=True),
-    "before_aggregation": Row(_is(dict), _MODELS, _before_aggregation, only_own=True),
+    "after_training": Row(faults=_held),
+    "upload": Row(_is(dict), "return {name: value}", _upload),
+    "before_aggregation": Row(_is(dict), _MODELS, _before_aggregation),
     "aggregate": Row(_is(State), "return replace(state, shared={...})", _aggregated, "State"),
-    "diagnostics": Row(_is(dict), "return {name: value}", _diagnostics, only_own=True),
+    "diagnostics": Row(_is(dict), "return {name: value}", _diagnostics),
     "downloads": Row(
         _is(dict),
         "return {name: value}",
         lambda method, sent, state, clients, received: _sent(sent, len(clients)),
-        only_own=True,
     ),
     "round_log": Row(_are_texts, "return a list of texts"),
     "models": Row(_is(Models), "return Models(global, clients)", _models, "Models"),
@@ -432,9 +423,8 @@ class FirstStep:
             if clients > 1 and not built_in:
                 yield from _isolated(names, loss, params)
         trained = [name for names in step.losses for name in names]
-        if astray := sorted(
-            {name for names in (*step.guides, *step.only) for name in names}.difference(trained)
-        ):
+        guided = {name for names in (*step.guides, *step.only) for name in names}
+        if astray := sorted(guided.difference(trained)):
             yield (
                 f"a guide, or only, is for {quoted(astray)}, which no loss moves; they change the steps of "
                 "losses, so name parameters that a loss names"
@@ -469,13 +459,13 @@ def _combined(
     phase: Phase, combine: Callable[[Params, Params], Params], gradients: Params, guides: Params
 ) -> Params:
     """Combine gradients as a step says, and check the result."""
-    found: object = combine(gradients, guides)
-    wanted = {name: shape(value) for name, value in gradients.items()}
-    tensors = {name: f"a tensor of shape {text}" for name, text in wanted.items()}
-    if not isinstance(found, dict) or {n: kind(v) for n, v in found.items()} != tensors:
+    found: Params = combine(gradients, guides)
+    kinds = {name: kind(value) for name, value in gradients.items()}
+    if not isinstance(found, dict) or {n: kind(v) for n, v in found.items()} != kinds:
+        wanted = {name: shape(value) for name, value in gradients.items()}
         fault = f"combine returns {kind(found)}; return the gradients by name, of shapes {wanted}"
         _refuse(phase, "Step", iter([fault]))
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _loss(names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> Faults:

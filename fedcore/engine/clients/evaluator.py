@@ -17,6 +17,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.events import (
     AFTER_AGGREGATION,
     BEFORE_AGGREGATION,
+    FULL_MATRIX_CLIENTS,
     GLOBAL,
     MAX_EVALUATED_CLIENTS,
     TEST,
@@ -73,7 +74,6 @@ class Evaluator:
     """Evaluator of a method's models on a federation's samples.
 
     Attributes:
-        sample: the evaluated clients of the run, see ``evaluated_clients``; None: all. Shape: (evaluated,).
         members: the clients of this method's cohort; None: all.
         scores_global: whether to evaluate the global model; with several backbones there is no single one.
         trained_on: the federation of the clients' training data, if this one is of another label space.
@@ -87,7 +87,6 @@ class Evaluator:
 
     method: Method
     federation: Federation
-    sample: Tensor | None = None
     members: range | None = None
     scores_global: bool = True
     trained_on: Federation | None = None
@@ -135,8 +134,7 @@ class Evaluator:
     @cached_property
     def _sampled(self) -> Tensor:
         """The evaluated clients of the run. Shape: (evaluated,)."""
-        everyone = torch.arange(len(self.federation.problem.clients))
-        return everyone if self.sample is None else self.sample
+        return evaluated_clients(self.federation.problem)
 
     @property
     def _is_sample(self) -> bool:
@@ -170,7 +168,7 @@ class Evaluator:
         """Return the clients that are evaluated with their own models. Shape: -> (clients,)."""
         return self._clients[:0] if self._clients_share(models) else self._clients
 
-    def global_model(self, models: Models, full: bool, score: Score) -> list[Cell]:
+    def global_model(self, models: Models, between: bool, score: Score) -> list[Cell]:
         """Evaluate the global model after aggregation, also as that of the clients that predict with it.
 
         Args:
@@ -179,7 +177,7 @@ class Evaluator:
         shared = self._clients_share(models)
         if not (self.scores_global or shared):
             return []
-        clients, coverage = self._clients if shared else None, self._coverage(full)
+        clients, coverage = self._clients if shared else None, self._coverage(between)
         validation = self.federation.validation.select(self._sampled)
         cells: list[Cell] = []
         for split, rows, sets in ((TEST, self._test, self._sets), (VALIDATION, validation, self._sampled)):
@@ -197,23 +195,22 @@ class Evaluator:
             cells += self._class_cells(AFTER_AGGREGATION, score, score, clients)
         return cells
 
-    def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
+    def own_models(self, params: Params, clients: Tensor, between: bool) -> list[Cell]:
         """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
-        coverage = self._coverage(full)
+        coverage = self._coverage(between)
         if self.trained_on is not None and coverage == "own":
             return []  # in another label space clients have no test samples
         head = self._head(params, clients)
         cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, coverage)
-        if self.federation.validation.counts.sum() > 0:
-            sums = self._own_sums(params, head, self.federation.validation.select(clients))
-            cells += self._diagonal(VALIDATION, AFTER_AGGREGATION, clients + 1, sums)
-        return cells
+        return cells + self._own_cells(VALIDATION, AFTER_AGGREGATION, params, head, clients)
 
     def _clients_share(self, models: Models) -> bool:
         return models.global_model is not None and self.method.clients_use_global
 
-    def _coverage(self, full: bool) -> Coverage:
-        return "all" if full else "own" if self._is_sample else "domains"
+    def _coverage(self, between: bool) -> Coverage:
+        if not between or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS:
+            return "all"
+        return "own" if self._is_sample else "domains"
 
     def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
         """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
@@ -236,11 +233,8 @@ class Evaluator:
             if coverage == "all":
                 sums = self._matrix(score, self._test)
                 cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
-            elif self.trained_on is None:
-                sums = self._own_sums(params, head, self.federation.test.select(clients))
-                cells = self._diagonal(TEST, stage, clients + 1, sums)
             else:
-                cells = []
+                cells = [] if self.trained_on else self._own_cells(TEST, stage, params, head, clients)
             domains = self._sets[self._sets >= len(self.federation.problem.clients)]
             if coverage == "domains" and len(domains):
                 sums = self._matrix(score, self.federation.test.select(domains))
@@ -315,16 +309,19 @@ class Evaluator:
         sums = result[0][some], total[some], result[1][some]
         return _make_cells(TEST, stage, clients[some] + 1, sets_of[some], sums)
 
-    def _own_sums(self, params: Params, head: Params, rows: Rows) -> Sums:
-        """Evaluate model i on owner i's samples. Shape: -> (models,) each."""
+    def _own_cells(self, split: int, stage: int, params: Params, head: Params, clients: Tensor) -> list[Cell]:
+        """Evaluate the models of some clients on their own samples."""
+        rows = (self.federation.test if split == TEST else self.federation.validation).select(clients)
+        if not len(rows.flat):  # nobody here holds a sample that the others' padding could repeat
+            return []
         if self._in_batches:
             scores = self._one_by_one(params, head)([self.order(rows, i) for i in range(len(rows.counts))])
             correct, loss = (torch.stack([s[part].sum() for s in scores]) for part in (0, 1))
-            return correct, rows.counts, loss
-        if not len(rows.flat):  # nobody here holds a sample that the others' padding could repeat
-            return rows.counts.double(), rows.counts, rows.counts.double()
-        correct, loss = self.score(params, head, rows.index)
-        return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
+        else:
+            correct, loss = ((s * rows.mask).sum(1) for s in self.score(params, head, rows.index))
+        (held,) = (rows.counts > 0).nonzero(as_tuple=True)
+        codes, sums = clients[held] + 1, (correct[held], rows.counts[held], loss[held])
+        return _make_cells(split, stage, codes, codes, sums)
 
     def order(self, rows: Rows, owner: int) -> Tensor:
         """Return one owner's samples without padding, in the order of their batches. Shape: (1, samples)."""
@@ -453,12 +450,6 @@ class Evaluator:
             wanted = wanted & (is_diagonal | (sets > clients) if coverage == "domains" else is_diagonal)
         rows, columns = wanted.nonzero(as_tuple=True)
         return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
-
-    @staticmethod
-    def _diagonal(split: int, stage: int, codes: Tensor, sums: Sums) -> list[Cell]:
-        """Make the cells of models on their own samples. Shape: codes and sums (models,) each."""
-        (held,) = (sums[1] > 0).nonzero(as_tuple=True)
-        return _make_cells(split, stage, codes[held], codes[held], tuple(t[held] for t in sums))
 
 
 def _make_cells(split: int, stage: int, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]) -> list[Cell]:

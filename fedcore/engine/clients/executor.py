@@ -20,13 +20,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedcore.base.devices import keep_freed_memory
 from fedcore.base.events import AFTER_AGGREGATION, GLOBAL, TEST, Cell
 from fedcore.base.lazy import Tensor, torch
 from fedcore.engine.clients.contract import FirstStep, initial_state, run
-from fedcore.engine.clients.evaluator import Evaluator, Fit, Score, Scores, evaluated_clients
+from fedcore.engine.clients.evaluator import Evaluator, Fit, Score, Scores
 from fedcore.engine.clients.hooks import make, place_of, quoted
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -56,13 +56,17 @@ class Cohort:
 
 def is_mixed(cohorts: Sequence[Cohort]) -> bool:
     """Return whether the cohorts have different backbones, and check that the initial state fits all."""
+
+    def text(value: Tensor | None) -> str:
+        return "nothing" if value is None else f"{tuple(value.shape)} of norm {value.double().norm():.4g}"
+
     first, *rest = {id(c.federation.problem.backbone): c for c in cohorts}.values()
     for other in rest:
         for part, name, ours, theirs in differing_start(first, other):
             one, two = (c.federation.problem.backbone.spec.name for c in (first, other))
             raise FedLensMethodError(
                 f"{type(first.method).__name__} declares backbones = '{first.method.backbones}', but its "
-                f"{part} '{name}' starts as {_shape(ours)} with {one} and {_shape(theirs)} with {two}; "
+                f"{part} '{name}' starts as {text(ours)} with {one} and {text(theirs)} with {two}; "
                 "declare backbones = 'one'"
             )
     return bool(rest)
@@ -91,18 +95,13 @@ def entries_by_class(method: Method) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _shape(value: Tensor | None) -> str:
-    return "nothing" if value is None else f"{tuple(value.shape)} of norm {value.double().norm():.4g}"
-
-
 @dataclass(frozen=True)
 class Chunk:
     """Clients of one cohort that train together, with everything that they need for a round.
 
     Attributes:
         moments: their optimisers' state, if the clients keep it across rounds; empty: new optimisers.
-        lr: learning rate of the round; None for a method that trains nothing.
-        only_means: whether trained parameters that are not local may be dropped.
+        lr: learning rate of the round; None: the method's, if it trains.
 
     Shape: clients (chunk,), ascending; received, local and moments (chunk, ...).
     """
@@ -115,7 +114,6 @@ class Chunk:
     moments: Params
     lr: float | None
     evaluate: bool
-    only_means: bool
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class ChunkResult:
     """The result of a chunk.
 
     Attributes:
-        trained: without records; only the local parameters if the chunk has ``only_means``.
+        trained: without records; of a method that needs only means, only the local parameters.
         sent: the clients' uploads. Shape: (chunk, ...).
         moments: their optimisers' state after the round.
         cells: accuracy of their models before aggregation, if the chunk has ``evaluate``.
@@ -142,7 +140,7 @@ class OwnModels:
 
     Attributes:
         space: 0 for the label space of training, else the number of one of ``Federation.label_spaces``.
-        full, between: see ``after_aggregation``.
+        between: see ``after_aggregation``.
 
     Shape: clients (chunk,), ascending; params (chunk, ...).
     """
@@ -151,7 +149,6 @@ class OwnModels:
     space: int
     clients: Tensor
     params: Params
-    full: bool
     between: bool
 
 
@@ -173,41 +170,28 @@ class GlobalPasses:
     passes: tuple[Tensor, ...]
 
 
-EvaluationPart = OwnModels | GlobalPasses
-
-
-@dataclass(frozen=True)
-class PartResult:
-    """The result of a part: the cells of own models, or the scores of the global model's passes.
-
-    Shape: correct and loss (1, samples of all passes).
-    """
-
-    cells: list[Cell] = field(default_factory=list)
-    correct: Tensor | None = None
-    loss: Tensor | None = None
+Order = Chunk | OwnModels | GlobalPasses | None
+"""Work for a worker; None asks for its ``numerics``."""
 
 
 class Executor(Protocol):
-    """Computes the chunks of a round, and returns their results in the order of the chunks.
+    """Where the orders of a round are computed.
 
     Attributes:
-        width: chunks that are computed at the same time.
+        width: orders that are computed at the same time.
     """
 
     width: int
 
-    def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
-        """Train chunks of clients.
+    def compute(self, orders: Iterable[Order], should_stop: Callable[[], bool]) -> Iterator[Any]:
+        """Yield the results in the order of the orders.
+
+        They are a ``ChunkResult`` of each chunk, the cells of own models, and the scores of the global
+        model's passes. Shape of these: (1, samples of all passes) each.
 
         Raises:
             Stopped: if ``should_stop`` says so; the round is discarded.
         """
-
-    def evaluate(
-        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
-    ) -> Iterator[PartResult]:
-        """Compute parts of the evaluation after aggregation."""
 
 
 class GlobalModel(dict[str, "Tensor"]):
@@ -227,6 +211,8 @@ class GlobalModel(dict[str, "Tensor"]):
 class Worker:
     """Trains and evaluates chunks of clients, with its own methods and encoded samples on its own device.
 
+    It is the executor of a run in one process: a result may be dropped before the next order begins.
+
     Attributes:
         numerics: the properties that affect bitwise results, see ``environment.numerics``.
         mixed: whether the cohorts have different backbones.
@@ -234,6 +220,7 @@ class Worker:
         evaluators: one per cohort; where clients predict among their own classes, one of all clients follows.
     """
 
+    width = 1
     cohorts: Sequence[Cohort]
     numerics: dict[str, str] = field(default_factory=dict)
     mixed: bool = field(init=False)
@@ -245,13 +232,12 @@ class Worker:
     def __post_init__(self) -> None:
         keep_freed_memory()
         self.device = self.cohorts[0].federation.problem.device
-        evaluated, self.mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
+        self.mixed = is_mixed(self.cohorts)
         whole = self.cohorts[0].federation.part_of
         self.evaluators = [
             Evaluator(
                 c.method,
                 c.federation,
-                evaluated,
                 c.clients,
                 scores_global=not self.mixed and (i == 0 or whole is not None),
                 fit=self.fit,
@@ -260,8 +246,16 @@ class Worker:
         ]
         if whole is not None:  # the label spaces that no client trains in, once for the models of all clients
             homes = tuple(c.federation for c in self.cohorts)
-            among_all = Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes, fit=self.fit)
-            self.evaluators.append(among_all)
+            self.evaluators.append(Evaluator(self.cohorts[0].method, whole, homes=homes, fit=self.fit))
+
+    def compute(
+        self, orders: Iterable[Order], should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Any]:
+        for order in orders:
+            if isinstance(order, Chunk):
+                yield self.train(order, should_stop)
+            else:
+                yield self.numerics if order is None else self.evaluate(order)
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:
         """Train a chunk of clients, and evaluate their models if the chunk asks for it."""
@@ -300,11 +294,11 @@ class Worker:
                 cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
         params = trained.params
-        if chunk.only_means:
+        if method.trains and method.needs_only_means:
             params = {name: params[name] for name in chunk.local}
         return ChunkResult(replace(trained, params=params, record={}), sent, optimiser.moments, cells, spent)
 
-    def evaluate(self, part: EvaluationPart) -> PartResult:
+    def evaluate(self, part: OwnModels | GlobalPasses) -> list[Cell] | Scores:
         """Compute a part of the evaluation after aggregation."""
         evaluator = self.evaluators[part.cohort].spaces[part.space]
         given = {name: value.to(self.device) for name, value in part.params.items()}
@@ -314,54 +308,36 @@ class Worker:
                 each = torch.arange(len(part.clients), device=self.device)
                 params = {name: value[each] for name, value in given.items()}
                 evaluator = evaluator.in_between if part.between else evaluator
-                return PartResult(evaluator.own_models(params, part.clients, part.full))
+                return evaluator.own_models(params, part.clients, part.between)
             given = GlobalModel(given)
             if self._head[0] != part.model:
                 self._head = part.model, run(evaluator.method, "head", given, None)
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
-        correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
-        return PartResult(correct=correct, loss=loss)
-
-
-class InProcess:
-    """Computes one chunk after another in this process; a result may be dropped before the next begins."""
-
-    width = 1
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-
-    def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
-        return (self.worker.train(chunk, should_stop) for chunk in chunks)
-
-    def evaluate(
-        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
-    ) -> Iterator[PartResult]:
-        return (self.worker.evaluate(part) for part in parts)
+        correct, loss = zip(*scores, strict=True)
+        return torch.cat(correct, 1), torch.cat(loss, 1)
 
 
 def after_aggregation(
     evaluators: Sequence[Evaluator],
     executor: Executor,
     state: State,
-    full: bool,
+    between: bool,
     chunk: int,
     should_stop: Callable[[], bool],
-    between: bool = False,
 ) -> list[Cell]:
     """Evaluate every model, each with its own cohort's backbone.
 
-    On test samples: the global model on every test set; the clients' models on all test sets (``full``) or on
-    their own and the domains' ones, and on their class sets. If only a sample of the clients is evaluated and
-    not ``full``: the clients' models on their own and their class sets. On validation samples: the clients'
-    models on their own, the global model on all clients' ones. If every client predicts with the global
-    model, its passes serve all clients. In a label space other than that of training they are
+    On test samples: the global model on every test set; the clients' models on all test sets or, ``between``
+    and with many clients (``FULL_MATRIX_CLIENTS``), on their own and the domains' ones, and on their class
+    sets. If only a sample of these clients is evaluated: on their own and their class sets. On validation
+    samples: the clients' models on their own, the global model on all clients' ones. If every client predicts
+    with the global model, its passes serve all clients. In a label space other than that of training they are
     evaluated on its own test sets only.
 
     Args:
         evaluators: of ``Worker``.
+        between: whether the round is neither the first nor the last, see ``Federation.in_between`` too.
         chunk: clients' own models in one part.
-        between: whether the round is neither the first nor the last, see ``Federation.in_between``.
     """
     cells: list[Cell] = []
     for cohort, home in enumerate(evaluators):
@@ -377,13 +353,13 @@ def after_aggregation(
                 models = run(evaluator.method, "models", there)
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
-                    cells += evaluator.global_model(models, full, score)
+                    cells += evaluator.global_model(models, between, score)
             chunks = evaluator.with_own_models(models).split(1 if evaluator.homes else chunk)
             parts = (  # each is made when it is needed
-                OwnModels(*place, some, models.of(some), full, between) for some in chunks if len(some)
+                OwnModels(*place, some, models.of(some), between) for some in chunks if len(some)
             )
-            for result in executor.evaluate(parts, should_stop):
-                cells += result.cells
+            for found in executor.compute(parts, should_stop):
+                cells += found
     return cells
 
 
@@ -401,10 +377,9 @@ def _global_score(
         passes = [part for index in indices for part in evaluator.passes(index)]
         groups = _divided(passes, executor.width)
         parts = [GlobalPasses(*place, model, params, tuple(group)) for group in groups]
-        results = list(executor.evaluate(parts, should_stop))
         sizes = [index.shape[1] for index in indices]
-        correct = torch.cat([r.correct for r in results if r.correct is not None], 1).split(sizes, 1)
-        loss = torch.cat([r.loss for r in results if r.loss is not None], 1).split(sizes, 1)
+        results = zip(*executor.compute(parts, should_stop), strict=True)
+        correct, loss = (torch.cat(scores, 1).split(sizes, 1) for scores in results)
         return list(zip(correct, loss, strict=True))
 
     return score
@@ -462,9 +437,8 @@ def adapted_cells(
             received=run(theirs, "sends", start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
             moments={},
-            lr=method.config.lr if method.trains else None,
+            lr=None,
             evaluate=True,
-            only_means=False,
         )
         for c in worker.train(given, should_stop).cells:
             client = c.model - 1

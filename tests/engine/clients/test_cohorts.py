@@ -129,7 +129,7 @@ def test_a_global_prompt_is_as_many_models_as_there_are_backbones(narrow, wide, 
 
 def cells_of(loop):
     evaluated = after_aggregation(
-        loop.worker.evaluators, loop.executor, loop.state, True, loop.chunk, loop.should_stop
+        loop.worker.evaluators, loop.executor, loop.state, False, loop.chunk, loop.should_stop
     )
     return {(c.model, c.test_set): c for c in evaluated if c.split == 2}
 

@@ -5,7 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
@@ -22,7 +22,7 @@ from fedcore.config import RunConfig, parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
 from fedcore.engine.clients import local
-from fedcore.engine.clients.executor import GlobalPasses, OwnModels, Worker
+from fedcore.engine.clients.executor import GlobalPasses, Order, OwnModels, Worker
 from fedcore.engine.clients.local import Stopped, clients_at_once
 from fedcore.engine.environment import MIXED_CODE, code, numerics, resolve_environment, unlike_processes
 from fedcore.engine.parallel import Parallel, Serving, pack, processes, unpack
@@ -53,7 +53,7 @@ def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
     worker = new_loop(name, **fields).worker
     if ends_after < 10**6:
         train, left = worker.train, iter(range(ends_after))
-        worker.train = lambda chunk: train(chunk) if next(left, None) is not None else os._exit(9)
+        worker.train = lambda *given: train(*given) if next(left, None) is not None else os._exit(9)
     return worker
 
 
@@ -218,7 +218,7 @@ def test_a_run_that_loses_a_node_goes_back_to_the_queue_and_finds_other_places()
     lost.set_exception(ConnectionError("the node is gone"))
     over_nodes = Parallel([lambda content: lost], CPU, ConnectionError, Elsewhere)
     with pytest.raises(Elsewhere, match="resume continues after the last round"):
-        over_nodes.numerics(lambda: False)
+        list(over_nodes.compute([None], lambda: False))
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
@@ -240,10 +240,15 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": DIGITS})).runs
     one = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9", "code": code()}
     other = one | {"node": "b", "processor_features": "AVX512"}
-    processes = SimpleNamespace(width=9, numerics=lambda should_stop: [one, other])
+
+    def compute(orders: Iterable[Order], should_stop: object) -> list[dict[str, str]]:
+        assert list(orders) == [None] * 9, "the rounds begin"
+        return [one, other]
+
+    processes = SimpleNamespace(width=9, compute=compute)
     spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
     said: list[object] = []
-    with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin
+    with pytest.raises(AssertionError, match="the rounds begin"):
         said.extend(train(run, artifacts=encoded_digits(tmp_path), folder=tmp_path / "run", spread=spread))
     (started,) = (event for event in said if isinstance(event, Started))
     (waits,) = (event for event in said[: said.index(started)] if "waiting" in getattr(event, "message", ""))
